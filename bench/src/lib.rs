@@ -1,0 +1,1 @@
+//! Measurements of Samite beside raw libfabric and its peers.

@@ -1,0 +1,1 @@
+//! Ports: libfabric, shared memory, loopback and a simulator behind one narrow interface.

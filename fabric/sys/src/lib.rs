@@ -1,0 +1,1 @@
+//! Raw bindings to libfabric 1.17 and later.

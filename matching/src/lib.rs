@@ -1,0 +1,1 @@
+//! Message matching by (context, source, tag): flat at any depth, usable alone.

@@ -1,0 +1,1 @@
+//! A message-passing runtime over libfabric: tagged messages, deadlines everywhere, safe Rust.
