@@ -1,1 +1,21 @@
-//! Ports: libfabric, shared memory, loopback and a simulator behind one narrow interface.
+//! Ports: what carries bytes for Samite.
+//!
+//! A [`Port`] is the narrow waist of the system. It sends packets, puts and gets registered memory, and reports
+//! events; it knows nothing of tags, ranks, windows or epochs. Protocols (crates `samite-p2p`, `samite-rma`) are
+//! state machines over a port, and run the same on every one of them.
+//!
+//! Start with [`Port`]: its file is meant to be read first. [`mem`] holds the types by which memory is handed to a port
+//! without `unsafe`, [`wire`] the header that every packet begins with.
+//!
+//! `unsafe` has its only home in this crate; the crates above forbid it.
+
+mod caps;
+mod error;
+pub mod mem;
+pub mod port;
+pub mod wire;
+
+pub use caps::{Caps, Order};
+pub use error::{Failure, PortError};
+pub use mem::{Memory, MemoryKind, Region};
+pub use port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink};

@@ -1,0 +1,46 @@
+//! What a port can do.
+
+/// What a port can do, and its limits. Protocols are chosen by these values alone, never by a port's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// The transport's name as users write it: `tcp;ofi_rxm`, `samite-shm`, `loopback`, `sim`…
+    pub name: String,
+    /// Packets of at most this many bytes (head and body) cost no buffer and no completion.
+    pub short_max: usize,
+    /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
+    pub packet_max: usize,
+    /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where there is none.
+    pub zcopy_max: usize,
+    /// The longest one-sided operation, bytes; 0 where there is none.
+    pub rma_max: usize,
+    /// One-sided operations that may be outstanding at once, over all peers.
+    pub rma_depth: usize,
+    /// Whether [`Port::put`](crate::Port::put) works.
+    pub put: bool,
+    /// Whether [`Port::get`](crate::Port::get) works.
+    pub get: bool,
+    /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
+    pub immediate_bits: u32,
+    /// The orderings that hold, per pair of peers.
+    pub order: Order,
+    /// Whether the target of a one-sided operation must poll for it to proceed.
+    pub target_must_poll: bool,
+    /// Whether [`Port::fence_peer`](crate::Port::fence_peer) makes memory safe to reuse.
+    pub fence: bool,
+    /// Peers that can be resolved.
+    pub peers_max: usize,
+}
+
+bitflags::bitflags! {
+    /// Orderings between operations of one origin towards one target, in the sense of libfabric's `FI_ORDER_*`
+    /// (fi_endpoint(3)): the second-named is never seen to overtake the first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Order: u8 {
+        /// A packet arrives after the packets sent before it. Every port has it.
+        const SEND_AFTER_SEND = 1;
+        /// A packet arrives after the bytes of the puts posted before it.
+        const SEND_AFTER_PUT = 2;
+        /// A put's bytes land after those of the puts posted before it.
+        const PUT_AFTER_PUT = 4;
+    }
+}

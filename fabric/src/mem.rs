@@ -1,0 +1,291 @@
+//! Memory that is handed to ports, and how it comes back.
+//!
+//! A [`Memory`] owns bytes that nobody else can reach. Shared as a [`Region`] it can be registered with any number of
+//! ports, which each hold a clone for as long as their provider might touch the bytes. [`Region::reclaim`] turns it back
+//! into a `Memory` once it is the last holder: quarantine is a reference count, and no use of it can dangle.
+//!
+//! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a protocol owns.
+
+use std::any::TypeId;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::PortError;
+
+/// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted that the CPU can
+/// read what it carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// Ordinary memory of this host.
+    #[default]
+    Host,
+}
+
+/// Element types that can travel: plain bytes without padding, any pattern of which is a value.
+pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
+impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
+
+/// An owned block of bytes, made from a `Vec` of any [`Element`] and turned back into it without a copy.
+#[derive(Debug)]
+pub struct Memory {
+    origin: NonNull<u8>,
+    /// Elements in use and allocated, as the `Vec` had them.
+    elements: usize,
+    capacity: usize,
+    bytes: usize,
+    vtable: &'static Vtable,
+}
+
+impl Memory {
+    /// Takes over a vector.
+    #[must_use]
+    pub fn new<T: Element>(vec: Vec<T>) -> Self {
+        let mut vec = ManuallyDrop::new(vec);
+        Self {
+            // A vector's pointer is never null, even when it has not allocated.
+            origin: NonNull::new(vec.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()),
+            elements: vec.len(),
+            capacity: vec.capacity(),
+            bytes: size_of_val(vec.as_slice()),
+            vtable: const { &Vtable::of::<T>() },
+        }
+    }
+
+    /// `len` bytes of zero.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        Self::new(vec![0u8; len])
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Where the bytes lie.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: `origin` and `bytes` describe the initialized elements of a vector that this value owns; `IntoBytes`
+        // means that none of them has padding, so every byte is initialized. `&self` keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.bytes) }
+    }
+
+    /// The bytes, to be written.
+    #[must_use]
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no value written
+        // can make an element invalid.
+        unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.bytes) }
+    }
+
+    /// The vector it was made from.
+    ///
+    /// # Errors
+    /// Gives the memory back if it was made from a vector of another type.
+    pub fn into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
+        if self.vtable.element != TypeId::of::<T>() {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the parts come from a `Vec<T>` (the type id says so) whose destructor `new` disabled, and this value's own
+        // is disabled here: the vector has one owner again.
+        Ok(unsafe { Vec::from_raw_parts(this.origin.as_ptr().cast(), this.elements, this.capacity) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the parts come from the `Vec` whose element type `vtable` was made for; they are used once, here.
+        unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
+    }
+}
+
+// SAFETY: a `Memory` is an owned vector of `Element`s, which are `Send`, by its parts.
+unsafe impl Send for Memory {}
+// SAFETY: `&Memory` gives `&[u8]` only.
+unsafe impl Sync for Memory {}
+
+/// What is left of the element type.
+#[derive(Debug)]
+struct Vtable {
+    element: TypeId,
+    free: unsafe fn(NonNull<u8>, usize, usize),
+}
+
+impl Vtable {
+    const fn of<T: Element>() -> Self {
+        /// # Safety
+        /// The parts are those of a `Vec<T>` that is not used again.
+        unsafe fn free<T>(origin: NonNull<u8>, elements: usize, capacity: usize) {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Vec::<T>::from_raw_parts(origin.as_ptr().cast(), elements, capacity) });
+        }
+        Self { element: TypeId::of::<T>(), free: free::<T> }
+    }
+}
+
+/// Memory shared with ports. Its bytes may change at any time at the hand of a peer, so they are reached by copying only.
+#[derive(Clone, Debug)]
+pub struct Region(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    memory: Memory,
+    /// Orders the copies made in this process: those below, and those of ports that move bytes themselves. (What a
+    /// provider or a device does to the bytes is outside of the language, as with any memory shared with hardware.)
+    copying: Mutex<()>,
+}
+
+impl Region {
+    /// Gives memory up for sharing.
+    #[must_use]
+    pub fn new(memory: Memory) -> Self {
+        Self(Arc::new(Shared { memory, copying: Mutex::new(()) }))
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.memory.bytes
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the bytes lie.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.0.memory.kind()
+    }
+
+    /// Copies `into.len()` bytes out, from `offset` on.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`].
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), PortError> {
+        let from = self.span(offset, into.len())?;
+        let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is an exclusive reference, so
+        // it is not part of memory that this region owns. The lock orders this copy after all writes made in this process.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+        Ok(())
+    }
+
+    /// Copies `from` in, to `offset` on.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`].
+    pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), PortError> {
+        let into = self.span(offset, from.len())?;
+        let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so writing breaks none.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
+        Ok(())
+    }
+
+    /// The memory, if nobody else holds the region any more.
+    ///
+    /// # Errors
+    /// Gives the region back while a port, or a clone, holds it.
+    pub fn reclaim(self) -> Result<Memory, Self> {
+        Arc::try_unwrap(self.0).map(|shared| shared.memory).map_err(Self)
+    }
+
+    /// The address of `len` bytes from `offset` on, if they lie in the region. For ports.
+    pub(crate) fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>, PortError> {
+        match offset.checked_add(len) {
+            // SAFETY: `offset` is at most the length of the allocation.
+            Some(end) if end <= self.len() => Ok(unsafe { self.0.memory.origin.add(offset) }),
+            _ => Err(PortError::OutOfBounds { offset, len }),
+        }
+    }
+
+    /// Copies from one region to another, for ports that move bytes themselves; they may be one region.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`] at either end.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the loopback port, which comes next, is its user"))]
+    pub(crate) fn copy_between(
+        from: &Self,
+        from_offset: usize,
+        into: &Self,
+        into_offset: usize,
+        len: usize,
+    ) -> Result<(), PortError> {
+        let source = from.span(from_offset, len)?;
+        let target = into.span(into_offset, len)?;
+        // Always locked in the order of their addresses, so that two copies in opposite directions cannot wait for each other.
+        let (a, b) = (Arc::as_ptr(&from.0), Arc::as_ptr(&into.0));
+        let (first, second) = if a <= b { (from, into) } else { (into, from) };
+        let _first = first.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _second = (a != b).then(|| second.0.copying.lock().unwrap_or_else(PoisonError::into_inner));
+        // SAFETY: both spans were checked, both regions are kept alive by the references, both locks are held. `copy` allows overlap.
+        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), len) }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_comes_back_as_itself() {
+        let vec = vec![1.5f64, -2.0];
+        let origin = vec.as_ptr();
+        let memory = Memory::new(vec);
+        assert_eq!(memory.len(), 16);
+        let memory = memory.into_vec::<u64>().expect_err("another type of the same size");
+        let vec = memory.into_vec::<f64>().expect("its own type");
+        assert_eq!((vec.as_ptr(), vec.as_slice()), (origin, &[1.5, -2.0][..]));
+    }
+
+    #[test]
+    fn nothing_is_memory_too() {
+        assert!(Memory::new(Vec::<u32>::new()).as_bytes_mut().is_empty());
+        assert_eq!(Memory::new(Vec::<u32>::new()).into_vec::<u32>().unwrap(), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn memory_is_reclaimed_by_the_last_holder_only() {
+        let region = Region::new(Memory::new(vec![7u8; 4]));
+        let held = region.clone();
+        let region = region.reclaim().expect_err("a clone is held");
+        drop(held);
+        assert_eq!(region.reclaim().unwrap().as_bytes(), [7; 4]);
+    }
+
+    #[test]
+    fn copies_stay_inside() {
+        let region = Region::new(Memory::zeroed(8));
+        region.copy_in(6, &[1, 2]).unwrap();
+        let mut out = [0; 3];
+        region.copy_out(5, &mut out).unwrap();
+        assert_eq!(out, [0, 1, 2]);
+        for (offset, len) in [(7, 2), (9, 0), (usize::MAX, 2)] {
+            assert_eq!(region.copy_in(offset, &vec![0; len]), Err(PortError::OutOfBounds { offset, len }));
+        }
+        Region::copy_between(&region, 6, &region, 5, 2).unwrap();
+        region.copy_out(5, &mut out).unwrap();
+        assert_eq!(out, [1, 2, 2]);
+    }
+}

@@ -1,0 +1,203 @@
+//! The port: the one interface between protocols and whatever moves bytes.
+//!
+//! ```text
+//!      protocol                         port                             peer's port
+//!      resolve(address) ──────────────▶ PeerId
+//!      send(peer, head, body) ────────▶ copied; nothing more to wait for ───▶ Sink::packet(bytes)
+//!      send_zcopy(peer, head, local) ─▶ gathered from registered memory ────▶ Sink::packet(bytes)
+//!      put / put_imm / get ───────────▶ registered memory, remote memory ───▶ (Sink::notified for put_imm)
+//!      poll(sink) ◀─────────────────── completed · packet · notified · peer_lost
+//!      fence_peer(peer) ──────────────▶ nothing of that peer's is touched any more
+//! ```
+//!
+//! # Contract
+//!
+//! * **Posting never waits.** A call that finds no room answers [`Post::Again`]: poll, then try once more. The caller
+//!   keeps a deadline, since on some providers "again" can be for ever.
+//! * **Packets to one peer arrive whole, once and in the order posted** ([`Order::SEND_AFTER_SEND`] is required of every
+//!   port), or from some point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided
+//!   operations.
+//! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the port has no
+//!   fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as long as the provider might touch it.
+//! * **Nothing is posted from inside [`Port::poll`]**: a sink has no port at hand. What an event calls for is noted, and posted after.
+//! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself lives in
+//!   real time.
+
+use crate::{Caps, Failure, PortError, Region};
+
+/// Moves bytes to and from peers. See the [module](self) for the contract.
+pub trait Port {
+    /// What this port can do, and its limits. They do not change.
+    fn caps(&self) -> &Caps;
+
+    /// The bytes by which others reach this port; opaque to all but ports of the same kind.
+    fn address(&self) -> Address;
+
+    /// Names the peer that listens at `address`. No traffic, no wait: the path is built when first used.
+    ///
+    /// # Errors
+    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Exhausted`] at the limit of peers.
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
+
+    /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are copied before the call
+    /// returns, and no completion follows.
+    ///
+    /// # Errors
+    /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`].
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError>;
+
+    /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op` completes.
+    /// At most [`Caps::zcopy_max`] bytes together.
+    ///
+    /// # Errors
+    /// As [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration; [`PortError::Unsupported`] where `zcopy_max` is 0.
+    fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
+
+    /// Writes registered local memory to the peer's. At most [`Caps::rma_max`] bytes. Completes when the local memory
+    /// may be reused *and* the bytes are visible at the target.
+    ///
+    /// # Errors
+    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] unless [`Caps::put`].
+    fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError>;
+
+    /// As [`Port::put`], and then tells the target by [`Sink::notified`] with `immediate`, of which the low
+    /// [`Caps::immediate_bits`] are carried.
+    ///
+    /// # Errors
+    /// As [`Port::put`]; [`PortError::Unsupported`] where `immediate_bits` is 0.
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError>;
+
+    /// Reads the peer's memory into registered local memory. At most [`Caps::rma_max`] bytes.
+    ///
+    /// # Errors
+    /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`].
+    fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
+
+    /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that peer that is meant;
+    /// every peer on the same path may use it). The port holds the region until it is deregistered *and* no longer touched.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`] for a kind of memory the port cannot reach, [`PortError::Exhausted`], [`PortError::Provider`].
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError>;
+
+    /// Ends a registration: remote access is refused from here on. The port lets go of the region at once if nothing can touch
+    /// it any more, else when the operations that use it have completed or been fenced: until then [`Region::reclaim`] fails,
+    /// and that is what keeps the memory from being reused too early.
+    fn deregister(&mut self, registration: Registration);
+
+    /// Drives progress and hands what happened to `sink`. Returns the number of events; 0 means that the port was idle.
+    ///
+    /// # Errors
+    /// [`PortError::Provider`] if the port itself (not one operation, not one peer) is broken.
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError>;
+
+    /// Cuts a peer off. Where [`Caps::fence`] holds, on return the provider touches no memory on behalf of its operations,
+    /// which complete with [`Failure::Fenced`] at the next poll; nothing of it arrives later. Elsewhere its operations stay
+    /// outstanding and their memory stays held. Either way later posts to it answer [`PortError::PeerGone`].
+    fn fence_peer(&mut self, peer: PeerId);
+}
+
+/// Takes what a [`Port`] reports.
+pub trait Sink {
+    /// A packet arrived; `bytes` are head and body as one, valid during the call. They come from outside: nothing in
+    /// them can be trusted.
+    fn packet(&mut self, bytes: &[u8]);
+
+    /// The operation `op` ended. After a failure the memory of a get has undefined contents.
+    fn completed(&mut self, op: OpId, result: Result<(), Failure>);
+
+    /// A peer's [`Port::put_imm`] is visible in local memory.
+    fn notified(&mut self, immediate: u64);
+
+    /// The port will not reach this peer again. Not every port can tell; none tells falsely.
+    fn peer_lost(&mut self, peer: PeerId);
+}
+
+/// What became of a call that posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "Post::Again means that nothing was sent"]
+pub enum Post {
+    /// Accepted.
+    Done,
+    /// No room now; nothing happened. Poll, then call again.
+    Again,
+}
+
+/// A peer as one port names it. Never reused: a process that comes back is resolved anew, and gets another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerId(pub u32);
+
+/// The caller's name for an operation, given back with its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId(pub u64);
+
+/// A port's address, as bytes that travel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address(pub Vec<u8>);
+
+/// A span of registered local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// The registration it lies in.
+    pub registration: Registration,
+    /// First byte, counted from the start of the region.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// A place in a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's [`Registration::key`].
+    pub key: u64,
+    /// The peer's [`Registration::base`] plus the offset into its region.
+    pub address: u64,
+}
+
+/// A region made known to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The port's own name for it.
+    pub id: u32,
+    /// What a peer needs to reach it.
+    pub key: u64,
+    /// The remote address of the region's first byte (0, or its virtual address: the provider decides).
+    pub base: u64,
+}
+
+impl Registration {
+    /// The place `offset` bytes into the region, as a peer names it.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { key: self.key, address: self.base.wrapping_add(offset as u64) }
+    }
+
+    /// A span of the region, for use on this side.
+    #[must_use]
+    pub fn local(&self, offset: usize, len: usize) -> Local {
+        Local { registration: *self, offset, len }
+    }
+}
+
+bitflags::bitflags! {
+    /// Who may do what with registered memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u8 {
+        /// This side sends or puts from it.
+        const LOCAL_READ = 1;
+        /// This side receives or gets into it.
+        const LOCAL_WRITE = 2;
+        /// Peers get from it.
+        const REMOTE_READ = 4;
+        /// Peers put into it.
+        const REMOTE_WRITE = 8;
+    }
+}

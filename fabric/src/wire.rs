@@ -1,0 +1,220 @@
+//! The header that every packet begins with, version 1.
+//!
+//! ```text
+//!  byte 0        1         2      3       4 … 7    8 … 11        12 … 15    16 … 19   20 … 23  24 … 27   28 … 31
+//!  ┌─────────┬──────────┬──────┬───────┬────────┬─────────────┬──────────┬─────────┬────────┬─────────┬─────────┐
+//!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │   ack   │ grant  │   age   │ context │
+//!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────────┴────────┴─────────┴─────────┘
+//! ```
+//! All fields are little-endian, the header is 32 bytes long and followed by what `protocol` and `kind` say. Decoding is
+//! total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new version.
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version that this code speaks.
+pub const VERSION: u8 = 1;
+
+/// The common header, as it lies on the wire.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    version: u8,
+    protocol: u8,
+    /// What the packet is, within its protocol.
+    pub kind: u8,
+    flags: u8,
+    /// The sender's rank in the job.
+    pub sender: U32,
+    /// Which life of the sender this is: random, and another after every restart.
+    pub incarnation: U32,
+    /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0, wrapping. A gap is a failure of the peer.
+    pub sequence: U32,
+    /// Cumulative: the sequence number that the sender of this packet expects next from its receiver.
+    pub ack: U32,
+    /// Cumulative and wrapping: bytes of eager data (see samite-p2p for what counts) that the receiver of this packet may have sent in all.
+    pub grant: U32,
+    /// Microseconds between the call that caused this packet and its posting; saturates.
+    pub age: U32,
+    /// Communicator, window or service, as `protocol` says.
+    pub context: U32,
+}
+
+impl Header {
+    /// Bytes on the wire.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// A header with all numbers zero.
+    #[must_use]
+    pub fn new(protocol: Protocol, kind: u8, flags: Flags) -> Self {
+        Self { version: VERSION, protocol: protocol as u8, kind, flags: flags.bits(), ..Self::default() }
+    }
+
+    /// Splits a packet into its header and the rest.
+    ///
+    /// # Errors
+    /// [`WireError`], whatever the bytes are.
+    pub fn decode(packet: &[u8]) -> Result<(&Self, &[u8]), WireError> {
+        let (header, rest) =
+            Self::ref_from_prefix(packet).map_err(|_| WireError::Short { len: packet.len() })?;
+        if header.version != VERSION {
+            return Err(WireError::Version { theirs: header.version });
+        }
+        if header.protocol > Protocol::LAST as u8 {
+            return Err(WireError::Protocol { theirs: header.protocol });
+        }
+        if Flags::from_bits(header.flags).is_none() {
+            return Err(WireError::Flags { theirs: header.flags });
+        }
+        Ok((header, rest))
+    }
+
+    /// Who is to handle the packet.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        match self.protocol {
+            0 => Protocol::Control,
+            1 => Protocol::P2p,
+            2 => Protocol::Rma,
+            3 => Protocol::Rpc,
+            // `decode` admits no other, and `new` writes none.
+            _ => Protocol::Coll,
+        }
+    }
+
+    /// The packet's flags.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        Flags::from_bits_truncate(self.flags)
+    }
+}
+
+/// Who is to handle a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Protocol {
+    /// Peers about themselves: hello, credit, goodbye.
+    Control = 0,
+    /// Tagged messages.
+    P2p = 1,
+    /// Windows and notified access.
+    Rma = 2,
+    /// Remote procedure calls and services.
+    Rpc = 3,
+    /// Collectives.
+    Coll = 4,
+}
+
+impl Protocol {
+    const LAST: Self = Self::Coll;
+}
+
+bitflags::bitflags! {
+    /// Flags common to all protocols.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u8 {
+        /// The sender waits for credit: grant it more as soon as there is room.
+        const STARVED = 1;
+        /// The packet carries several messages, each with its own header (coalescing).
+        const BUNDLE = 2;
+        /// The sender is blocked until this packet is answered: do not delay the answer.
+        const URGENT = 4;
+    }
+}
+
+/// Why bytes are not a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Too few bytes.
+    #[error("{len} bytes are too few for this packet")]
+    Short {
+        /// Bytes there are.
+        len: usize,
+    },
+    /// Bytes left over.
+    #[error("{extra} bytes too many for this packet")]
+    Long {
+        /// Bytes left over.
+        extra: usize,
+    },
+    /// Another version of the wire.
+    #[error(
+        "the peer speaks version {theirs} of the wire, this side {VERSION}: use one version of samite in a job"
+    )]
+    Version {
+        /// The peer's version.
+        theirs: u8,
+    },
+    /// No such protocol.
+    #[error("there is no protocol {theirs}")]
+    Protocol {
+        /// What was received.
+        theirs: u8,
+    },
+    /// No such packet in this protocol.
+    #[error("there is no packet of kind {theirs}")]
+    Kind {
+        /// What was received.
+        theirs: u8,
+    },
+    /// No such flags.
+    #[error("there are no flags {theirs:#04x}")]
+    Flags {
+        /// What was received.
+        theirs: u8,
+    },
+    /// A field has a value that no sender writes.
+    #[error("field {field} has an impossible value")]
+    Value {
+        /// The field.
+        field: &'static str,
+    },
+}
+
+// The wire is fixed: `Unaligned` rules out padding, and these say where each field lies.
+const _: () = {
+    assert!(size_of::<Header>() == 32 && align_of::<Header>() == 1);
+    assert!(std::mem::offset_of!(Header, kind) == 2 && std::mem::offset_of!(Header, flags) == 3);
+    assert!(std::mem::offset_of!(Header, sender) == 4 && std::mem::offset_of!(Header, incarnation) == 8);
+    assert!(std::mem::offset_of!(Header, sequence) == 12 && std::mem::offset_of!(Header, ack) == 16);
+    assert!(std::mem::offset_of!(Header, grant) == 20 && std::mem::offset_of!(Header, age) == 24);
+    assert!(std::mem::offset_of!(Header, context) == 28);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut header = Header::new(Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT);
+        header.sequence = 0xdead_beef.into();
+        let mut packet = header.as_bytes().to_vec();
+        packet.extend(b"body");
+        assert_eq!(packet[12..16], [0xef, 0xbe, 0xad, 0xde], "little-endian");
+        let (read, rest) = Header::decode(&packet).unwrap();
+        assert_eq!(
+            (read.protocol(), read.kind, read.flags()),
+            (Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT)
+        );
+        assert_eq!((read.sequence.get(), rest), (0xdead_beef, &b"body"[..]));
+    }
+
+    #[test]
+    fn every_other_byte_sequence_is_refused() {
+        let good = Header::new(Protocol::P2p, 0, Flags::empty()).as_bytes().to_vec();
+        for len in 0..Header::LEN {
+            assert_eq!(Header::decode(&good[..len]).unwrap_err(), WireError::Short { len });
+        }
+        for (byte, value, error) in [
+            (0, 2, WireError::Version { theirs: 2 }),
+            (1, 5, WireError::Protocol { theirs: 5 }),
+            (3, 0x80, WireError::Flags { theirs: 0x80 }),
+        ] {
+            let mut bad = good.clone();
+            bad[byte] = value;
+            assert_eq!(Header::decode(&bad).unwrap_err(), error);
+        }
+    }
+}
