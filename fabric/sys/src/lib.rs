@@ -1,1 +1,79 @@
-//! Raw bindings to libfabric 1.17 and later.
+//! Raw bindings to [libfabric](https://ofiwg.github.io/libfabric/) 1.17 and later.
+//!
+//! Everything has the name and the meaning that it has in C; the manual pages (`man 7 fabric`) are the reference.
+//! The declarations are generated from the headers of version 1.17 and committed, with the layout of every
+//! structure asserted at compile time. libfabric exports a dozen functions only: the others are `static inline` in
+//! its headers and go through tables of function pointers, and here they are `#[inline]` Rust that does the same.
+//!
+//! Ask [`fi_getinfo`] for [`API_VERSION`]: the structures written by the library are then the ones declared here,
+//! whichever later version is installed (from 1.20 on it would otherwise write a larger [`fi_cq_err_entry`]).
+//! Structures that the library reads grow at their end over its versions too, so take a [`fi_info`] only from
+//! [`fi_getinfo`], [`fi_dupinfo`] or [`fi_allocinfo`].
+//!
+//! # Safety
+//!
+//! The contract of every unsafe function here, unless it says more:
+//!
+//! - Each object (`fid_ep`, `fid_cq`, …) is a live one, returned by the call that opens its kind and not closed
+//!   since, and is used by as many threads at a time as its domain's [`fi_threading`] level allows.
+//! - The object offers the operation: its capabilities, as returned in its [`fi_info`], include the operation's
+//!   class. Tables are otherwise absent or short, and the pointer read from them is not one.
+//! - Each pointer is valid, for the access and the length that the manual page gives. Buffers and contexts handed to
+//!   an operation that completes later stay valid, unmoved, and (for buffers written by it) untouched until its
+//!   completion was read, or until the endpoint was closed; a context is at least a [`fi_context`] or
+//!   [`fi_context2`] where the mode bits [`FI_CONTEXT`] or [`FI_CONTEXT2`] were returned.
+//! - Memory named by a remote address and key may be read or written by whoever holds the key, for as long as it is
+//!   registered with that access.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::ffi::CStr;
+//! use samite_fabric_sys::*;
+//!
+//! // SAFETY: no preconditions.
+//! let version = unsafe { fi_version() };
+//! assert!(version >= API_VERSION);
+//! // SAFETY: any number is an error number; the text is static.
+//! let text = unsafe { CStr::from_ptr(fi_strerror(FI_EAGAIN)) };
+//! assert_eq!(text.to_str(), Ok("Resource temporarily unavailable"));
+//! ```
+
+#![no_std]
+#![allow(clippy::too_many_arguments, reason = "signatures are as in C")]
+
+#[cfg(not(all(target_pointer_width = "64", unix)))]
+compile_error!("samite-fabric-sys declares libfabric's structures for 64-bit Unix only");
+
+mod atomic;
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated from C, where the names and their documentation are"
+)]
+#[rustfmt::skip]
+mod bindings;
+mod completion;
+mod control;
+mod domain;
+mod endpoint;
+mod message;
+mod rma;
+mod table;
+mod tagged;
+
+pub use atomic::*;
+pub use bindings::*;
+pub use completion::*;
+pub use control::*;
+pub use domain::*;
+pub use endpoint::*;
+pub use message::*;
+pub use rma::*;
+pub use tagged::*;

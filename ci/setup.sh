@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs what building and testing need beside Rust: silent and quick when all of it is there.
+#
+# Debian and Ubuntu: by apt, as root or through sudo. Elsewhere: says what to install, and fails.
+set -euo pipefail
+
+# What is needed, by the name of its Debian package, and the test that it is there.
+# A package of libfabric without headers, or older than 1.17, does not count.
+declare -A present=(
+    [gcc]='command -v cc'
+    [libc6-dev]='test -e /usr/include/stdlib.h'
+    [pkg-config]='command -v pkg-config'
+    [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
+    [valgrind]='command -v valgrind'
+)
+
+missing=()
+for package in "${!present[@]}"; do
+    eval "${present[$package]}" >/dev/null 2>&1 || missing+=("$package")
+done
+if ! command -v cargo >/dev/null; then
+    echo "setup.sh: cargo is missing: install Rust from https://rustup.rs" >&2
+    exit 1
+fi
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    cat >&2 <<END
+setup.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again:
+  Fedora, RHEL:  sudo dnf install gcc pkgconf-pkg-config libfabric-devel valgrind
+  Spack:         spack install libfabric pkgconf valgrind && spack load libfabric pkgconf valgrind
+END
+    exit 1
+fi
+
+sudo=()
+if [[ $(id -u) -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup.sh: run as root: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    sudo=(sudo)
+fi
+echo "setup.sh: installing ${missing[*]}" >&2
+"${sudo[@]}" apt-get -qq update
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install --no-install-recommends -y "${missing[@]}" >/dev/null
+
+for package in "${missing[@]}"; do
+    if ! eval "${present[$package]}" >/dev/null 2>&1; then
+        echo "setup.sh: $package was installed, yet this still fails: ${present[$package]}" >&2
+        exit 1
+    fi
+done

@@ -1,0 +1,28 @@
+//! Finds libfabric by pkg-config and links to it.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    #[expect(clippy::disallowed_methods, reason = "a build script is told what to do by its environment")]
+    let for_docs_only = std::env::var_os("DOCS_RS").is_some();
+    if for_docs_only {
+        return;
+    }
+    if let Err(cause) = pkg_config::Config::new().atleast_version("1.17").probe("libfabric") {
+        println!(
+            "cargo::error=libfabric 1.17 or newer was not found by pkg-config ({}): install pkg-config with \
+             libfabric-dev (Debian, Ubuntu), libfabric-devel (Fedora) or libfabric (Spack), or build without the \
+             feature `ofi`.",
+            reason(&cause)
+        );
+    }
+}
+
+/// pkg-config's answer in a few words; its own text takes a page.
+fn reason(cause: &pkg_config::Error) -> &'static str {
+    match cause {
+        pkg_config::Error::Command { .. } => "pkg-config itself is missing",
+        pkg_config::Error::CrossCompilation => "it is not set up for cross-compilation",
+        pkg_config::Error::EnvNoPkgConfig(_) => "an environment variable forbids its use",
+        _ => "it is missing or too old",
+    }
+}

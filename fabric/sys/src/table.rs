@@ -1,0 +1,47 @@
+//! Calling through libfabric's tables of operations.
+
+/// The function `$op` of the table that `$table` points to, as C calls it: without a check.
+///
+/// Providers fill the entries that existed in version 1.17 (with a function that returns `-FI_ENOSYS` where they do
+/// not implement one) for each capability that they grant; see the crate's safety contract.
+macro_rules! op {
+    ($table:expr, $op:ident) => {
+        (*$table).$op.unwrap_unchecked()
+    };
+}
+
+/// The function `$op` if the table has it: entries that were added after version 1.0 may be beyond its end.
+///
+/// This is `FI_CHECK_OP` of `rdma/fabric.h`.
+macro_rules! newer_op {
+    ($table:expr, $ops:ty, $op:ident) => {
+        if !$table.is_null() && (*$table).size > core::mem::offset_of!($ops, $op) {
+            (*$table).$op
+        } else {
+            None
+        }
+    };
+}
+
+/// Declares functions that pass their arguments, unchanged, to an operation of a table:
+/// `fi_name = table expression => operation(arguments) -> result;`.
+macro_rules! through_table {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $table:expr => $op:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty;
+    )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// See [the crate's contract](crate#safety).
+        #[inline]
+        pub unsafe fn $name($($arg: $type),*) -> $result {
+            // SAFETY: the caller keeps the crate's contract: the object is live, so its table is too, and it offers
+            // the operation, so the entry is a function.
+            unsafe { $crate::table::op!($table, $op)($($arg),*) }
+        }
+    )*};
+}
+
+pub(crate) use {newer_op, op, through_table};
