@@ -30,6 +30,11 @@ pub trait Port {
     /// What this port can do, and its limits. They do not change.
     fn caps(&self) -> &Caps;
 
+    /// What this port can do with one peer. Differs from [`Port::caps`] only for a port of several paths.
+    fn caps_for(&self, _peer: PeerId) -> &Caps {
+        self.caps()
+    }
+
     /// The bytes by which others reach this port; opaque to all but ports of the same kind.
     fn address(&self) -> Address;
 
