@@ -11,11 +11,17 @@
 
 mod caps;
 mod error;
+pub mod loopback;
 pub mod mem;
 pub mod port;
+mod registry;
+mod rng;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 
 pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
 pub use mem::{Memory, MemoryKind, Region};
 pub use port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink};
+pub use rng::SplitMix64;

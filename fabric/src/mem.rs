@@ -223,7 +223,6 @@ impl Region {
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] at either end.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the loopback port, which comes next, is its user"))]
     pub(crate) fn copy_between(
         from: &Self,
         from_offset: usize,

@@ -1,0 +1,418 @@
+//! The port within one process: sends to self, and ranks that are threads.
+//!
+//! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded number of
+//! bytes; puts and gets copy between registered regions at once, so every order holds and nobody need poll for them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use crate::{
+    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region, Registration,
+    Remote, Sink, registry::Registry, rng::SplitMix64,
+};
+
+const PACKET_MAX: usize = 8 << 10;
+/// One copy holds the target's registrations, so it must end soon.
+const RMA_MAX: usize = 4 << 20;
+const RMA_DEPTH: usize = 1024;
+/// What an inbox holds before its senders must wait.
+const INBOX_BYTES_MAX: usize = 256 << 10;
+const INBOX_EVENTS_MAX: usize = 4096;
+
+/// Where loopback ports find each other. Clones are the same hub.
+#[derive(Clone, Debug)]
+pub struct Hub(Arc<Directory>);
+
+#[derive(Debug)]
+struct Directory {
+    /// Tells the addresses of this hub from those of others.
+    token: u64,
+    /// Every port ever made, by index; an index is never given twice.
+    ports: Mutex<Vec<Weak<Shared>>>,
+}
+
+impl Hub {
+    /// A hub without ports.
+    #[must_use]
+    pub fn new() -> Self {
+        let token = SplitMix64::from_entropy().next_u64();
+        Self(Arc::new(Directory { token, ports: Mutex::default() }))
+    }
+
+    /// A new port, reachable by all others of the hub.
+    #[must_use]
+    pub fn port(&self) -> Loopback {
+        let mut ports = lock(&self.0.ports);
+        let index = u32::try_from(ports.len()).expect("a process makes fewer than 2^32 ports");
+        let shared = Arc::new(Shared {
+            index,
+            pending: AtomicBool::new(false),
+            inbox: Mutex::default(),
+            exposed: RwLock::new(Exposed {
+                registry: Registry::new(SplitMix64::from_entropy()),
+                barred: Barred::default(),
+            }),
+        });
+        ports.push(Arc::downgrade(&shared));
+        Loopback {
+            hub: self.clone(),
+            shared,
+            peers: Vec::new(),
+            by_index: HashMap::new(),
+            completed: VecDeque::new(),
+            batch: Batch::default(),
+            caps: caps(),
+        }
+    }
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A port that reaches the ports of its [`Hub`], itself among them.
+///
+/// When a port is dropped, each port that has resolved it hears [`Sink::peer_lost`], after the packets it still sent.
+#[derive(Debug)]
+pub struct Loopback {
+    hub: Hub,
+    shared: Arc<Shared>,
+    /// By [`PeerId`]; `None` once fenced or lost.
+    peers: Vec<Option<Arc<Shared>>>,
+    by_index: HashMap<u32, PeerId>,
+    /// One-sided operations that have ended and not been reported.
+    completed: VecDeque<(OpId, Result<(), Failure>)>,
+    /// Swapped with the inbox's, so that neither is allocated anew.
+    batch: Batch,
+    caps: Caps,
+}
+
+/// What others reach of a port.
+#[derive(Debug)]
+struct Shared {
+    index: u32,
+    /// Whether the inbox may hold something: an idle poll looks no further.
+    pending: AtomicBool,
+    inbox: Mutex<Inbox>,
+    /// Copies hold it for reading: whoever has it for writing knows that none is under way.
+    exposed: RwLock<Exposed>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    batch: Batch,
+    barred: Barred,
+    /// To be told when this port goes.
+    watchers: Vec<Weak<Shared>>,
+}
+
+/// Events in the order of their arrival, each with its sender; the packets' bytes lie one after the other.
+#[derive(Debug, Default)]
+struct Batch {
+    events: Vec<(u32, Event)>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Packet { start: usize, end: usize },
+    Notified(u64),
+    Lost,
+}
+
+#[derive(Debug)]
+struct Exposed {
+    registry: Registry,
+    barred: Barred,
+}
+
+/// Whom a port lets in no more.
+#[derive(Debug, Default)]
+struct Barred {
+    /// The port is gone.
+    everyone: bool,
+    /// Fenced.
+    these: HashSet<u32>,
+}
+
+impl Barred {
+    fn contains(&self, index: u32) -> bool {
+        self.everyone || self.these.contains(&index)
+    }
+}
+
+impl Batch {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.events.len() < INBOX_EVENTS_MAX && self.bytes.len() + bytes <= INBOX_BYTES_MAX
+    }
+}
+
+impl Shared {
+    /// The inbox, if `sender` may write to it.
+    fn inbox_for(&self, sender: u32) -> Option<MutexGuard<'_, Inbox>> {
+        Some(lock(&self.inbox)).filter(|inbox| !inbox.barred.contains(sender))
+    }
+
+    fn push(&self, inbox: &mut Inbox, from: u32, event: Event) {
+        inbox.batch.events.push((from, event));
+        self.pending.store(true, Ordering::Release);
+    }
+
+    fn exposed(&self) -> RwLockReadGuard<'_, Exposed> {
+        self.exposed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exposed_mut(&self) -> RwLockWriteGuard<'_, Exposed> {
+        self.exposed.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Loopback {
+    fn peer(&self, peer: PeerId) -> Result<&Arc<Shared>, PortError> {
+        self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
+    }
+
+    /// Moves bytes at once, by `copy` from ours to theirs or back, and queues the completion.
+    fn one_sided(
+        &mut self,
+        peer: PeerId,
+        (ours, our_access): (Local, Access),
+        (theirs, their_access): (Remote, Access),
+        immediate: Option<u64>,
+        op: OpId,
+        copy: impl FnOnce(&Region, &Region, usize) -> Result<(), PortError>,
+    ) -> Result<Post, PortError> {
+        if ours.len > RMA_MAX {
+            return Err(PortError::TooLong { len: ours.len, max: RMA_MAX });
+        }
+        let (target, me) = (self.peer(peer)?, self.shared.index);
+        let local = self.shared.exposed().registry.local(ours, our_access)?.clone();
+        if self.completed.len() >= RMA_DEPTH {
+            return Ok(Post::Again);
+        }
+        if immediate.is_some() && !target.inbox_for(me).ok_or(PortError::PeerGone(peer))?.batch.has_room(0) {
+            return Ok(Post::Again);
+        }
+        let exposed = target.exposed();
+        if exposed.barred.contains(me) {
+            return Err(PortError::PeerGone(peer));
+        }
+        let result = match exposed.registry.remote(theirs, ours.len, their_access) {
+            Ok((remote, offset)) => copy(&local, remote, offset).map_err(|_| Failure::Refused),
+            Err(refused) => Err(refused),
+        };
+        drop(exposed);
+        // Others may have filled the inbox during the copy. One event more than its limit for each of them does no harm.
+        if let (Some(immediate), Ok(()), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
+            target.push(&mut inbox, me, Event::Notified(immediate));
+        }
+        self.completed.push_back((op, result));
+        Ok(Post::Done)
+    }
+
+    fn put_with(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: Option<u64>,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let (ours, theirs) = ((from, Access::LOCAL_READ), (into, Access::REMOTE_WRITE));
+        self.one_sided(to, ours, theirs, immediate, op, |local, remote, offset| {
+            Region::copy_between(local, from.offset, remote, offset, from.len)
+        })
+    }
+
+    /// Forgets a peer; whether it was known until now.
+    fn forget(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
+        self.peers.get_mut(peer.0 as usize)?.take()
+    }
+}
+
+impl Port for Loopback {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        let mut bytes = self.hub.0.token.to_le_bytes().to_vec();
+        bytes.extend(self.shared.index.to_le_bytes());
+        Address(bytes)
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        let index = self.hub.index(address)?;
+        if let Some(&peer) = self.by_index.get(&index) {
+            return Ok(peer);
+        }
+        let peer = PeerId(self.peers.len() as u32);
+        let target = lock(&self.hub.0.ports)[index as usize].upgrade();
+        match target.as_ref().and_then(|target| target.inbox_for(self.shared.index)) {
+            Some(mut inbox) => inbox.watchers.push(Arc::downgrade(&self.shared)),
+            None => self.shared.push(&mut lock(&self.shared.inbox), index, Event::Lost),
+        }
+        self.peers.push(target);
+        self.by_index.insert(index, peer);
+        Ok(peer)
+    }
+
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let len = head.len() + body.len();
+        if len > PACKET_MAX {
+            return Err(PortError::TooLong { len, max: PACKET_MAX });
+        }
+        let (target, me) = (self.peer(to)?, self.shared.index);
+        let mut inbox = target.inbox_for(me).ok_or(PortError::PeerGone(to))?;
+        if !inbox.batch.has_room(len) {
+            return Ok(Post::Again);
+        }
+        let start = inbox.batch.bytes.len();
+        inbox.batch.bytes.extend_from_slice(head);
+        inbox.batch.bytes.extend_from_slice(body);
+        target.push(&mut inbox, me, Event::Packet { start, end: start + len });
+        Ok(Post::Done)
+    }
+
+    fn send_zcopy(&mut self, _: PeerId, _: &[u8], _: Local, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "send from registered memory" })
+    }
+
+    fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        self.put_with(to, from, into, None, op)
+    }
+
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        self.put_with(to, from, into, Some(immediate), op)
+    }
+
+    fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
+        let (ours, theirs) = ((into, Access::LOCAL_WRITE), (from, Access::REMOTE_READ));
+        self.one_sided(to, ours, theirs, None, op, |local, remote, offset| {
+            Region::copy_between(remote, offset, local, into.offset, into.len)
+        })
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        self.peer(peer)?;
+        self.shared.exposed_mut().registry.insert(region, access)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.shared.exposed_mut().registry.remove(registration);
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        let mut count = 0;
+        while let Some((op, result)) = self.completed.pop_front() {
+            sink.completed(op, result);
+            count += 1;
+        }
+        if !self.shared.pending.load(Ordering::Acquire) {
+            return Ok(count);
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        {
+            let mut inbox = lock(&self.shared.inbox);
+            std::mem::swap(&mut inbox.batch, &mut batch);
+            self.shared.pending.store(false, Ordering::Relaxed);
+        }
+        for (from, event) in batch.events.drain(..) {
+            match event {
+                Event::Packet { start, end } => sink.packet(&batch.bytes[start..end]),
+                Event::Notified(immediate) => sink.notified(immediate),
+                Event::Lost => {
+                    let peer = self.by_index[&from];
+                    self.forget(peer);
+                    sink.peer_lost(peer);
+                }
+            }
+            count += 1;
+        }
+        batch.bytes.clear();
+        self.batch = batch;
+        Ok(count)
+    }
+
+    fn fence_peer(&mut self, peer: PeerId) {
+        // Operations with it have ended before their calls returned, so it is only from its side that anything may come.
+        if let Some(target) = self.forget(peer) {
+            self.shared.exposed_mut().barred.these.insert(target.index);
+            let mut inbox = lock(&self.shared.inbox);
+            inbox.barred.these.insert(target.index);
+            inbox.batch.events.retain(|&(from, _)| from != target.index);
+        }
+    }
+}
+
+impl Hub {
+    /// The index in the address of one of this hub's ports.
+    fn index(&self, address: &Address) -> Result<u32, PortError> {
+        let bad = |why: &str| PortError::BadAddress { why: why.into() };
+        let bytes: [u8; 12] = address.0.as_slice().try_into().map_err(|_| bad("it is not 12 bytes long"))?;
+        let [token @ .., a, b, c, d] = bytes;
+        let index = u32::from_le_bytes([a, b, c, d]);
+        if u64::from_le_bytes(token) != self.0.token {
+            return Err(bad("it is of another process or hub"));
+        }
+        if index as usize >= lock(&self.0.ports).len() {
+            return Err(bad("there is no such port"));
+        }
+        Ok(index)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let watchers = {
+            let mut inbox = lock(&self.shared.inbox);
+            inbox.barred.everyone = true;
+            inbox.batch = Batch::default();
+            std::mem::take(&mut inbox.watchers)
+        };
+        let mut exposed = self.shared.exposed_mut();
+        exposed.barred.everyone = true;
+        exposed.registry = Registry::new(SplitMix64::from_entropy());
+        drop(exposed);
+        for watcher in watchers.iter().filter_map(Weak::upgrade) {
+            if let Some(mut inbox) = watcher.inbox_for(self.shared.index) {
+                watcher.push(&mut inbox, self.shared.index, Event::Lost);
+            }
+        }
+    }
+}
+
+fn caps() -> Caps {
+    Caps {
+        name: "loopback".into(),
+        short_max: PACKET_MAX,
+        packet_max: PACKET_MAX,
+        zcopy_max: 0,
+        rma_max: RMA_MAX,
+        rma_depth: RMA_DEPTH,
+        put: true,
+        get: true,
+        immediate_bits: 64,
+        order: Order::all(),
+        target_must_poll: false,
+        fence: true,
+        peers_max: u32::MAX as usize,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! The registrations of a port that moves bytes itself.
+
+use crate::{Access, Failure, Local, PortError, Region, Registration, Remote, rng::SplitMix64};
+
+/// Regions by slot, with keys that a peer must know and that are never given twice.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    keys: SplitMix64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: u64,
+    region: Region,
+    access: Access,
+}
+
+impl Registry {
+    pub(crate) fn new(keys: SplitMix64) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), keys }
+    }
+
+    pub(crate) fn insert(&mut self, region: &Region, access: Access) -> Result<Registration, PortError> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = u32::try_from(self.slots.len()).map_err(|_| PortError::Exhausted {
+                    what: "registrations",
+                    hint: "deregister memory that is no longer used".into(),
+                })?;
+                self.slots.push(None);
+                slot
+            }
+        };
+        // The slot finds the entry, the random half tells this life of the slot from the others.
+        let key = self.keys.next_u64() << 32 | u64::from(slot);
+        self.slots[slot as usize] = Some(Entry { key, region: region.clone(), access });
+        Ok(Registration { id: slot, key, base: 0 })
+    }
+
+    /// Forgets a registration, and does nothing if it has ended already.
+    pub(crate) fn remove(&mut self, registration: Registration) {
+        if self.entry(registration.key).is_some() {
+            self.slots[registration.key as u32 as usize] = None;
+            self.free.push(registration.key as u32);
+        }
+    }
+
+    /// The region that the owner means, if the span lies in it.
+    pub(crate) fn local(&self, span: Local, access: Access) -> Result<&Region, PortError> {
+        let outside = PortError::OutOfBounds { offset: span.offset, len: span.len };
+        let entry = self.entry(span.registration.key).ok_or(outside)?;
+        if !entry.access.contains(access) {
+            return Err(PortError::Unsupported { what: "use memory in a way it was not registered for" });
+        }
+        entry.region.span(span.offset, span.len)?;
+        Ok(&entry.region)
+    }
+
+    /// The region and the offset that a peer means, if it may.
+    pub(crate) fn remote(
+        &self,
+        place: Remote,
+        len: usize,
+        access: Access,
+    ) -> Result<(&Region, usize), Failure> {
+        let entry = self.entry(place.key).filter(|entry| entry.access.contains(access));
+        let offset = usize::try_from(place.address).map_err(|_| Failure::Refused)?;
+        match entry {
+            Some(entry) if entry.region.span(offset, len).is_ok() => Ok((&entry.region, offset)),
+            _ => Err(Failure::Refused),
+        }
+    }
+
+    fn entry(&self, key: u64) -> Option<&Entry> {
+        self.slots.get(key as u32 as usize)?.as_ref().filter(|entry| entry.key == key)
+    }
+}

@@ -1,0 +1,40 @@
+//! For the tests of ports.
+
+use crate::{Failure, OpId, PeerId, Region, Sink};
+
+/// What a port reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Packet(Vec<u8>),
+    Completed(OpId, Result<(), Failure>),
+    Notified(u64),
+    Lost(PeerId),
+}
+
+/// A sink that notes everything.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(pub(crate) Vec<Heard>);
+
+impl Sink for Recorder {
+    fn packet(&mut self, bytes: &[u8]) {
+        self.0.push(Heard::Packet(bytes.to_vec()));
+    }
+
+    fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
+        self.0.push(Heard::Completed(op, result));
+    }
+
+    fn notified(&mut self, immediate: u64) {
+        self.0.push(Heard::Notified(immediate));
+    }
+
+    fn peer_lost(&mut self, peer: PeerId) {
+        self.0.push(Heard::Lost(peer));
+    }
+}
+
+pub(crate) fn bytes_of(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.copy_out(0, &mut bytes).expect("the whole region");
+    bytes
+}
