@@ -1,0 +1,285 @@
+//! The engine: two queues over one structure.
+
+use alloc::vec::Vec;
+
+use crate::config::Config;
+use crate::handle::{Arrival, PostedId, Posting, Purged, UnexpectedId};
+use crate::key::{Envelope, Pattern, Source};
+use crate::list::LinkedList;
+use crate::memory::Memory;
+use crate::meter::{Counting, Meter, Silent, Stats, Wildcards};
+use crate::pool::{Entry, Pool, Slot};
+use crate::query::{Exact, Query, Side};
+use crate::structure::{Selection, Structure};
+
+/// Decides which message goes to which receive.
+///
+/// `P` is stored with each posted receive and `U` with each unexpected message; `S` is the structure that orders
+/// both queues, and `M` the meter (nothing by default).
+///
+/// The order is MPI's (MPI 4.1, section 3.5): of the receives that match a message, the one posted first gets it;
+/// of the messages that match a receive, it gets the one that arrived first. Wildcards take part in this like any
+/// other receive.
+#[derive(Debug)]
+pub struct Matcher<P, U, S: Structure = LinkedList, M = Silent> {
+    posted: Pool<Envelope, S::Links<Envelope>, P>,
+    unexpected: Pool<Pattern, S::Links<Pattern>, U>,
+    structure: S,
+    bytes_max: Option<usize>,
+    bytes_peak: usize,
+    meter: M,
+}
+
+impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
+    /// An empty matcher. Queues take memory when they are used.
+    pub fn new(config: &Config) -> Self {
+        let structure = S::new(config);
+        let bytes_peak = structure.bytes();
+        Self {
+            posted: Pool::new(),
+            unexpected: Pool::new(),
+            structure,
+            bytes_max: config.bytes_max,
+            bytes_peak,
+            meter: M::default(),
+        }
+    }
+
+    /// A message has arrived. The first posted receive that matches it is taken out; if there is none, the message is
+    /// queued with the payload that `unexpected` makes. The closure is called only when the message is queued.
+    pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
+        if let Some(slot) = self.structure.find(&self.posted, &envelope, &mut self.meter) {
+            let entry = self.take_posted(slot, envelope.context);
+            self.meter.search(Side::Posted, self.posted.len() + 1, Some(wildcards_of(&entry)));
+            return Arrival::Matched(entry.payload);
+        }
+        self.meter.search(Side::Posted, self.posted.len(), None);
+        if !self.has_room::<Pattern>(envelope.context, envelope.source) || !self.unexpected.make_room() {
+            return Arrival::Refused;
+        }
+        let links = Default::default();
+        let slot = self.unexpected.insert(envelope.source, envelope.tag, Exact, links, unexpected());
+        self.structure.insert(&mut self.unexpected, slot, envelope.context);
+        self.grown();
+        Arrival::Queued(UnexpectedId {
+            slot,
+            generation: self.unexpected.generation(slot),
+            context: envelope.context,
+        })
+    }
+
+    /// A receive is posted. The first unexpected message that it matches is taken out; if there is none, the
+    /// receive is queued.
+    pub fn post(&mut self, pattern: Pattern, posted: P) -> Posting<P, U> {
+        if let Some((envelope, unexpected)) = self.take(&pattern) {
+            return Posting::Matched { envelope, unexpected, posted };
+        }
+        let source = pattern.source.bits();
+        if !self.has_room::<Envelope>(pattern.context, source) || !self.posted.make_room() {
+            return Posting::Refused(posted);
+        }
+        let slot = self.posted.insert(source, pattern.tag, pattern.mask, Default::default(), posted);
+        self.structure.insert(&mut self.posted, slot, pattern.context);
+        self.grown();
+        Posting::Queued(PostedId { slot, generation: self.posted.generation(slot), context: pattern.context })
+    }
+
+    /// Takes out the first unexpected message that matches (MPI: matched probe).
+    pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
+        let slot = self.search_unexpected(pattern)?;
+        Some(self.take_unexpected(slot, pattern.context))
+    }
+
+    /// Looks at the first unexpected message that matches, and leaves it queued.
+    ///
+    /// It takes the matcher by unique reference because a search may reorganize the queue to shorten the next one.
+    pub fn probe(&mut self, pattern: &Pattern) -> Option<(UnexpectedId, Envelope, &U)> {
+        let slot = self.search_unexpected(pattern)?;
+        let entry = &self.unexpected[slot];
+        let id =
+            UnexpectedId { slot, generation: self.unexpected.generation(slot), context: pattern.context };
+        Some((id, envelope_of(entry, pattern.context), &entry.payload))
+    }
+
+    /// Takes out a posted receive, if it is still posted.
+    pub fn cancel(&mut self, id: PostedId) -> Option<P> {
+        let held = self.posted.holds(id.slot, id.generation);
+        held.then(|| self.take_posted(id.slot, id.context).payload)
+    }
+
+    /// Takes out an unexpected message, if it is still queued.
+    pub fn remove(&mut self, id: UnexpectedId) -> Option<(Envelope, U)> {
+        let held = self.unexpected.holds(id.slot, id.generation);
+        held.then(|| self.take_unexpected(id.slot, id.context))
+    }
+
+    /// A posted receive and its pattern, if it is still posted.
+    pub fn posted(&self, id: PostedId) -> Option<(Pattern, &P)> {
+        let held = self.posted.holds(id.slot, id.generation);
+        held.then(|| {
+            let entry = &self.posted[id.slot];
+            (pattern_of(entry, id.context), &entry.payload)
+        })
+    }
+
+    /// The payload of a posted receive, if it is still posted.
+    pub fn posted_mut(&mut self, id: PostedId) -> Option<&mut P> {
+        let held = self.posted.holds(id.slot, id.generation);
+        held.then(|| &mut self.posted[id.slot].payload)
+    }
+
+    /// An unexpected message and its envelope, if it is still queued.
+    pub fn unexpected(&self, id: UnexpectedId) -> Option<(Envelope, &U)> {
+        let held = self.unexpected.holds(id.slot, id.generation);
+        held.then(|| {
+            let entry = &self.unexpected[id.slot];
+            (envelope_of(entry, id.context), &entry.payload)
+        })
+    }
+
+    /// The payload of an unexpected message, if it is still queued.
+    pub fn unexpected_mut(&mut self, id: UnexpectedId) -> Option<&mut U> {
+        let held = self.unexpected.holds(id.slot, id.generation);
+        held.then(|| &mut self.unexpected[id.slot].payload)
+    }
+
+    /// Which of the queued messages goes first to a receiver that has posted `patterns`, in that order; and the
+    /// index of the pattern that takes it.
+    ///
+    /// This is the sender's side of matching: a sender keeps the sends that a receiver has refused as unexpected
+    /// messages whose source is the *receiver's* rank, and asks again when that receiver says what it awaits. The
+    /// first pattern that any of them matches decides, and of its matches the one queued first; sent in this order,
+    /// every message meets the receive that MPI's order gives it.
+    pub fn select_send(&mut self, patterns: &[Pattern]) -> Option<(UnexpectedId, usize)> {
+        patterns.iter().enumerate().find_map(|(index, pattern)| {
+            let slot = self.search_unexpected(pattern)?;
+            let generation = self.unexpected.generation(slot);
+            Some((UnexpectedId { slot, generation, context: pattern.context }, index))
+        })
+    }
+
+    /// Takes out everything of one source, because that peer has died: its messages, and the receives that ask for
+    /// it by rank; within a context each in the order of insertion, receives first. Receives from any source stay;
+    /// [`visit_any_source`](Self::visit_any_source) is the way to tell them.
+    pub fn purge_source(&mut self, source: u32, drain: impl FnMut(Purged<P, U>)) {
+        // As a source `u32::MAX` is no peer: only messages can claim it.
+        if !Source::rank(source).is_any() {
+            self.purge(Selection::Source(source), drain);
+        }
+    }
+
+    /// Takes out everything of one context, because its communicator was freed; each queue in the order of insertion,
+    /// receives first.
+    pub fn purge_context(&mut self, context: u32, drain: impl FnMut(Purged<P, U>)) {
+        self.purge(Selection::Context(context), drain);
+    }
+
+    /// Visits the posted receives from any source, in every context, and leaves them posted.
+    pub fn visit_any_source(&mut self, mut visit: impl FnMut(PostedId, Pattern, &mut P)) {
+        let mut found = Vec::new();
+        self.structure.select(&self.posted, Selection::Source(Source::ANY.bits()), &mut found);
+        for (slot, context) in found {
+            let generation = self.posted.generation(slot);
+            let entry = &mut self.posted[slot];
+            visit(PostedId { slot, generation, context }, pattern_of(entry, context), &mut entry.payload);
+        }
+    }
+
+    /// Posted receives.
+    pub const fn posted_len(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// Unexpected messages.
+    pub const fn unexpected_len(&self) -> usize {
+        self.unexpected.len()
+    }
+
+    /// What the memory is used for.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            posted: self.posted.len() * Pool::<Envelope, S::Links<Envelope>, P>::ENTRY_BYTES,
+            unexpected: self.unexpected.len() * Pool::<Pattern, S::Links<Pattern>, U>::ENTRY_BYTES,
+            structure: self.structure.bytes(),
+            peak: self.bytes_peak,
+            reserved: self.posted.reserved() + self.unexpected.reserved() + self.structure.reserved(),
+        }
+    }
+
+    fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
+        let found = self.structure.find(&self.unexpected, pattern, &mut self.meter);
+        let hit = found.map(|_| Wildcards { source: pattern.source.is_any(), tag: pattern.mask != !0 });
+        self.meter.search(Side::Unexpected, self.unexpected.len(), hit);
+        found
+    }
+
+    fn take_posted(&mut self, slot: Slot, context: u32) -> Entry<Envelope, S::Links<Envelope>, P> {
+        self.structure.remove(&mut self.posted, slot, context);
+        let entry = self.posted.take(slot);
+        self.meter.memory(self.bytes_in_use());
+        entry
+    }
+
+    fn take_unexpected(&mut self, slot: Slot, context: u32) -> (Envelope, U) {
+        self.structure.remove(&mut self.unexpected, slot, context);
+        let entry = self.unexpected.take(slot);
+        self.meter.memory(self.bytes_in_use());
+        (envelope_of(&entry, context), entry.payload)
+    }
+
+    fn purge(&mut self, selection: Selection, mut drain: impl FnMut(Purged<P, U>)) {
+        let mut found = Vec::new();
+        self.structure.select(&self.posted, selection, &mut found);
+        for (slot, context) in found.drain(..) {
+            let entry = self.take_posted(slot, context);
+            drain(Purged::Posted(pattern_of(&entry, context), entry.payload));
+        }
+        self.structure.select(&self.unexpected, selection, &mut found);
+        for (slot, context) in found {
+            let (envelope, unexpected) = self.take_unexpected(slot, context);
+            drain(Purged::Unexpected(envelope, unexpected));
+        }
+    }
+
+    /// Whether the byte budget allows an entry in the queue that `Q` searches.
+    fn has_room<Q: Query>(&self, context: u32, source: u32) -> bool {
+        let Some(bytes_max) = self.bytes_max else { return true };
+        let entry = match Q::SIDE {
+            Side::Posted => Pool::<Envelope, S::Links<Envelope>, P>::ENTRY_BYTES,
+            Side::Unexpected => Pool::<Pattern, S::Links<Pattern>, U>::ENTRY_BYTES,
+        };
+        self.bytes_in_use() + entry + self.structure.growth::<Q>(context, source) <= bytes_max
+    }
+
+    /// Accounts for an insertion.
+    fn grown(&mut self) {
+        let bytes = self.bytes_in_use();
+        self.bytes_peak = self.bytes_peak.max(bytes);
+        self.meter.memory(bytes);
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        self.posted.len() * Pool::<Envelope, S::Links<Envelope>, P>::ENTRY_BYTES
+            + self.unexpected.len() * Pool::<Pattern, S::Links<Pattern>, U>::ENTRY_BYTES
+            + self.structure.bytes()
+    }
+}
+
+impl<P, U, S: Structure> Matcher<P, U, S, Counting> {
+    /// What the meter has counted since the matcher was made.
+    pub fn stats(&self) -> Stats {
+        self.meter.stats()
+    }
+}
+
+fn envelope_of<L, T>(entry: &Entry<Pattern, L, T>, context: u32) -> Envelope {
+    Envelope { context, source: entry.source, tag: entry.tag }
+}
+
+fn pattern_of<L, T>(entry: &Entry<Envelope, L, T>, context: u32) -> Pattern {
+    Pattern { context, source: Source::rank(entry.source), tag: entry.tag, mask: entry.mask }
+}
+
+fn wildcards_of<L, T>(entry: &Entry<Envelope, L, T>) -> Wildcards {
+    Wildcards { source: Source::rank(entry.source).is_any(), tag: entry.mask != !0 }
+}

@@ -1,0 +1,164 @@
+//! Statistics of searches and queue lengths, compiled in only where asked for.
+
+use core::fmt::Debug;
+
+use crate::query::Side;
+
+/// Watches searches. The default, [`Silent`], compiles to nothing; [`Counting`] fills [`Stats`].
+pub trait Meter: Debug + Default {
+    /// A pointer was followed: to a context's lead, an inner object or an entry.
+    fn hop(&mut self);
+    /// An entry was compared with what is sought.
+    fn compare(&mut self);
+    /// A search ended in a queue that held `length` entries; `hit` says how the receive matched, if it did.
+    fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>);
+    /// The matcher uses that many bytes after an insertion or a removal.
+    fn memory(&mut self, bytes: usize);
+}
+
+/// The wildcards of a receive that matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wildcards {
+    /// From any source.
+    pub source: bool,
+    /// With a mask that leaves out tag bits, any tag included.
+    pub tag: bool,
+}
+
+/// No statistics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Meter for Silent {
+    #[inline(always)]
+    fn hop(&mut self) {}
+    #[inline(always)]
+    fn compare(&mut self) {}
+    #[inline(always)]
+    fn search(&mut self, _: Side, _: usize, _: Option<Wildcards>) {}
+    #[inline(always)]
+    fn memory(&mut self, _: usize) {}
+}
+
+/// Statistics in the terms of (Zounmevo 2014, section 4.6.3), read by [`Matcher::stats`](crate::Matcher::stats).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counting {
+    stats: Stats,
+    hops: u64,
+    compared: u64,
+    memory_samples: u64,
+    memory_sum: u128,
+}
+
+/// What [`Counting`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Searches of the posted receives.
+    pub posted: SearchStats,
+    /// Searches of the unexpected messages.
+    pub unexpected: SearchStats,
+    /// Bytes in use, averaged over insertions and removals (as the thesis averages, section 4.6.1).
+    pub memory_average: f64,
+}
+
+/// Statistics of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchStats {
+    /// Searches made.
+    pub searches: u64,
+    /// Entries compared, over all searches.
+    pub compared: u64,
+    /// Entries compared in the longest search (MASL, where each process searches once).
+    pub compared_max: u64,
+    /// Pointers followed, over all searches.
+    pub hops: u64,
+    /// Pointers followed in the longest search.
+    pub hops_max: u64,
+    /// The longest queue searched (MQL).
+    pub length_max: u64,
+    /// Queue lengths, over all searches.
+    pub length_sum: u64,
+    /// Matches by a receive without wildcards.
+    pub exact: u64,
+    /// Matches by a receive from any source, with an exact tag.
+    pub any_source: u64,
+    /// Matches by a receive from one source, with a masked or any tag.
+    pub any_tag: u64,
+    /// Matches by a receive with both wildcards.
+    pub any_both: u64,
+}
+
+impl SearchStats {
+    /// Average search length (ASL): entries compared a search.
+    pub fn compared_average(&self) -> f64 {
+        average(self.compared, self.searches)
+    }
+
+    /// Pointers followed a search.
+    pub fn hops_average(&self) -> f64 {
+        average(self.hops, self.searches)
+    }
+
+    /// Average queue length (AQL), as searches see it.
+    pub fn length_average(&self) -> f64 {
+        average(self.length_sum, self.searches)
+    }
+
+    /// Searches that matched.
+    pub const fn matched(&self) -> u64 {
+        self.exact + self.any_source + self.any_tag + self.any_both
+    }
+}
+
+impl Counting {
+    /// What was counted so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let memory_average = match self.memory_samples {
+            0 => 0.0,
+            samples => self.memory_sum as f64 / samples as f64,
+        };
+        Stats { memory_average, ..self.stats }
+    }
+}
+
+impl Meter for Counting {
+    fn hop(&mut self) {
+        self.hops += 1;
+    }
+
+    fn compare(&mut self) {
+        self.compared += 1;
+    }
+
+    fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>) {
+        let compared = core::mem::take(&mut self.compared);
+        let hops = core::mem::take(&mut self.hops);
+        let stats = match side {
+            Side::Posted => &mut self.stats.posted,
+            Side::Unexpected => &mut self.stats.unexpected,
+        };
+        stats.searches += 1;
+        stats.compared += compared;
+        stats.compared_max = stats.compared_max.max(compared);
+        stats.hops += hops;
+        stats.hops_max = stats.hops_max.max(hops);
+        stats.length_sum += length as u64;
+        stats.length_max = stats.length_max.max(length as u64);
+        match hit {
+            None => {}
+            Some(Wildcards { source: false, tag: false }) => stats.exact += 1,
+            Some(Wildcards { source: true, tag: false }) => stats.any_source += 1,
+            Some(Wildcards { source: false, tag: true }) => stats.any_tag += 1,
+            Some(Wildcards { source: true, tag: true }) => stats.any_both += 1,
+        }
+    }
+
+    fn memory(&mut self, bytes: usize) {
+        self.memory_samples += 1;
+        self.memory_sum += bytes as u128;
+    }
+}
+
+fn average(sum: u64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { sum as f64 / count as f64 }
+}

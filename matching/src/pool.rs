@@ -1,0 +1,187 @@
+//! Queue entries in slots that are reused without going back to the allocator, named by 32-bit handles.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::num::NonZeroU32;
+
+use crate::query::Query;
+
+/// The place of an entry in its [`Pool`]. Non-zero, so that an `Option` of it is no larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(NonZeroU32);
+
+impl Slot {
+    /// The slot's number, from 1.
+    pub(crate) const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The slot with that number, `None` for 0.
+    pub(crate) const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// An item of one of the two queues. The context is not stored: a structure that needs it keeps it in its links.
+#[derive(Debug)]
+pub struct Entry<Q: Query, L, T> {
+    /// How often the slot has been used. Being non-zero it also tells used cells from free ones, at no cost.
+    generation: NonZeroU32,
+    /// [`Source`](crate::Source) as 32 bits: a rank, or `u32::MAX` in receives from any source.
+    pub(crate) source: u32,
+    pub(crate) tag: u64,
+    pub(crate) mask: Q::Mask,
+    pub(crate) links: L,
+    pub(crate) payload: T,
+}
+
+/// The entries of one queue.
+///
+/// A freed slot remembers its generation, so that a handle of (slot, generation) never names another entry; a
+/// slot whose generations are used up is retired.
+#[derive(Debug)]
+pub struct Pool<Q: Query, L, T> {
+    cells: Vec<Cell<Q, L, T>>,
+    free: Option<Slot>,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Cell<Q: Query, L, T> {
+    Used(Entry<Q, L, T>),
+    Free { generation: NonZeroU32, next: Option<Slot> },
+}
+
+impl<Q: Query, L, T> Pool<Q, L, T> {
+    /// Bytes of one entry.
+    pub(crate) const ENTRY_BYTES: usize = mem::size_of::<Cell<Q, L, T>>();
+
+    /// An empty pool, which holds no memory.
+    pub(crate) const fn new() -> Self {
+        Self { cells: Vec::new(), free: None, len: 0 }
+    }
+
+    /// Entries in use.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes held from the allocator.
+    pub(crate) fn reserved(&self) -> usize {
+        self.cells.capacity() * Self::ENTRY_BYTES
+    }
+
+    /// Whether one more entry finds room, if necessary from the allocator.
+    pub(crate) fn make_room(&mut self) -> bool {
+        self.free.is_some() || (self.cells.len() < u32::MAX as usize - 1 && self.cells.try_reserve(1).is_ok())
+    }
+
+    /// Stores an entry. Call [`make_room`](Self::make_room) first.
+    pub(crate) fn insert(&mut self, source: u32, tag: u64, mask: Q::Mask, links: L, payload: T) -> Slot {
+        self.len += 1;
+        if let Some(slot) = self.free {
+            let cell = &mut self.cells[slot.index()];
+            let Cell::Free { generation, next } = *cell else { unreachable!("{slot:?} is on the free list") };
+            self.free = next;
+            *cell = Cell::Used(Entry { generation, source, tag, mask, links, payload });
+            return slot;
+        }
+        let generation = NonZeroU32::MIN;
+        self.cells.push(Cell::Used(Entry { generation, source, tag, mask, links, payload }));
+        Slot(NonZeroU32::new(self.cells.len() as u32).expect("a cell was just pushed"))
+    }
+
+    /// Takes an entry out and frees its slot.
+    pub(crate) fn take(&mut self, slot: Slot) -> Entry<Q, L, T> {
+        let cell = &mut self.cells[slot.index()];
+        let Cell::Used(Entry { generation, .. }) = cell else { unreachable!("{slot:?} is in a queue") };
+        let freed = match generation.checked_add(1) {
+            Some(generation) => {
+                let next = self.free.replace(slot);
+                Cell::Free { generation, next }
+            }
+            // Retired: neither on the free list nor reachable by a handle.
+            None => Cell::Free { generation: NonZeroU32::MAX, next: None },
+        };
+        let Cell::Used(entry) = mem::replace(cell, freed) else { unreachable!("{slot:?} was just seen") };
+        self.len -= 1;
+        entry
+    }
+
+    /// The generation of a used slot.
+    pub(crate) fn generation(&self, slot: Slot) -> NonZeroU32 {
+        self[slot].generation
+    }
+
+    /// Whether the slot still holds the entry of that generation.
+    pub(crate) fn holds(&self, slot: Slot, generation: NonZeroU32) -> bool {
+        matches!(self.cells.get(slot.index()), Some(Cell::Used(entry)) if entry.generation == generation)
+    }
+}
+
+impl<Q: Query, L, T> core::ops::Index<Slot> for Pool<Q, L, T> {
+    type Output = Entry<Q, L, T>;
+
+    fn index(&self, slot: Slot) -> &Entry<Q, L, T> {
+        match &self.cells[slot.index()] {
+            Cell::Used(entry) => entry,
+            Cell::Free { .. } => unreachable!("{slot:?} is in a queue"),
+        }
+    }
+}
+
+impl<Q: Query, L, T> core::ops::IndexMut<Slot> for Pool<Q, L, T> {
+    fn index_mut(&mut self, slot: Slot) -> &mut Entry<Q, L, T> {
+        match &mut self.cells[slot.index()] {
+            Cell::Used(entry) => entry,
+            Cell::Free { .. } => unreachable!("{slot:?} is in a queue"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Envelope, Pattern};
+    use crate::query::Exact;
+
+    /// Being free costs an entry nothing: the generation's niche tells it.
+    #[test]
+    fn a_cell_is_as_large_as_its_entry() {
+        assert_eq!(
+            Pool::<Pattern, [u32; 4], u64>::ENTRY_BYTES,
+            mem::size_of::<Entry<Pattern, [u32; 4], u64>>()
+        );
+        assert_eq!(Pool::<Pattern, [u32; 4], u64>::ENTRY_BYTES, 40);
+        assert_eq!(Pool::<Envelope, [u32; 4], u64>::ENTRY_BYTES, 48);
+    }
+
+    #[test]
+    fn slots_are_reused_under_a_new_generation() {
+        let mut pool = Pool::<Pattern, (), &str>::new();
+        let first = pool.insert(0, 0, Exact, (), "first");
+        let generation = pool.generation(first);
+        assert_eq!(pool.take(first).payload, "first");
+        let second = pool.insert(0, 0, Exact, (), "second");
+        assert_eq!(first, second);
+        assert!(!pool.holds(first, generation));
+        assert!(pool.holds(second, pool.generation(second)));
+    }
+
+    #[test]
+    fn a_slot_whose_generations_are_used_up_is_retired() {
+        let mut pool = Pool::<Pattern, (), ()>::new();
+        let slot = pool.insert(0, 0, Exact, (), ());
+        pool[slot].generation = NonZeroU32::MAX;
+        pool.take(slot);
+        assert_ne!(pool.insert(0, 0, Exact, (), ()), slot);
+        assert!(!pool.holds(slot, NonZeroU32::MAX));
+    }
+}
