@@ -34,6 +34,12 @@ pub enum PortError {
         /// What is wrong with it.
         why: String,
     },
+    /// The address is sound, but this port has no way to it: another host, another container, no permission.
+    #[error("this port cannot reach the peer: {why}")]
+    Unreachable {
+        /// What stands in the way.
+        why: String,
+    },
     /// The peer was fenced, or the port lost it.
     #[error("peer {} was cut off", .0.0)]
     PeerGone(PeerId),

@@ -13,9 +13,11 @@ mod caps;
 mod error;
 pub mod loopback;
 pub mod mem;
+pub mod os;
 pub mod port;
 mod registry;
 mod rng;
+pub mod shm;
 #[cfg(test)]
 mod testing;
 pub mod wire;

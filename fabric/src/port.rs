@@ -41,7 +41,8 @@ pub trait Port {
     /// Names the peer that listens at `address`. No traffic, no wait: the path is built when first used.
     ///
     /// # Errors
-    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Exhausted`] at the limit of peers.
+    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if the port can tell
+    /// at once that there is no way, [`PortError::Exhausted`] at the limit of peers.
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
     /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are copied before the call

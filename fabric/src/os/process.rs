@@ -1,0 +1,159 @@
+//! Who a process is, and whether it still lives.
+//!
+//! A process id alone names nobody for long: ids are reused, and each pid namespace counts its own. A [`Place`] says
+//! within which bounds ids mean the same, a [`Process`] adds the start time, which tells two users of one id apart.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// Within one place process ids mean the same to all: one boot of one kernel, one pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The kernel's boot id: random, and another after each boot. Equal on all containers of a host.
+    pub boot: [u8; 16],
+    /// The inode of the pid namespace.
+    pub pid_namespace: u64,
+}
+
+impl Place {
+    /// Where this process runs.
+    ///
+    /// # Errors
+    /// If /proc is not mounted, or does not read as proc(5) says.
+    pub fn current() -> io::Result<Self> {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let boot = parse_boot_id(&text)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/sys/kernel/random/boot_id"))?;
+        Ok(Self { boot, pid_namespace: fs::metadata("/proc/self/ns/pid")?.ino() })
+    }
+}
+
+/// A process, named so that no other is ever mistaken for it (within a [`Place`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (proc(5), field 22 of stat).
+    pub start: u64,
+}
+
+impl Process {
+    /// This process.
+    ///
+    /// # Errors
+    /// If /proc is not mounted, or belongs to another pid namespace.
+    pub fn current() -> io::Result<Self> {
+        let pid = std::process::id();
+        Ok(Self { pid, start: start_of(pid)? })
+    }
+
+    /// Whether the process still runs, in any of its threads. `false` is certain and final; `true` may be over by the time it is read,
+    /// and is the answer where the system does not let itself be asked.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let pidfd = match open_pidfd(self.pid) {
+            Ok(pidfd) => Some(pidfd),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return false,
+            Err(_) => None,
+        };
+        // Read after the descriptor was opened: if it is the right process now, the descriptor is not of a later one.
+        match start_of(self.pid) {
+            Ok(start) if start != self.start => return false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
+            _ => {}
+        }
+        !pidfd.is_some_and(|pidfd| has_ended(&pidfd))
+    }
+}
+
+/// The user as whom this process acts.
+#[must_use]
+pub fn user() -> u32 {
+    // SAFETY: geteuid(2) takes nothing, cannot fail and touches no memory.
+    unsafe { libc::geteuid() }
+}
+
+fn start_of(pid: u32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    parse_start(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
+}
+
+/// Field 22 of /proc/PID/stat. The second field is the program's name in parentheses, which may contain anything.
+fn parse_start(stat: &[u8]) -> Option<u64> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.trim().bytes().filter(|&byte| byte != b'-').collect();
+    let digits = std::str::from_utf8(&digits).ok()?;
+    (digits.len() == 32).then(|| u128::from_str_radix(digits, 16).ok())?.map(u128::to_be_bytes)
+}
+
+fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open(2) takes two integers and touches no memory of ours.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match i32::try_from(fd) {
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A pidfd is readable once the process has ended with all its threads, reaped or not (pidfd_open(2)).
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one initialized pollfd, exclusively borrowed; a timeout of 0 does not wait.
+    let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+    ready == 1 && poll.revents & libc::POLLIN != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn this_process_is_where_it_is_and_alive() {
+        assert_eq!(Place::current().unwrap(), Place::current().unwrap());
+        let this = Process::current().unwrap();
+        assert!(this.is_alive());
+        assert!(!Process { start: this.start + 1, ..this }.is_alive(), "another life of the same id");
+    }
+
+    #[test]
+    fn a_killed_process_is_dead_before_it_is_reaped() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let process = Process { pid: child.id(), start: start_of(child.id()).unwrap() };
+        assert!(process.is_alive());
+        child.kill().unwrap();
+        // Until the signal is delivered it is alive; nobody reaps it meanwhile.
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!process.is_alive());
+    }
+
+    #[test]
+    fn a_name_cannot_forge_the_start_time() {
+        let stat = b"77 (a) R 1 (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(parse_start(stat), Some(4242));
+        for bad in [&b""[..], b"77 (a", b"77 (a) R 1 2", b"77 (a) \xff"] {
+            assert_eq!(parse_start(bad), None);
+        }
+    }
+
+    #[test]
+    fn boot_ids_are_parsed() {
+        let boot = parse_boot_id("00010203-0405-0607-0809-0a0b0c0d0e0f\n").unwrap();
+        assert_eq!(boot, std::array::from_fn(|i| i as u8));
+        for bad in
+            ["", "00010203", "0001020g-0405-0607-0809-0a0b0c0d0e0f", "é0010203-0405-0607-0809-0a0b0c0d0e0"]
+        {
+            assert_eq!(parse_boot_id(bad), None);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Memory shared between processes: an anonymous file that vanishes with its last user, and typed views of its mappings.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::failed;
+use super::process::Process;
+use crate::PortError;
+
+/// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system: when the last process that
+/// has it open or mapped is gone, however it ended, so is the file.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    file: File,
+    len: usize,
+}
+
+impl SharedFile {
+    /// A new file of `len` bytes, all holes that read as zero. `name` shows in /proc/PID/fd only.
+    pub(crate) fn create(name: &CStr, len: usize) -> Result<Self, PortError> {
+        // SAFETY: `name` is a C string; the flags are those of memfd_create(2).
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(failed("memfd_create", "raise the limit of open files (ulimit -n)"));
+        }
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        if let Err(error) = file.set_len(len as u64) {
+            return Err(PortError::Provider {
+                call: "ftruncate",
+                code: error.raw_os_error().unwrap_or(0),
+                text: error.to_string(),
+                hint: "raise the limit of file sizes (ulimit -f)".into(),
+            });
+        }
+        // SAFETY: fcntl(2) with F_ADD_SEALS takes an integer.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } < 0 {
+            return Err(failed("fcntl(F_ADD_SEALS)", "samite-shm needs Linux 3.17 or later"));
+        }
+        Ok(Self { file, len })
+    }
+
+    /// Opens the file that another process (or this one) has open as descriptor `fd`. It takes the right to read that process's state
+    /// (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
+    pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
+        let unreachable = |why: String| PortError::Unreachable { why };
+        let path = format!("/proc/{}/fd/{fd}", owner.pid);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
+        // SAFETY: fcntl(2) with F_GET_SEALS takes no third argument.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS {
+            return Err(unreachable(format!("{path} is not a mailbox")));
+        }
+        let len = file.metadata().map_err(|error| unreachable(format!("{path}: {error}")))?.len();
+        Ok(Self { file, len: usize::try_from(len).unwrap_or(0) })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The descriptor's number in this process.
+    pub(crate) fn fd(&self) -> u32 {
+        self.file.as_raw_fd() as u32
+    }
+
+    /// Fills the holes in `range` with memory, so that touching them cannot fail later.
+    pub(crate) fn allocate(&self, range: Range<usize>) -> Result<(), PortError> {
+        match self.fallocate(0, &range) {
+            0 => Ok(()),
+            _ => Err(PortError::Exhausted {
+                what: "shared memory",
+                hint: format!(
+                    "{} more bytes were refused ({}): raise the memory limit of the job or container, or use smaller rings",
+                    range.len(),
+                    std::io::Error::last_os_error()
+                ),
+            }),
+        }
+    }
+
+    /// Makes `range` a hole again: its memory goes back, and it reads as zero.
+    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), PortError> {
+        match self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &range) {
+            0 => Ok(()),
+            _ => Err(failed("fallocate(PUNCH_HOLE)", "the memory stays in use until the port is closed")),
+        }
+    }
+
+    fn fallocate(&self, mode: i32, range: &Range<usize>) -> i32 {
+        // SAFETY: fallocate(2) takes integers; what it does to pages that are mapped shows there as ordinary writes by another process.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                mode,
+                range.start as libc::off_t,
+                range.len() as libc::off_t,
+            )
+        }
+    }
+
+    /// Maps `range`, which begins at a multiple of [`PAGE`], for reading and writing.
+    pub(crate) fn map(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+        assert!(range.start.is_multiple_of(PAGE) && range.start < range.end && range.end <= self.len);
+        // SAFETY: a new mapping at an address of the kernel's choice, inside of the file, changes no memory in use.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                range.len(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.file.as_raw_fd(),
+                range.start as libc::off_t,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(failed("mmap", "raise the limit of address space (ulimit -v)"));
+        }
+        let origin =
+            NonNull::new(address.cast()).ok_or_else(|| failed("mmap", "the kernel mapped page 0"))?;
+        Ok(Arc::new(Mapping { origin, len: range.len() }))
+    }
+}
+
+/// Part of a [`SharedFile`] in this process's memory. Other processes may write it at any time.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    origin: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; its bytes are reached through `Shareable` types only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; there is no interior state.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `count` values of `T` from byte `offset` on. They keep the mapping alive.
+    pub(crate) fn view<T: Shareable>(self: &Arc<Self>, offset: usize, count: usize) -> View<T> {
+        let bytes = count.checked_mul(size_of::<T>()).and_then(|len| len.checked_add(offset));
+        assert!(bytes.is_some_and(|end| end <= self.len), "a view lies in its mapping");
+        assert!(offset.is_multiple_of(align_of::<T>()) && align_of::<T>() <= PAGE);
+        // SAFETY: `offset` is at most the length of the mapping, by the first assertion.
+        let first = unsafe { self.origin.add(offset) }.cast();
+        View { mapping: Arc::clone(self), first, count, _values: PhantomData }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `map` made; views hold the `Arc`, so none is left.
+        unsafe { libc::munmap(self.origin.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A slice of a [`Mapping`].
+#[derive(Debug)]
+pub(crate) struct View<T: Shareable> {
+    mapping: Arc<Mapping>,
+    first: NonNull<T>,
+    count: usize,
+    _values: PhantomData<T>,
+}
+
+impl<T: Shareable> View<T> {
+    /// Some of the values, as a view of their own.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        let first = NonNull::from(&self[range.clone()]).cast();
+        Self { mapping: Arc::clone(&self.mapping), first, count: range.len(), _values: PhantomData }
+    }
+}
+
+impl<T: Shareable> Deref for View<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `view` checked bounds and alignment, and the mapping is alive. Any bytes are a `T`, and a `T` consists of atomics
+        // only, so that writes by others at any time are no data race of ours.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+// SAFETY: a view is a shared slice of `T`, which is `Sync`, and the owner of a mapping, which is `Send` and `Sync`.
+unsafe impl<T: Shareable> Send for View<T> {}
+// SAFETY: as above.
+unsafe impl<T: Shareable> Sync for View<T> {}
+
+/// Types that may lie in memory which other processes write.
+///
+/// # Safety
+/// All fields are atomic integers without padding between them, and the layout is fixed (`repr(C)`).
+pub(crate) unsafe trait Shareable: Sync {}
+
+// SAFETY: an atomic integer.
+unsafe impl Shareable for AtomicU64 {}
+
+/// Mappings begin at multiples of this; a multiple of the page size of every machine we know.
+pub(crate) const PAGE: usize = 65536;
+
+/// The size is fixed for good, so that no process can make another's mapping end in nothing (SIGBUS).
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn what_one_mapping_writes_another_reads() {
+        let file = SharedFile::create(c"test", 2 * PAGE).unwrap();
+        let peer = SharedFile::open(Process::current().unwrap(), file.fd()).unwrap();
+        assert_eq!(peer.len(), 2 * PAGE);
+        file.allocate(PAGE..2 * PAGE).unwrap();
+        let ours = file.map(0..2 * PAGE).unwrap().view::<AtomicU64>(PAGE, 2);
+        let theirs = peer.map(PAGE..2 * PAGE).unwrap().view::<AtomicU64>(8, 1);
+        theirs[0].store(7, Ordering::Relaxed);
+        assert_eq!((ours[0].load(Ordering::Relaxed), ours[1].load(Ordering::Relaxed)), (0, 7));
+        file.release(PAGE..2 * PAGE).unwrap();
+        assert_eq!(ours[1].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn only_a_sealed_file_is_opened() {
+        let this = Process::current().unwrap();
+        let plain = File::open("/proc/self/stat").unwrap();
+        for (owner, fd) in
+            [(this, plain.as_raw_fd() as u32), (this, u32::MAX), (Process { pid: u32::MAX, start: 0 }, 0)]
+        {
+            assert!(matches!(SharedFile::open(owner, fd), Err(PortError::Unreachable { .. })));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a view lies in its mapping")]
+    fn a_view_stays_inside() {
+        let file = SharedFile::create(c"test", PAGE).unwrap();
+        let _ = file.map(0..PAGE).unwrap().view::<AtomicU64>(PAGE - 8, 2);
+    }
+}

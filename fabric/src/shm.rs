@@ -1,0 +1,296 @@
+//! Our own shared memory between processes, or threads, of one host: transport `samite-shm`.
+//!
+//! Each port receives in a *mailbox*: a file in memory without a name, which holds a ring for each sender (the files ring.rs and mailbox.rs
+//! describe them). The address says which descriptor of which process it is; peers open it through /proc/PID/fd. So there is nothing
+//! in /dev/shm that could be full, or stay behind.
+//!
+//! A packet is written to the ring and copied out of it; a short one travels in a single cache line. No lock, no
+//! shared queue: a process killed at any instruction leaves the others as they were.
+//!
+//! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may read the peer's state
+//! (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out, and says what stands in the way.
+
+mod address;
+mod inbox;
+mod mailbox;
+mod ring;
+
+use std::io;
+
+use self::address::Whereabouts;
+use self::inbox::Inbox;
+use self::mailbox::{Claim, Mailbox, Remote};
+use self::ring::{Producer, Push, packet_max};
+use crate::os::process::{Place, Process};
+use crate::port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Sink};
+use crate::{Caps, Order, PortError, Region, os};
+
+/// How large a port's mailbox is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`].
+    pub peers_max: usize,
+    /// Bytes of the ring of each sender that has sent something: a power of two from 8 KiB to 512 KiB. A packet takes an eighth at most.
+    /// It is memory of the receiver's job, taken when the sender first sends.
+    pub ring_bytes: usize,
+}
+
+impl Config {
+    /// The most that [`Config::peers_max`] can be.
+    pub const PEERS_MAX: usize = 1024;
+}
+
+impl Default for Config {
+    /// 256 peers; rings of 128 KiB, which carry packets of 14 KiB. Eight of the longest fit, enough for both sides to copy at the same
+    /// time, and sender's and receiver's use of it stays in a second-level cache.
+    fn default() -> Self {
+        Self { peers_max: 256, ring_bytes: 128 << 10 }
+    }
+}
+
+/// The shared-memory port.
+pub struct Shm {
+    inbox: Inbox,
+    peers: Vec<Peer>,
+    /// Peers found dead, not yet reported.
+    lost: Vec<PeerId>,
+    caps: Caps,
+    whereabouts: Whereabouts,
+}
+
+impl Shm {
+    /// Opens a port.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`] for limits outside of those of [`Config`], [`PortError::Exhausted`] without memory for the mailbox,
+    /// [`PortError::Provider`] if /proc is missing or the system refuses a file in memory.
+    pub fn open(config: &Config) -> Result<Self, PortError> {
+        let proc = |error: io::Error| PortError::Provider {
+            call: "read /proc",
+            code: error.raw_os_error().unwrap_or(0),
+            text: error.to_string(),
+            hint: "samite-shm needs the /proc of its own pid namespace: mount it, or use another transport"
+                .into(),
+        };
+        let token = os::random()?;
+        let mailbox = Mailbox::create(config, token)?;
+        let whereabouts = Whereabouts {
+            place: Place::current().map_err(proc)?,
+            owner: Process::current().map_err(proc)?,
+            uid: os::process::user(),
+            fd: mailbox.fd(),
+            token,
+        };
+        let packet_max = packet_max(mailbox.lines());
+        let caps = Caps {
+            name: "samite-shm".into(),
+            short_max: packet_max,
+            packet_max,
+            zcopy_max: 0,
+            rma_max: 0,
+            rma_depth: 0,
+            put: false,
+            get: false,
+            immediate_bits: 0,
+            order: Order::SEND_AFTER_SEND,
+            target_must_poll: true,
+            fence: true,
+            peers_max: config.peers_max,
+        };
+        Ok(Self { inbox: Inbox::new(mailbox), peers: Vec::new(), lost: Vec::new(), caps, whereabouts })
+    }
+
+    /// Opens the way to a peer that has none yet. None if that has to wait.
+    #[cold]
+    fn connect(&mut self, to: PeerId) -> Result<Option<()>, PortError> {
+        let Some(peer) = self.peers.get_mut(to.0 as usize) else { return Err(PortError::PeerGone(to)) };
+        match &peer.path {
+            Path::Gone => Err(PortError::PeerGone(to)),
+            Path::Connected(_) => Ok(Some(())),
+            Path::Opened(remote) => {
+                if let Some(claim) = remote.claim(self.whereabouts.owner, self.whereabouts.token)? {
+                    peer.path = Path::Connected(Producer::new(claim));
+                    return Ok(Some(()));
+                }
+                self.check(to)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Called each time that a peer's ring is full: looks, but not always, whether the peer is still there.
+    #[cold]
+    fn check(&mut self, to: PeerId) -> Result<(), PortError> {
+        let peer = &mut self.peers[to.0 as usize];
+        peer.refusals = peer.refusals.wrapping_add(1);
+        let closed = match &peer.path {
+            Path::Connected(producer) => producer.place().is_closed(),
+            Path::Opened(remote) => remote.is_closed(),
+            Path::Gone => false,
+        };
+        if closed || peer.refusals.is_multiple_of(REFUSALS) && !peer.process.is_alive() {
+            return self.lose(to);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn lose(&mut self, to: PeerId) -> Result<(), PortError> {
+        self.peers[to.0 as usize].path = Path::Gone;
+        self.lost.push(to);
+        Err(PortError::PeerGone(to))
+    }
+
+    #[cold]
+    fn report<S: Sink>(&mut self, sink: &mut S) -> usize {
+        for sender in self.inbox.garbled.drain(..) {
+            let found = self.peers.iter().position(|peer| peer.token == sender);
+            if let Some(index) = found.filter(|&index| !matches!(self.peers[index].path, Path::Gone)) {
+                self.peers[index].path = Path::Gone;
+                self.lost.push(PeerId(index as u32));
+            }
+        }
+        let events = self.lost.len();
+        for peer in self.lost.drain(..) {
+            sink.peer_lost(peer);
+        }
+        events
+    }
+}
+
+impl Port for Shm {
+    #[inline]
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        self.whereabouts.encode()
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        let theirs = Whereabouts::decode(address)?;
+        let ours = &self.whereabouts;
+        let unreachable = |why: &str| Err(PortError::Unreachable { why: why.into() });
+        if theirs.place.boot != ours.place.boot {
+            return unreachable("it runs on another host");
+        }
+        if theirs.place.pid_namespace != ours.place.pid_namespace {
+            return unreachable("it runs in another pid namespace (another container of this host)");
+        }
+        if let Some(known) = self.peers.iter().position(|peer| peer.token == theirs.token) {
+            return Ok(PeerId(known as u32));
+        }
+        if self.peers.iter().filter(|peer| !matches!(peer.path, Path::Gone)).count() >= self.caps.peers_max {
+            return Err(PortError::Exhausted {
+                what: "peers of samite-shm",
+                hint: format!("{} are resolved: raise shm::Config::peers_max", self.caps.peers_max),
+            });
+        }
+        let path = match Remote::open(&theirs) {
+            _ if self.inbox.is_cut_off(theirs.token) => Path::Gone,
+            Ok(remote) if remote.packet_max() < self.caps.packet_max => {
+                return unreachable("its rings are smaller: use one shm::Config in a job");
+            }
+            Ok(remote) => Path::Opened(Box::new(remote)),
+            Err(PortError::Unreachable { why }) if theirs.uid != ours.uid => {
+                let why = format!("{why} (it runs as user {}, this process as {})", theirs.uid, ours.uid);
+                return Err(PortError::Unreachable { why });
+            }
+            Err(error) => return Err(error),
+        };
+        let id = PeerId(self.peers.len() as u32);
+        self.peers.push(Peer { path, refusals: 0, process: theirs.owner, token: theirs.token });
+        Ok(id)
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let (len, max) = (head.len() + body.len(), self.caps.packet_max);
+        if len > max {
+            return Err(PortError::TooLong { len, max });
+        }
+        loop {
+            if let Some(Peer { path: Path::Connected(producer), .. }) = self.peers.get_mut(to.0 as usize) {
+                return match producer.push(head, body) {
+                    Push::Done => Ok(Post::Done),
+                    Push::Full => self.check(to).map(|()| Post::Again),
+                    // It has fenced this port.
+                    Push::Shut => self.lose(to).map(|()| Post::Again),
+                };
+            }
+            if self.connect(to)?.is_none() {
+                return Ok(Post::Again);
+            }
+        }
+    }
+
+    fn send_zcopy(&mut self, _: PeerId, _: &[u8], _: Local, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "send registered memory" })
+    }
+
+    fn put(&mut self, _: PeerId, _: Local, _: crate::Remote, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "put" })
+    }
+
+    fn put_imm(&mut self, _: PeerId, _: Local, _: crate::Remote, _: u64, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "put with immediate data" })
+    }
+
+    fn get(&mut self, _: PeerId, _: Local, _: crate::Remote, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "get" })
+    }
+
+    fn register(&mut self, _: PeerId, _: &Region, _: Access) -> Result<Registration, PortError> {
+        Err(PortError::Unsupported { what: "register memory" })
+    }
+
+    fn deregister(&mut self, _: Registration) {}
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        let packets = self.inbox.poll(sink)?;
+        if self.inbox.garbled.is_empty() && self.lost.is_empty() {
+            return Ok(packets);
+        }
+        Ok(packets + self.report(sink))
+    }
+
+    fn fence_peer(&mut self, peer: PeerId) {
+        if let Some(fenced) = self.peers.get_mut(peer.0 as usize) {
+            fenced.path = Path::Gone;
+            self.lost.retain(|&lost| lost != peer);
+            self.inbox.cut_off(fenced.token);
+        }
+    }
+}
+
+impl std::fmt::Debug for Shm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shm").field("whereabouts", &self.whereabouts).finish_non_exhaustive()
+    }
+}
+
+struct Peer {
+    path: Path,
+    /// Calls that found no room.
+    refusals: u32,
+    process: Process,
+    /// Of its mailbox.
+    token: u64,
+}
+
+enum Path {
+    /// Its mailbox is mapped; a slot is claimed when something is sent.
+    Opened(Box<Remote>),
+    Connected(Producer<Claim>),
+    /// Fenced or lost.
+    Gone,
+}
+
+/// One in so many calls that find no room asks the kernel whether the peer still lives: three system calls, some microseconds, are
+/// not felt that way, and a dead peer is found out in less than a millisecond of trying.
+const REFUSALS: u32 = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+use super::*;
+use crate::Failure;
+use crate::os::shared::SharedFile;
+
+#[derive(Default)]
+struct Log {
+    packets: Vec<Vec<u8>>,
+    lost: Vec<PeerId>,
+}
+
+impl Sink for Log {
+    fn packet(&mut self, bytes: &[u8]) {
+        self.packets.push(bytes.to_vec());
+    }
+
+    fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
+        panic!("{op:?} was never posted, and ended with {result:?}");
+    }
+
+    fn notified(&mut self, immediate: u64) {
+        panic!("{immediate} was never posted");
+    }
+
+    fn peer_lost(&mut self, peer: PeerId) {
+        self.lost.push(peer);
+    }
+}
+
+const SMALL: Config = Config { peers_max: 4, ring_bytes: 8 << 10 };
+
+fn port() -> Shm {
+    Shm::open(&SMALL).unwrap()
+}
+
+fn packets(port: &mut Shm) -> Vec<Vec<u8>> {
+    let mut log = Log::default();
+    while port.poll(&mut log).unwrap() > 0 {}
+    assert_eq!(log.lost, []);
+    log.packets
+}
+
+#[test]
+fn packets_arrive_in_order_from_all_peers() {
+    let mut receiver = port();
+    let address = receiver.address();
+    let mut senders: Vec<_> = (0..4).map(|_| port()).collect();
+    let mut expected = Vec::new();
+    for round in 0..500u32 {
+        for (index, sender) in senders.iter_mut().enumerate() {
+            let to = sender.resolve(&address).unwrap();
+            let body = vec![round as u8; (round as usize * 7 + index) % 800];
+            let head = [&[index as u8][..], &round.to_le_bytes()].concat();
+            assert_eq!(sender.send(to, &head, &body), Ok(Post::Done));
+            expected.push([head, body].concat());
+        }
+        let mut got = packets(&mut receiver);
+        got.sort();
+        assert_eq!(got, expected.split_off(0));
+    }
+}
+
+#[test]
+fn a_port_reaches_itself() {
+    let mut this = port();
+    let to = this.resolve(&this.address()).unwrap();
+    assert_eq!(this.send(to, b"to", b"me"), Ok(Post::Done));
+    assert_eq!(packets(&mut this), [b"tome"]);
+}
+
+#[test]
+fn limits_are_those_of_the_caps() {
+    let (mut sender, receiver) = (port(), port());
+    let max = sender.caps().packet_max;
+    assert_eq!(max, 896);
+    let to = sender.resolve(&receiver.address()).unwrap();
+    let body = vec![1; max];
+    assert_eq!(sender.send(to, &[], &body), Ok(Post::Done));
+    assert_eq!(sender.send(to, &[0], &body), Err(PortError::TooLong { len: max + 1, max }));
+    let stranger = PeerId(9);
+    assert_eq!(sender.send(stranger, &[], &[]), Err(PortError::PeerGone(stranger)));
+    for (peers_max, ring_bytes) in
+        [(0, 8192), (1025, 8192), (4, 4096), (4, 8193), (4, 8192 + 64), (4, 1 << 20), (4, 0)]
+    {
+        let config = Config { peers_max, ring_bytes };
+        assert!(matches!(Shm::open(&config), Err(PortError::Unsupported { .. })), "{config:?}");
+    }
+}
+
+#[test]
+fn a_full_ring_says_again_until_it_is_read() {
+    let (mut sender, mut receiver) = (port(), port());
+    let to = sender.resolve(&receiver.address()).unwrap();
+    let mut sent = 0;
+    while sender.send(to, &[0; 40], &[]).unwrap() == Post::Done {
+        sent += 1;
+    }
+    assert_eq!(sent, SMALL.ring_bytes / 64);
+    assert_eq!(packets(&mut receiver).len(), sent);
+    assert_eq!(sender.send(to, &[0; 40], &[]), Ok(Post::Done));
+}
+
+#[test]
+fn what_was_sent_before_a_port_closed_arrives_and_its_slot_is_used_again() {
+    let mut receiver = port();
+    let address = receiver.address();
+    for round in 0..20u8 {
+        let mut sender = port();
+        let to = sender.resolve(&address).unwrap();
+        for _ in 0..=round {
+            assert_eq!(sender.send(to, &[round], &[]), Ok(Post::Done));
+        }
+        drop(sender);
+        assert_eq!(packets(&mut receiver), vec![vec![round]; round as usize + 1]);
+    }
+}
+
+#[test]
+fn a_full_table_is_an_error_and_then_is_not() {
+    let mut receiver = port();
+    let address = receiver.address();
+    let connected = |receiver: &mut Shm| {
+        let mut sender = port();
+        let to = sender.resolve(&address).unwrap();
+        let mut post = sender.send(to, &[], &[]);
+        if post == Ok(Post::Again) {
+            packets(receiver);
+            post = sender.send(to, &[], &[]);
+        }
+        (post, sender)
+    };
+    let mut senders: Vec<_> = (0..4).map(|_| connected(&mut receiver)).collect();
+    assert!(senders.iter().all(|(post, _)| *post == Ok(Post::Done)));
+    assert!(matches!(connected(&mut receiver).0, Err(PortError::Exhausted { .. })));
+    senders.pop();
+    assert_eq!(connected(&mut receiver).0, Ok(Post::Done), "a slot was given back");
+    assert_eq!(packets(&mut receiver).len(), 1);
+}
+
+#[test]
+fn a_closed_port_is_reported_once_its_ring_is_full() {
+    let (mut sender, receiver) = (port(), port());
+    let to = sender.resolve(&receiver.address()).unwrap();
+    drop(receiver);
+    let error = loop {
+        match sender.send(to, &[], &[]) {
+            Ok(post) => assert_eq!(post, Post::Done),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, PortError::PeerGone(to));
+    let mut log = Log::default();
+    assert_eq!(sender.poll(&mut log), Ok(1));
+    assert_eq!(log.lost, [to]);
+    assert_eq!(sender.poll(&mut log), Ok(0));
+}
+
+#[test]
+fn a_fenced_peer_is_heard_no_more_and_learns_of_it() {
+    let (mut a, mut b, mut c) = (port(), port(), port());
+    let (a_to_b, b_to_a) = (a.resolve(&b.address()).unwrap(), b.resolve(&a.address()).unwrap());
+    let c_to_a = c.resolve(&a.address()).unwrap();
+    let b_address = b.address();
+    assert_eq!(b.send(b_to_a, b"1", &[]), Ok(Post::Done));
+    assert_eq!(packets(&mut a), [b"1"]);
+    assert_eq!(b.send(b_to_a, b"2", &[]), Ok(Post::Done));
+    a.fence_peer(a_to_b);
+    assert_eq!(c.send(c_to_a, b"3", &[]), Ok(Post::Done));
+    assert_eq!(packets(&mut a), [b"3"]);
+    assert_eq!(a.send(a_to_b, &[], &[]), Err(PortError::PeerGone(a_to_b)));
+    assert_eq!(a.resolve(&b_address), Ok(a_to_b), "and stays cut off");
+    while b.send(b_to_a, &[], &[]) == Ok(Post::Done) {}
+    assert_eq!(b.send(b_to_a, &[], &[]), Err(PortError::PeerGone(b_to_a)));
+    drop(b);
+    assert_eq!(packets(&mut a), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_peer_fenced_before_it_sent_is_not_heard_either() {
+    let (mut a, mut b) = (port(), port());
+    let a_to_b = a.resolve(&b.address()).unwrap();
+    a.fence_peer(a_to_b);
+    let b_to_a = b.resolve(&a.address()).unwrap();
+    assert_eq!(b.send(b_to_a, b"1", &[]), Ok(Post::Done));
+    assert_eq!(packets(&mut a), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_peer_that_writes_garbage_is_lost_and_others_are_not() {
+    let (mut receiver, mut bad, mut good) = (port(), port(), port());
+    let bad_peer = receiver.resolve(&bad.address()).unwrap();
+    let to = bad.resolve(&receiver.address()).unwrap();
+    assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
+    assert_eq!(packets(&mut receiver), [b"fine"]);
+    let Path::Connected(producer) = &bad.peers[to.0 as usize].path else { panic!("sent") };
+    producer.place().forge_length(1, u16::MAX);
+    let to = good.resolve(&receiver.address()).unwrap();
+    assert_eq!(good.send(to, b"fine", &[]), Ok(Post::Done));
+    let mut log = Log::default();
+    while receiver.poll(&mut log).unwrap() > 0 {}
+    assert_eq!((log.packets, log.lost), (vec![b"fine".to_vec()], vec![bad_peer]));
+    assert_eq!(receiver.send(bad_peer, &[], &[]), Err(PortError::PeerGone(bad_peer)));
+}
+
+#[test]
+fn addresses_that_lead_nowhere_say_why() {
+    let mut this = port();
+    let other = port();
+    let reach = |this: &mut Shm, change: fn(&mut Whereabouts)| {
+        let mut whereabouts = other.whereabouts;
+        change(&mut whereabouts);
+        match this.resolve(&whereabouts.encode()) {
+            Err(PortError::Unreachable { why }) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(reach(&mut this, |at| at.place.boot[0] ^= 1).contains("another host"));
+    assert!(reach(&mut this, |at| at.place.pid_namespace ^= 1).contains("container"));
+    assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
+    assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));
+    assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("cannot be opened"));
+    assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
+    let bytes = Address(b"tcp://somewhere".to_vec());
+    assert!(matches!(this.resolve(&bytes), Err(PortError::BadAddress { .. })));
+    let larger = Shm::open(&Config::default()).unwrap();
+    let smaller = other.address();
+    let mut larger_to_smaller = larger;
+    assert!(matches!(larger_to_smaller.resolve(&smaller), Err(PortError::Unreachable { .. })));
+}
+
+#[test]
+fn another_file_of_the_owner_is_no_mailbox() {
+    let mut this = port();
+    for len in [4096, 1 << 20] {
+        let file = SharedFile::create(c"other", len).unwrap();
+        let whereabouts = Whereabouts { fd: file.fd(), token: 0, ..this.whereabouts };
+        assert!(matches!(this.resolve(&whereabouts.encode()), Err(PortError::Unreachable { .. })), "{len}");
+    }
+}
+
+#[test]
+fn peers_are_limited_and_known_again() {
+    let mut this = port();
+    let others: Vec<_> = (0..5).map(|_| port()).collect();
+    let ids: Vec<_> = others[..4].iter().map(|other| this.resolve(&other.address()).unwrap()).collect();
+    assert_eq!(this.resolve(&others[2].address()), Ok(ids[2]));
+    assert!(matches!(this.resolve(&others[4].address()), Err(PortError::Exhausted { .. })));
+    this.fence_peer(ids[0]);
+    assert_eq!(this.resolve(&others[4].address()), Ok(PeerId(4)));
+}
+
+#[test]
+fn silent_peers_become_active_again() {
+    let mut receiver = port();
+    let mut senders: Vec<_> = (0..4).map(|_| port()).collect();
+    for round in 0..3u8 {
+        for sender in &mut senders {
+            let to = sender.resolve(&receiver.address()).unwrap();
+            assert_eq!(sender.send(to, &[round], &[]), Ok(Post::Done));
+        }
+        // As many polls as there are peers see each quiet one once.
+        let mut log = Log::default();
+        for _ in 0..senders.len() {
+            receiver.poll(&mut log).unwrap();
+        }
+        assert_eq!(log.packets.len(), senders.len());
+        for _ in 0..3000 {
+            assert_eq!(receiver.poll(&mut log), Ok(0));
+        }
+    }
+}
