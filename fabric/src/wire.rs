@@ -26,7 +26,7 @@ pub struct Header {
     flags: u8,
     /// The sender's rank in the job.
     pub sender: U32,
-    /// Which life of the sender this is: random, and another after every restart.
+    /// Which life of the sender this is; a later one has a larger number, wrapping (milliseconds of its start time, say).
     pub incarnation: U32,
     /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0, wrapping. A gap is a failure of the peer.
     pub sequence: U32,

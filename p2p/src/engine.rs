@@ -1,0 +1,606 @@
+//! The engine: calls in, events in, packets out.
+
+mod ending;
+mod inbound;
+mod outbound;
+mod transfer;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use samite_fabric::{Address, Memory, PeerId, Port, Registration, Remote};
+use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
+use slab::Slab;
+
+use crate::error::{Error, Fate, Status};
+use crate::peer::{Peers, Place};
+use crate::request::{Buffer, Request, Requests, State};
+use crate::store::{Bytes, Store};
+use crate::{Config, Counters, Lent, RequestId, Usage};
+
+/// Who this engine is in its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// This rank.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub size: u32,
+    /// This life of the rank: larger, wrapping, than that of any process that had the rank before.
+    pub incarnation: u32,
+    /// Known to the ranks of the job only.
+    pub secret: [u8; 16],
+}
+
+/// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
+///
+/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of `u64::MAX` is none.
+#[derive(Debug)]
+pub struct Engine<P> {
+    port: P,
+    core: Core,
+}
+
+/// What became of a send whose data is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way, and the data free.
+    Now,
+    /// It waits: lend the data at each poll until there is an outcome, then collect.
+    Pending(RequestId),
+}
+
+/// What became of a receive whose buffer is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The message is in the buffer.
+    Now(Status),
+    /// It waits: lend the buffer at each poll until there is an outcome, then collect.
+    Pending(RequestId),
+}
+
+/// Whether a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not yet.
+    Pending,
+    /// Not yet, but a peer failed that a receive from any source might have waited for: see [`Engine::failure_pending`].
+    FailurePending,
+    /// It has: collect it.
+    Ready,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// What was received; or, for a send, to whom, with which tag and how much.
+    pub result: Result<Status, Error>,
+    /// The memory that the request owned. None if it was borrowed, or if a port may still touch it: then it is kept until it is safe, and
+    /// dropped.
+    pub memory: Option<Memory>,
+}
+
+/// A message taken out of matching, to be received by [`Engine::recv_claimed`] and nobody else (MPI: matched probe).
+#[derive(Debug)]
+#[must_use = "receive it, or give it to Engine::discard"]
+pub struct Claimed {
+    envelope: Envelope,
+    message: Unexpected,
+}
+
+/// All of the engine but the port.
+#[derive(Debug)]
+struct Core {
+    identity: Identity,
+    config: Config,
+    now_ns: u64,
+    peers: Peers,
+    matcher: Matcher<RequestId, Unexpected>,
+    requests: Requests,
+    store: Store,
+    /// Gets at the port, by [`OpId`](samite_fabric::OpId).
+    operations: Slab<Operation>,
+    timers: BinaryHeap<Reverse<(u64, RequestId)>>,
+    /// Envelopes without data that wait for their receive, by the sender's index and name.
+    envelopes: HashMap<(u32, u64), UnexpectedId>,
+
+    // Work that an event or call left for the next time the port is at hand.
+    /// Peers with something in their outbox.
+    senders: VecDeque<u32>,
+    /// Peers that should have more credit.
+    starving: VecDeque<u32>,
+    /// Requests with bytes to move.
+    movers: VecDeque<RequestId>,
+    /// Paths to peers that failed, to be cut off.
+    severed: Vec<PeerId>,
+    /// Peers that told their address.
+    callers: Vec<(u32, Place)>,
+    /// Registrations that nobody collects.
+    retired: Vec<Registration>,
+
+    /// Ranks whose address is wanted.
+    wanted: Vec<u32>,
+    /// Costs of what waits for its receive, and credit that peers hold: see [`Config::unexpected_max`].
+    unexpected_cost: u64,
+    envelopes_cost: u64,
+    credit_out: u64,
+    counters: Counters,
+    /// This engine has said goodbye.
+    closing: bool,
+}
+
+/// One get.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    request: RequestId,
+    /// In the message.
+    offset: usize,
+    len: usize,
+}
+
+/// A message that came before its receive.
+#[derive(Debug)]
+enum Unexpected {
+    Eager(Bytes),
+    Rts(Rendezvous),
+}
+
+/// What an RTS says of a message.
+#[derive(Clone, Copy, Debug)]
+struct Rendezvous {
+    send: u64,
+    bytes: usize,
+    pull: Option<Remote>,
+}
+
+impl Unexpected {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Eager(data) => data.len(),
+            Self::Rts(rendezvous) => rendezvous.bytes,
+        }
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// An engine over `port`.
+    pub fn new(port: P, identity: Identity, config: Config) -> Self {
+        let core = Core {
+            identity,
+            config,
+            now_ns: 0,
+            peers: Peers::default(),
+            matcher: Matcher::new(&samite_matching::Config::default()),
+            requests: Requests::default(),
+            store: Store::default(),
+            operations: Slab::new(),
+            timers: BinaryHeap::new(),
+            envelopes: HashMap::new(),
+            senders: VecDeque::new(),
+            starving: VecDeque::new(),
+            movers: VecDeque::new(),
+            severed: Vec::new(),
+            callers: Vec::new(),
+            retired: Vec::new(),
+            wanted: Vec::new(),
+            unexpected_cost: 0,
+            envelopes_cost: 0,
+            credit_out: 0,
+            counters: Counters::default(),
+            closing: false,
+        };
+        Self { port, core }
+    }
+
+    /// Starts to send borrowed `data`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    #[inline]
+    pub fn send(
+        &mut self,
+        now_ns: u64,
+        to: u32,
+        context: u32,
+        tag: u64,
+        data: &[u8],
+        deadline_ns: u64,
+    ) -> Result<Sent, Error> {
+        self.core.now_ns = now_ns;
+        let peer = self.core.peer(to)?;
+        if self.send_at_once(peer, context, tag, data) {
+            return Ok(Sent::Now);
+        }
+        // What may go eagerly is copied, so that it never holds up the messages behind it while its owner is elsewhere.
+        let buffer = if data.len() <= self.core.config.eager_max {
+            Buffer::Owned(Memory::new(data.to_vec()))
+        } else {
+            Buffer::lent(data.len())
+        };
+        Ok(Sent::Pending(self.send_later(peer, context, tag, buffer, deadline_ns)))
+    }
+
+    /// Starts to send `memory`, which comes back with the completion.
+    ///
+    /// # Errors
+    /// As [`Engine::send`]; the memory is given back.
+    pub fn isend(
+        &mut self,
+        now_ns: u64,
+        to: u32,
+        context: u32,
+        tag: u64,
+        memory: Memory,
+        deadline_ns: u64,
+    ) -> Result<RequestId, (Error, Memory)> {
+        self.core.now_ns = now_ns;
+        let peer = match self.core.peer(to) {
+            Ok(peer) => peer,
+            Err(error) => return Err((error, memory)),
+        };
+        if self.send_at_once(peer, context, tag, memory.as_bytes()) {
+            let status = Status { source: to, tag, bytes: memory.len() };
+            let mut request =
+                Request::new(State::Over, Buffer::Owned(memory), Some(to), context, tag, now_ns);
+            request.result = Some(Ok(status));
+            return Ok(self.core.requests.insert(request));
+        }
+        Ok(self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns))
+    }
+
+    /// Starts to receive to a borrowed buffer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
+    #[inline]
+    pub fn recv(
+        &mut self,
+        now_ns: u64,
+        pattern: Pattern,
+        buffer: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<Received, Error> {
+        let room = Buffer::lent(buffer.len());
+        let request =
+            self.post(now_ns, pattern, room, deadline_ns, &mut Posted(buffer)).map_err(|(error, _)| error)?;
+        if self.outcome(request) == Outcome::Pending {
+            return Ok(Received::Pending(request));
+        }
+        match self.collect(request, &mut crate::Writing(request, buffer)) {
+            Some(completion) => completion.result.map(Received::Now),
+            None => Err(Error::NoSuchRequest),
+        }
+    }
+
+    /// Starts to receive to `memory`, which comes back with the completion.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the memory is given back.
+    pub fn irecv(
+        &mut self,
+        now_ns: u64,
+        pattern: Pattern,
+        memory: Memory,
+        deadline_ns: u64,
+    ) -> Result<RequestId, (Error, Memory)> {
+        self.post(now_ns, pattern, Buffer::Owned(memory), deadline_ns, &mut ()).map_err(|(error, buffer)| {
+            match buffer {
+                Buffer::Owned(memory) => (error, memory),
+                _ => (error, Memory::zeroed(0)),
+            }
+        })
+    }
+
+    /// The first message that `pattern` matches, if one has arrived. It stays.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`]; [`Error::PeerFailed`] if none has, and none will.
+    pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
+        self.core.check_source(pattern)?;
+        match self.core.matcher.probe(pattern) {
+            Some((_, envelope, message)) => Ok(Some(status_of(&envelope, message.bytes()))),
+            None => self.core.source_failure(pattern).map_or(Ok(None), Err),
+        }
+    }
+
+    /// Takes the first message that `pattern` matches out of matching, if one has arrived.
+    ///
+    /// # Errors
+    /// As [`Engine::probe`].
+    pub fn claim(&mut self, pattern: &Pattern) -> Result<Option<(Status, Claimed)>, Error> {
+        self.core.check_source(pattern)?;
+        match self.core.matcher.take(pattern) {
+            Some((envelope, message)) => {
+                let status = status_of(&envelope, message.bytes());
+                Ok(Some((status, Claimed { envelope, message })))
+            }
+            None => self.core.source_failure(pattern).map_or(Ok(None), Err),
+        }
+    }
+
+    /// Starts to receive a claimed message: to `memory`, or to a borrowed buffer of `Err(len)` bytes that is lent at each poll.
+    pub fn recv_claimed(
+        &mut self,
+        now_ns: u64,
+        claimed: Claimed,
+        into: Result<Memory, usize>,
+        deadline_ns: u64,
+    ) -> RequestId {
+        self.core.now_ns = now_ns;
+        let Claimed { envelope, message } = claimed;
+        let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
+        let request =
+            Request::new(State::Over, buffer, Some(envelope.source), envelope.context, envelope.tag, now_ns);
+        let id = self.core.requests.insert(request);
+        self.core.set_deadline(id, deadline_ns);
+        self.core.accept(id, &envelope, message, &mut ());
+        self.drive(&mut ());
+        id
+    }
+
+    /// Drops a claimed message. Its sender takes it for received.
+    pub fn discard(&mut self, now_ns: u64, claimed: Claimed) {
+        let id = self.recv_claimed(now_ns, claimed, Ok(Memory::zeroed(0)), u64::MAX);
+        self.forget(id);
+    }
+
+    /// Whether a request has ended.
+    #[inline]
+    pub fn outcome(&self, request: RequestId) -> Outcome {
+        match self.core.requests.get(request) {
+            Some(request) if request.result.is_some() => Outcome::Ready,
+            Some(request) if request.pending_failure.is_some() => Outcome::FailurePending,
+            Some(_) => Outcome::Pending,
+            // To collect it tells that there is no such request.
+            None => Outcome::Ready,
+        }
+    }
+
+    /// The failure that [`Outcome::FailurePending`] speaks of, once.
+    pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
+        let (rank, cause) = *self.core.requests.get_mut(request)?.pending_failure.take()?;
+        Some(Error::FailurePending { rank, cause })
+    }
+
+    /// The end of a request, once it has ended. `lent` is where a borrowed buffer gets what came while it was not at hand.
+    #[inline]
+    pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let request = self.core.requests.get_mut(id)?;
+        let result = request.result.take()?;
+        let memory = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
+            Buffer::Lent { staged, staged_at, .. } => {
+                if let (Ok(_), false, Some(buffer)) = (&result, staged.is_empty(), lent.write(id)) {
+                    buffer[staged_at..staged_at + staged.len()].copy_from_slice(&staged);
+                }
+                None
+            }
+            Buffer::Owned(memory) => Some(memory),
+            Buffer::Exposed { region, registration } => {
+                if matches!(request.state, State::Over) {
+                    self.port.deregister(registration);
+                    region.reclaim().ok()
+                } else {
+                    // The receiver may be getting it: kept until it says FIN.
+                    request.buffer = Buffer::Exposed { region, registration };
+                    None
+                }
+            }
+            Buffer::Gone => None,
+        };
+        if matches!(request.state, State::Over) {
+            self.core.requests.remove(id);
+        } else {
+            request.collected = true;
+        }
+        Some(Completion { result: result.map_err(|error| *error), memory })
+    }
+
+    /// Lets go of a request whose end nobody wants to know. It is cancelled if it still can be.
+    pub fn forget(&mut self, id: RequestId) {
+        self.cancel(id);
+        if self.collect(id, &mut ()).is_none() {
+            if let Some(request) = self.core.requests.get_mut(id) {
+                request.collected = true;
+            }
+        }
+    }
+
+    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0 means idle.
+    ///
+    /// # Errors
+    /// [`Error::Port`] if the port is broken.
+    #[inline]
+    pub fn poll<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
+        self.core.now_ns = now_ns;
+        let events = self.port.poll(&mut inbound::Inbound { core: &mut self.core, lent })?;
+        if self.core.has_work() {
+            self.drive(lent);
+        }
+        Ok(events)
+    }
+
+    /// Ranks whose address is wanted: give it with [`Engine::introduce`].
+    pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.core.wanted.drain(..)
+    }
+
+    /// Tells where a rank is, and in which life. News of an earlier life than the known one is ignored; of a later one, the
+    /// known one has failed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn introduce(&mut self, rank: u32, incarnation: u32, address: Address) -> Result<(), Error> {
+        self.core.check_rank(rank)?;
+        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
+        self.core.callers.push((index, Place { incarnation, address }));
+        self.drive(&mut ());
+        Ok(())
+    }
+
+    /// What the engine did so far.
+    pub fn counters(&self) -> Counters {
+        self.core.counters
+    }
+
+    /// What the engine holds.
+    pub fn usage(&self) -> Usage {
+        let core = &self.core;
+        Usage {
+            peers: core.peers.len(),
+            requests: core.requests.len(),
+            operations: core.operations.len(),
+            queued: core.peers.iter().map(|(_, peer)| peer.outbox.len()).sum(),
+            credit_granted: core.credit_out,
+            unexpected: core.unexpected_cost,
+            envelopes: core.envelopes_cost,
+        }
+    }
+
+    /// The port.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The port, to be steered; what the engine posted must be left alone.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    #[inline]
+    fn post<L: Lent>(
+        &mut self,
+        now_ns: u64,
+        pattern: Pattern,
+        buffer: Buffer,
+        deadline_ns: u64,
+        lent: &mut L,
+    ) -> Result<RequestId, (Error, Buffer)> {
+        let core = &mut self.core;
+        core.now_ns = now_ns;
+        if let Err(error) = core.check_source(&pattern) {
+            return Err((error, buffer));
+        }
+        let request =
+            Request::new(State::Over, buffer, pattern.source.as_rank(), pattern.context, pattern.tag, now_ns);
+        let id = core.requests.insert(request);
+        let refusal = match core.matcher.post(pattern, id) {
+            Posting::Matched { envelope, unexpected, .. } => {
+                core.set_deadline(id, deadline_ns);
+                core.accept(id, &envelope, unexpected, lent);
+                if self.core.has_work() {
+                    self.drive(&mut ());
+                }
+                return Ok(id);
+            }
+            Posting::Queued(posted) => match core.source_failure(&pattern) {
+                None => {
+                    if let Some(request) = core.requests.get_mut(id) {
+                        request.state = State::AwaitingMessage(posted);
+                    }
+                    core.set_deadline(id, deadline_ns);
+                    return Ok(id);
+                }
+                Some(failure) => {
+                    core.matcher.cancel(posted);
+                    failure
+                }
+            },
+            Posting::Refused(_) => {
+                Error::Exhausted { what: "memory for posted receives", hint: "post fewer at a time" }
+            }
+        };
+        let buffer = core.requests.remove(id).map_or(Buffer::Gone, |request| request.buffer);
+        Err((refusal, buffer))
+    }
+}
+
+impl Core {
+    /// The index of a peer that takes part.
+    #[inline]
+    fn peer(&mut self, rank: u32) -> Result<u32, Error> {
+        let index = match self.peers.find(rank) {
+            Some(index) => index,
+            None => {
+                self.check_rank(rank)?;
+                self.peers.meet(rank)
+            }
+        };
+        match self.peers[index].failure() {
+            None => Ok(index),
+            Some(cause) => Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered }),
+        }
+    }
+
+    fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let size = self.identity.size;
+        if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
+    }
+
+    fn check_source(&self, pattern: &Pattern) -> Result<(), Error> {
+        pattern.source.as_rank().map_or(Ok(()), |rank| self.check_rank(rank))
+    }
+
+    /// Why nothing will come from the source, if so.
+    fn source_failure(&mut self, pattern: &Pattern) -> Option<Error> {
+        let rank = pattern.source.as_rank()?;
+        let index = self.peers.find(rank)?;
+        let cause = self.peers[index].failure()?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
+    }
+
+    fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+        if deadline_ns == u64::MAX {
+            return;
+        }
+        if let Some(request) = self.requests.get_mut(id) {
+            request.deadline_ns = deadline_ns;
+            self.timers.push(Reverse((deadline_ns, id)));
+        }
+    }
+
+    /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
+    fn finish(&mut self, id: RequestId, result: Result<Status, Error>) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.state = State::Over;
+        if request.collected {
+            if let Some(Request { buffer: Buffer::Exposed { registration, .. }, .. }) =
+                self.requests.remove(id)
+            {
+                self.retired.push(registration);
+            }
+        } else if request.result.is_none() {
+            request.result = Some(result.map_err(Box::new));
+        }
+    }
+
+    /// Whether [`Engine::drive`] would find anything to do.
+    #[inline]
+    fn has_work(&self) -> bool {
+        !self.senders.is_empty()
+            || !self.movers.is_empty()
+            || !self.starving.is_empty()
+            || !self.severed.is_empty()
+            || !self.callers.is_empty()
+            || !self.retired.is_empty()
+            || self.timers.peek().is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns)
+    }
+}
+
+/// The buffer of the receive that is being posted, whose name its caller cannot know yet.
+struct Posted<'a>(&'a mut [u8]);
+
+impl Lent for Posted<'_> {
+    fn read(&self, _: RequestId) -> Option<&[u8]> {
+        None
+    }
+    fn write(&mut self, _: RequestId) -> Option<&mut [u8]> {
+        Some(self.0)
+    }
+}
+
+/// What an envelope says of a message of so many bytes.
+fn status_of(envelope: &Envelope, bytes: usize) -> Status {
+    Status { source: envelope.source, tag: envelope.tag, bytes }
+}
+
+#[cfg(test)]
+mod tests;

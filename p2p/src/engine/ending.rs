@@ -1,0 +1,322 @@
+//! How operations end that do not succeed: deadlines, cancels, the failure of peers; and how the engine itself ends in good order.
+//!
+//! ```text
+//!  state             deadline                              cancel                       peer fails
+//!  ────────────────  ────────────────────────────────────  ───────────────────────────  ──────────────────
+//!  AwaitingRoom      timed out, not delivered              cancelled, not delivered     not delivered
+//!  AwaitingMatch     timed out, unknown; REVOKE            REVOKE: FIN(withdrawn)       unknown
+//!                                                          cancels, else it goes on
+//!  Pushing           timed out, not delivered; ABORT       too late: goes on            not delivered
+//!  AwaitingMessage   timed out, not delivered              cancelled, not delivered     not delivered
+//!  Pulling           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
+//!                    doned) after the gets outstanding
+//!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
+//!                    FIN(abandoned)
+//! ```
+
+use std::cmp::Reverse;
+
+use samite_fabric::Port;
+use samite_matching::Purged;
+
+use super::inbound::is_later;
+use super::{Core, Engine, Unexpected};
+use crate::RequestId;
+use crate::choose::cost;
+use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
+use crate::peer::{Outgoing, Standing};
+use crate::request::{Buffer, Request, State};
+use crate::wire::{Abort, Fin, Revoke, Verdict, control, kind};
+
+impl<P: Port> Engine<P> {
+    /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was matched goes on.
+    pub fn cancel(&mut self, id: RequestId) {
+        let core = &mut self.core;
+        let Some(request) = core.requests.get(id) else { return };
+        let cancelled = Err(Error::Cancelled { fate: Fate::NotDelivered });
+        match request.state {
+            State::AwaitingRoom => core.finish(id, cancelled),
+            State::AwaitingMessage(posted) => {
+                core.matcher.cancel(posted);
+                core.finish(id, cancelled);
+            }
+            State::AwaitingMatch { revoked: false } => {
+                core.revoke_send(id);
+                self.drive(&mut ());
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves the deadline of a request, from now on.
+    pub fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+        self.core.set_deadline(id, deadline_ns);
+    }
+
+    /// Whoever watches over the ranks says that one is dead. Final for the life it had; nothing for a later one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_failed(&mut self, rank: u32, cause: Cause) -> Result<(), Error> {
+        self.core.check_rank(rank)?;
+        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
+        self.core.bury(index, cause);
+        self.drive(&mut ());
+        Ok(())
+    }
+
+    /// Whoever watches over the ranks says that one has ended in good order. If it is known here, its own goodbye is on its way behind what it
+    /// sent, and counts instead (unless this engine closes too, and waits for no message).
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_left(&mut self, rank: u32) -> Result<(), Error> {
+        self.core.check_rank(rank)?;
+        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
+        if !self.core.peers[index].heard || self.core.closing {
+            self.core.farewell(index);
+        }
+        Ok(())
+    }
+
+    /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
+    pub fn close(&mut self, now_ns: u64) {
+        let core = &mut self.core;
+        core.now_ns = now_ns;
+        core.closing = true;
+        for index in 0..core.peers.len() as u32 {
+            let peer = &core.peers[index];
+            if peer.standing == Standing::Alive && (peer.path.is_some() || !peer.outbox.is_empty()) {
+                core.enqueue(index, Outgoing::control(control::BYE, true));
+            }
+        }
+        self.drive(&mut ());
+    }
+
+    /// Whether every peer that takes part has taken all that was sent to it.
+    pub fn closed(&self) -> bool {
+        self.core.peers.iter().all(|(_, peer)| match peer.standing {
+            Standing::Alive => peer.outbox.is_empty() && peer.acked == peer.sequence,
+            Standing::Left => peer.outbox.is_empty(),
+            Standing::Failed(_) => true,
+        })
+    }
+}
+
+impl Core {
+    /// Ends what has passed its deadline.
+    pub(super) fn expire(&mut self) {
+        while let Some(Reverse((deadline_ns, id))) = self.timers.peek().copied() {
+            if deadline_ns > self.now_ns {
+                break;
+            }
+            self.timers.pop();
+            let now_ns = self.now_ns;
+            // It may be over, or have another deadline by now.
+            let Some(request) = self.requests.get_mut(id) else { continue };
+            if request.deadline_ns != deadline_ns || request.result.is_some() {
+                continue;
+            }
+            let report = request.report(now_ns);
+            let fate = match request.state {
+                State::AwaitingMatch { .. } => Fate::Unknown,
+                _ => Fate::NotDelivered,
+            };
+            let address_known =
+                request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
+            let address_known = address_known.is_some_and(|peer| peer.path.is_some());
+            let report = match report.awaited {
+                Awaited::Room if !address_known => Report { awaited: Awaited::Address, ..report },
+                _ => report,
+            };
+            self.time_out(id, Error::TimedOut { fate, report });
+        }
+    }
+
+    fn time_out(&mut self, id: RequestId, error: Error) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let index = request.peer.and_then(|rank| self.peers.find(rank));
+        match &mut request.state {
+            State::AwaitingMatch { revoked } => {
+                // Not over: the receiver has the envelope, and perhaps the key to the memory.
+                let revoked = *revoked;
+                request.result = Some(Err(Box::new(error)));
+                if !revoked {
+                    self.revoke_send(id);
+                }
+            }
+            State::Pulling(pull) => {
+                pull.abandoned = true;
+                request.result = Some(Err(Box::new(error)));
+                self.movers.push_back(id);
+            }
+            State::Pushing { recv, .. } => {
+                let abort = Abort { recv: (*recv).into() };
+                if let Some(index) = index {
+                    self.answer(index, kind::ABORT, &abort);
+                }
+                self.finish(id, Err(error));
+            }
+            State::AwaitingData(inflow) => {
+                let fin = Fin::new(inflow.send, Verdict::Abandoned);
+                if let Some(index) = index {
+                    self.answer(index, kind::FIN, &fin);
+                }
+                self.finish(id, Err(error));
+            }
+            State::AwaitingMessage(posted) => {
+                self.matcher.cancel(*posted);
+                self.finish(id, Err(error));
+            }
+            State::AwaitingRoom | State::Over => self.finish(id, Err(error)),
+        }
+    }
+
+    /// Asks the receiver to give an envelope back.
+    fn revoke_send(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.state = State::AwaitingMatch { revoked: true };
+        if let Some(index) = request.peer.and_then(|rank| self.peers.find(rank)) {
+            self.answer(index, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+        }
+    }
+
+    /// A peer failed: everything that concerns it ends.
+    pub(super) fn bury(&mut self, index: u32, cause: Cause) {
+        if matches!(self.peers[index].standing, Standing::Failed(_)) {
+            return;
+        }
+        self.counters.failed_peers += 1;
+        self.end_peer(index, Standing::Failed(cause.clone()));
+        let peer = &mut self.peers[index];
+        let rank = peer.rank;
+        if let Some((path, _)) = peer.path.take() {
+            self.severed.push(path);
+        }
+        let (mut unexpected_cost, mut waiting) = (0, Vec::new());
+        let store = &mut self.store;
+        self.matcher.purge_source(rank, |purged| {
+            if let Purged::Unexpected(_, message) = purged {
+                match message {
+                    Unexpected::Eager(data) => {
+                        unexpected_cost += u64::from(cost(data.len()));
+                        store.release(data);
+                    }
+                    Unexpected::Rts(rendezvous) => waiting.push(rendezvous.send),
+                }
+            }
+        });
+        self.unexpected_cost -= unexpected_cost;
+        for send in waiting {
+            self.forget_envelope(rank, send);
+        }
+        self.fail_requests(rank, &cause);
+        let mut any = Vec::new();
+        self.matcher.visit_any_source(|_, _, id| any.push(*id));
+        for id in any {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.pending_failure = Some(Box::new((rank, cause.clone())));
+            }
+        }
+    }
+
+    /// A peer says goodbye: what it sent stays, what waits for it ends.
+    pub(super) fn farewell(&mut self, index: u32) {
+        if self.peers[index].standing != Standing::Alive {
+            return;
+        }
+        self.end_peer(index, Standing::Left);
+        let rank = self.peers[index].rank;
+        // Envelopes whose bytes are gone with their sender.
+        let sends: Vec<u64> =
+            self.envelopes.keys().filter(|(sender, _)| *sender == index).map(|(_, send)| *send).collect();
+        for send in sends {
+            if let Some(&unexpected) = self.envelopes.get(&(index, send)) {
+                self.matcher.remove(unexpected);
+                self.forget_envelope(rank, send);
+            }
+        }
+        self.fail_requests(rank, &Cause::Left);
+        // The one packet that it still waits for.
+        self.enqueue(index, Outgoing::control(control::CREDIT, false));
+    }
+
+    fn end_peer(&mut self, index: u32, standing: Standing) {
+        let peer = &mut self.peers[index];
+        if peer.standing == Standing::Alive {
+            self.credit_out -= u64::from(peer.unused());
+            peer.given = peer.charged;
+        }
+        peer.standing = standing;
+        peer.outbox.clear();
+    }
+
+    /// Ends the requests that have to do with a rank.
+    fn fail_requests(&mut self, rank: u32, cause: &Cause) {
+        let mine = self.requests.select(|request| {
+            request.peer == Some(rank) && (request.result.is_none() || !matches!(request.state, State::Over))
+        });
+        for id in mine {
+            let Some(request) = self.requests.get_mut(id) else { continue };
+            let fate = match &request.state {
+                State::AwaitingMatch { .. } => Fate::Unknown,
+                _ => Fate::NotDelivered,
+            };
+            match &mut request.state {
+                State::AwaitingMessage(posted) => {
+                    self.matcher.cancel(*posted);
+                }
+                State::Pulling(pull) => {
+                    // The port keeps the region until nothing can write to it any more.
+                    if let Some((_, registration)) = pull.landing.take() {
+                        self.retired.push(registration);
+                    }
+                }
+                _ => {}
+            }
+            self.finish(id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate }));
+        }
+    }
+
+    /// Whether an incarnation of a peer is the one known, or news; if it is news, the known one is ended first.
+    pub(super) fn expects(&mut self, index: u32, incarnation: u32) -> bool {
+        match self.peers[index].incarnation {
+            Some(known) if known == incarnation => self.peers[index].standing == Standing::Alive,
+            Some(known) if is_later(known, incarnation) => false,
+            Some(_) => {
+                self.bury(index, Cause::Restarted);
+                self.peers.renew(index);
+                true
+            }
+            None => {
+                if self.peers[index].standing != Standing::Alive {
+                    self.peers.renew(index);
+                }
+                true
+            }
+        }
+    }
+}
+
+impl Request {
+    fn report(&self, now_ns: u64) -> Report {
+        let (operation, awaited) = match &self.state {
+            State::AwaitingRoom => (Operation::Send, Awaited::Room),
+            State::AwaitingMatch { .. } if matches!(self.buffer, Buffer::Exposed { .. }) => {
+                (Operation::Send, Awaited::Fin)
+            }
+            State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
+            State::Pushing { .. } => (Operation::Send, Awaited::Bytes),
+            State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
+            State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),
+        };
+        Report {
+            operation,
+            peer: self.peer,
+            tag: self.tag,
+            bytes: self.buffer.len(),
+            age_ns: now_ns.saturating_sub(self.born_ns),
+            awaited,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The way of a packet: checked, counted, and handed to what it is for.
+
+use samite_fabric::wire::{Flags, Header, Protocol, WireError};
+use samite_fabric::{Address, Failure, OpId, PeerId, Remote, Sink};
+use samite_matching::{Arrival, Envelope};
+
+use super::{Core, Rendezvous, Unexpected, status_of};
+use crate::choose::cost;
+use crate::config::OVERHEAD;
+use crate::error::{Cause, Error, Fate, Status};
+use crate::peer::{Outgoing, Place, Standing};
+use crate::request::{Buffer, State};
+use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
+use crate::{Lent, RequestId};
+
+/// Takes the port's events on behalf of the engine.
+pub(super) struct Inbound<'a, L> {
+    pub(super) core: &'a mut Core,
+    pub(super) lent: &'a mut L,
+}
+
+impl<L: Lent> Sink for Inbound<'_, L> {
+    #[inline]
+    fn packet(&mut self, bytes: &[u8]) {
+        let Ok((header, body)) = Header::decode(bytes) else {
+            self.core.counters.rejected += 1;
+            return;
+        };
+        let Some(peer) = self.core.admit(header, body) else { return };
+        let handled = match (header.protocol(), header.kind) {
+            (Protocol::P2p, kind::EAGER) => self.eager(peer, header, body),
+            (Protocol::P2p, kind::DATA) => self.data(peer, body),
+            (Protocol::P2p, _) => self.rendezvous(peer, header, body),
+            (Protocol::Control, kind) => self.core.control(peer, kind),
+            (protocol, _) => Err(WireError::Protocol { theirs: protocol as u8 }),
+        };
+        if let Err(error) = handled {
+            self.core.bury(peer, Cause::Protocol(error.to_string()));
+        }
+    }
+
+    fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
+        self.core.got(op, result, self.lent);
+    }
+
+    fn notified(&mut self, _immediate: u64) {
+        // Nobody was given a key to put to.
+        self.core.counters.rejected += 1;
+    }
+
+    fn peer_lost(&mut self, path: PeerId) {
+        if let Some(peer) = self.core.peers.on_path(path) {
+            self.core.bury(peer, Cause::Lost);
+        }
+    }
+}
+
+impl Core {
+    /// Whether a packet is the next one of a peer that takes part; if so its credit and acknowledgement are taken. A hello introduces its sender.
+    #[inline]
+    fn admit(&mut self, header: &Header, body: &[u8]) -> Option<u32> {
+        let index = self.peers.find(header.sender.get());
+        if let Some(index) = index {
+            let peer = &mut self.peers[index];
+            let (number, expected) = (header.sequence.get(), peer.expected);
+            if peer.incarnation == Some(header.incarnation.get()) && peer.heard {
+                if number == expected && peer.standing == Standing::Alive {
+                    peer.expected = number.wrapping_add(1);
+                    peer.granted = header.grant.get();
+                    peer.acked = header.ack.get();
+                    return Some(index);
+                }
+                if peer.standing == Standing::Alive && number != 0 {
+                    self.bury(index, Cause::Gap { expected, got: number });
+                }
+                self.counters.stale += 1;
+                return None;
+            }
+        }
+        if header.protocol() == Protocol::Control
+            && header.kind == control::HELLO
+            && header.sequence.get() == 0
+        {
+            if self.hello(header, body).is_none() {
+                self.counters.rejected += 1;
+            }
+        } else {
+            self.counters.rejected += 1;
+        }
+        None
+    }
+
+    /// A peer introduces itself. None if the packet is not from this job, not for this process, or out of date.
+    fn hello(&mut self, header: &Header, body: &[u8]) -> Option<()> {
+        let (hello, address) = prefix::<Hello>(body).ok()?;
+        let to = hello.to_incarnation.get();
+        let rank = header.sender.get();
+        let incarnation = header.incarnation.get();
+        if hello.secret != self.identity.secret
+            || (to != 0 && to != self.identity.incarnation)
+            || address.len() != usize::from(hello.address_len.get())
+            || rank >= self.identity.size
+        {
+            return None;
+        }
+        let index = self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank));
+        let address = Address(address.to_vec());
+        match self.peers[index].incarnation {
+            Some(known) if known == incarnation => {
+                if self.peers[index].standing != Standing::Alive {
+                    return None;
+                }
+            }
+            Some(known) if is_later(known, incarnation) => return None,
+            Some(_) => {
+                // A later life: all that concerns the former one ends before the new one is heard.
+                self.bury(index, Cause::Restarted);
+                self.peers.renew(index);
+            }
+            None => {}
+        }
+        let peer = &mut self.peers[index];
+        peer.incarnation = Some(incarnation);
+        peer.heard = true;
+        peer.expected = 1;
+        peer.granted = header.grant.get();
+        peer.acked = header.ack.get();
+        peer.window = u32::try_from(self.config.window_min).unwrap_or(u32::MAX / 4);
+        self.callers.push((index, Place { incarnation, address }));
+        self.starve(index);
+        Some(())
+    }
+
+    fn control(&mut self, peer: u32, kind: u8) -> Result<(), WireError> {
+        match kind {
+            control::CREDIT => {}
+            control::BYE => self.farewell(peer),
+            theirs => return Err(WireError::Kind { theirs }),
+        }
+        Ok(())
+    }
+
+    /// Notes that a peer should have more credit.
+    pub(super) fn starve(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        if !peer.starving {
+            peer.starving = true;
+            self.starving.push_back(index);
+        }
+    }
+
+    /// The packet's messages, with the length of the message at hand: the first packet of a message meets its receive here.
+    fn accept_rts(&mut self, index: u32, envelope: Envelope, rendezvous: Rendezvous) {
+        match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
+            Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),
+            Arrival::Queued(unexpected) => {
+                self.counters.unexpected += 1;
+                if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
+                    self.matcher.remove(unexpected);
+                    self.refuse(index, rendezvous.send);
+                } else {
+                    self.envelopes_cost += OVERHEAD as u64;
+                    self.envelopes.insert((index, rendezvous.send), unexpected);
+                }
+            }
+            Arrival::Refused => self.refuse(index, rendezvous.send),
+        }
+    }
+
+    fn refuse(&mut self, index: u32, send: u64) {
+        self.counters.refused += 1;
+        self.answer(index, kind::FIN, &Fin::new(send, Verdict::Refused));
+    }
+
+    /// A receive gets a message that waited for it.
+    #[inline]
+    pub(super) fn accept<L: Lent>(
+        &mut self,
+        id: RequestId,
+        envelope: &Envelope,
+        message: Unexpected,
+        lent: &mut L,
+    ) {
+        match message {
+            Unexpected::Eager(data) => {
+                self.unexpected_cost -= u64::from(cost(data.len()));
+                self.deliver(id, envelope, &data, lent);
+                self.store.release(data);
+            }
+            Unexpected::Rts(rendezvous) => {
+                self.forget_envelope(envelope.source, rendezvous.send);
+                self.begin(id, envelope, rendezvous);
+            }
+        }
+    }
+
+    /// An envelope waits no longer.
+    pub(super) fn forget_envelope(&mut self, rank: u32, send: u64) {
+        self.envelopes_cost -= OVERHEAD as u64;
+        if let Some(index) = self.peers.find(rank) {
+            self.envelopes.remove(&(index, send));
+        }
+    }
+
+    /// A receive gets all of its message at once.
+    #[inline]
+    fn deliver<L: Lent>(&mut self, id: RequestId, envelope: &Envelope, data: &[u8], lent: &mut L) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let status = status_of(envelope, data.len());
+        let room = request.buffer.len();
+        if data.len() > room {
+            return self.finish(id, Err(Error::Truncated { status, room }));
+        }
+        match &mut request.buffer {
+            Buffer::Owned(memory) => memory.as_bytes_mut()[..data.len()].copy_from_slice(data),
+            Buffer::Lent { staged, .. } => match lent.write(id) {
+                Some(buffer) => buffer[..data.len()].copy_from_slice(data),
+                None => staged.extend_from_slice(data),
+            },
+            Buffer::Exposed { .. } | Buffer::Gone => {}
+        }
+        self.finish(id, Ok(status));
+    }
+
+    /// The request of a peer's answer, if there still is one and it is that peer's.
+    fn answered(&mut self, index: u32, name: u64) -> Option<RequestId> {
+        let id = RequestId::from_wire(name);
+        let rank = self.peers[index].rank;
+        let found = self.requests.get(id).is_some_and(|request| request.peer == Some(rank));
+        if !found {
+            self.counters.stale += 1;
+        }
+        found.then_some(id)
+    }
+
+    fn cts(&mut self, index: u32, cts: &Cts) -> Result<(), WireError> {
+        let Some(id) = self.answered(index, cts.send.get()) else {
+            self.answer(index, kind::ABORT, &Abort { recv: cts.recv });
+            return Ok(());
+        };
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        if matches!(request.state, State::AwaitingMatch { .. }) && request.result.is_some() {
+            // It has timed out; the receiver has none of it yet.
+            self.answer(index, kind::ABORT, &Abort { recv: cts.recv });
+            self.finish(id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+            return Ok(());
+        }
+        let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
+        let len = usize::try_from(cts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
+        let called = offset.checked_add(len).filter(|&end| end <= request.buffer.len());
+        let called = called.ok_or(WireError::Value { field: "length" })?;
+        match &mut request.state {
+            State::AwaitingMatch { .. } if offset == 0 => {
+                request.state = State::Pushing { recv: cts.recv.get(), next: 0, end: called };
+                self.movers.push_back(id);
+            }
+            State::Pushing { recv, end, .. } if *recv == cts.recv.get() && *end == offset => {
+                *end = called;
+                self.movers.push_back(id);
+            }
+            _ => return Err(WireError::Value { field: "offset" }),
+        }
+        Ok(())
+    }
+
+    fn fin(&mut self, index: u32, fin: &Fin) -> Result<(), WireError> {
+        let verdict = fin.verdict()?;
+        let Some(id) = self.answered(index, fin.send.get()) else { return Ok(()) };
+        let rank = self.peers[index].rank;
+        let Some(request) = self.requests.get(id).filter(|request| request.is_send()) else {
+            return Err(WireError::Value { field: "send" });
+        };
+        let status = Status { source: rank, tag: request.tag, bytes: request.buffer.len() };
+        let result = match verdict {
+            Verdict::Delivered => Ok(status),
+            Verdict::Withdrawn => Err(Error::Cancelled { fate: Fate::NotDelivered }),
+            Verdict::Abandoned => Err(Error::Abandoned { rank, fate: Fate::NotDelivered }),
+            Verdict::Refused => Err(Error::Exhausted {
+                what: "the receiver's memory for messages that wait for a receive",
+                hint: "have it receive them, or raise its envelopes_max",
+            }),
+        };
+        self.finish(id, result);
+        Ok(())
+    }
+
+    fn revoke(&mut self, index: u32, revoke: &Revoke) {
+        let send = revoke.send.get();
+        let unexpected = self.envelopes.get(&(index, send)).copied();
+        // If it does not wait any more it was matched, and goes on.
+        if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
+            self.forget_envelope(self.peers[index].rank, send);
+            self.answer(index, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
+        }
+    }
+
+    fn abort(&mut self, index: u32, abort: &Abort) {
+        let Some(id) = self.answered(index, abort.recv.get()) else { return };
+        if self.requests.get(id).is_some_and(|request| matches!(request.state, State::AwaitingData(_))) {
+            let rank = self.peers[index].rank;
+            self.finish(id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+        }
+    }
+
+    /// Queues an answer to a peer.
+    pub(super) fn answer(
+        &mut self,
+        index: u32,
+        kind: u8,
+        body: &(impl zerocopy::IntoBytes + zerocopy::Immutable),
+    ) {
+        let body = body.as_bytes().into();
+        self.enqueue(index, Outgoing::Packet { protocol: Protocol::P2p, kind, urgent: false, body });
+    }
+}
+
+impl<L: Lent> Inbound<'_, L> {
+    #[inline]
+    fn eager(&mut self, index: u32, header: &Header, body: &[u8]) -> Result<(), WireError> {
+        let (eager, data) = prefix::<Eager>(body)?;
+        let core = &mut *self.core;
+        let price = cost(data.len());
+        let peer = &mut core.peers[index];
+        if price > peer.unused() {
+            return Err(WireError::Value { field: "credit" });
+        }
+        peer.charged = peer.charged.wrapping_add(price);
+        core.credit_out -= u64::from(price);
+        if peer.unused() < peer.window / 2 {
+            core.starve(index);
+        }
+        let envelope =
+            Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
+        let store = &mut core.store;
+        match core.matcher.arrive(envelope, || Unexpected::Eager(store.keep(data))) {
+            Arrival::Matched(id) => core.deliver(id, &envelope, data, self.lent),
+            Arrival::Queued(_) => {
+                core.counters.unexpected += 1;
+                core.unexpected_cost += u64::from(price);
+            }
+            // The sender has forgotten it, so it would be lost in silence: a failure that is told instead.
+            Arrival::Refused => core.bury(index, Cause::OutOfMemory),
+        }
+        Ok(())
+    }
+
+    fn rendezvous(&mut self, index: u32, header: &Header, body: &[u8]) -> Result<(), WireError> {
+        let core = &mut *self.core;
+        match header.kind {
+            kind::RTS => {
+                let rts = exact::<Rts>(body)?;
+                let bytes =
+                    usize::try_from(rts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
+                if isize::try_from(bytes).is_err() {
+                    return Err(WireError::Value { field: "length" });
+                }
+                let pull = match rts.pull {
+                    0 => None,
+                    1 => Some(Remote { key: rts.key.get(), address: rts.address.get() }),
+                    _ => return Err(WireError::Value { field: "pull" }),
+                };
+                if header.flags().contains(Flags::STARVED) {
+                    core.widen(index);
+                }
+                let envelope = Envelope {
+                    context: header.context.get(),
+                    source: header.sender.get(),
+                    tag: rts.tag.get(),
+                };
+                core.accept_rts(index, envelope, Rendezvous { send: rts.send.get(), bytes, pull });
+            }
+            kind::CTS => core.cts(index, exact(body)?)?,
+            kind::FIN => core.fin(index, exact(body)?)?,
+            kind::REVOKE => core.revoke(index, exact(body)?),
+            kind::ABORT => core.abort(index, exact(body)?),
+            theirs => return Err(WireError::Kind { theirs }),
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, index: u32, body: &[u8]) -> Result<(), WireError> {
+        let (data, bytes) = prefix::<Data>(body)?;
+        let Some(id) = self.core.answered(index, data.recv.get()) else { return Ok(()) };
+        self.core.inflow(id, data.offset.get(), bytes, self.lent)
+    }
+}
+
+/// Whether incarnation `a` began after `b`, in wrapping order.
+pub(super) fn is_later(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < u32::MAX / 2
+}

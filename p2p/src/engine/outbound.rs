@@ -1,0 +1,320 @@
+//! The way of a send: at once if nothing is in its way, else through the peer's outbox; and credit, which is what may be.
+
+use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
+use smallvec::SmallVec;
+use zerocopy::{Immutable, IntoBytes, Unaligned};
+
+use super::{Core, Engine};
+use crate::choose::{Choice, Limits, choose, cost};
+use crate::error::{Cause, Status};
+use crate::peer::{Outgoing, Place};
+use crate::request::{Buffer, Request, State};
+use crate::wire::{Eager, Hello, Rts, control, kind};
+use crate::{Lent, RequestId};
+
+impl<P: Port> Engine<P> {
+    /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
+    #[inline]
+    pub(super) fn send_at_once(&mut self, index: u32, context: u32, tag: u64, data: &[u8]) -> bool {
+        let core = &mut self.core;
+        let peer = &mut core.peers[index];
+        let Some((path, limits)) = peer.path else { return false };
+        if !peer.outbox.is_empty() || data.len() > limits.eager_max || peer.credit() < cost(data.len()) {
+            return false;
+        }
+        let head = EagerHead {
+            header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, core.now_ns),
+            eager: Eager { tag: tag.into() },
+        };
+        if self.port.send(path, head.as_bytes(), data) != Ok(Post::Done) {
+            // Whatever it is, the outbox finds out.
+            return false;
+        }
+        core.counters.eager += 1;
+        core.sent(index);
+        let peer = &mut core.peers[index];
+        peer.spent = peer.spent.wrapping_add(cost(data.len()));
+        true
+    }
+
+    /// Queues a message, and sends what can be sent of the queue.
+    pub(super) fn send_later(
+        &mut self,
+        index: u32,
+        context: u32,
+        tag: u64,
+        buffer: Buffer,
+        deadline_ns: u64,
+    ) -> RequestId {
+        let core = &mut self.core;
+        let rank = core.peers[index].rank;
+        let request = Request::new(State::AwaitingRoom, buffer, Some(rank), context, tag, core.now_ns);
+        let id = core.requests.insert(request);
+        core.set_deadline(id, deadline_ns);
+        core.enqueue(index, Outgoing::Message(id));
+        if core.peers[index].path.is_some() {
+            self.flush(index);
+        } else if core.peers[index].outbox.len() == 1 {
+            core.wanted.push(rank);
+        }
+        id
+    }
+
+    /// Does what events and calls left to do.
+    pub(super) fn drive<L: Lent>(&mut self, lent: &mut L) {
+        while let Some((index, place)) = self.core.callers.pop() {
+            self.connect(index, &place);
+        }
+        self.core.expire();
+        for path in std::mem::take(&mut self.core.severed) {
+            self.port.fence_peer(path);
+        }
+        self.replenish();
+        for _ in 0..self.core.movers.len() {
+            let Some(id) = self.core.movers.pop_front() else { break };
+            self.advance(id, lent);
+        }
+        for _ in 0..self.core.senders.len() {
+            let Some(index) = self.core.senders.pop_front() else { break };
+            self.core.peers[index].listed = false;
+            self.flush(index);
+        }
+        for registration in std::mem::take(&mut self.core.retired) {
+            self.port.deregister(registration);
+        }
+    }
+
+    /// Builds the path to a peer whose address became known, and greets it.
+    fn connect(&mut self, index: u32, place: &Place) {
+        let core = &mut self.core;
+        if !core.expects(index, place.incarnation) {
+            return;
+        }
+        let peer = &mut core.peers[index];
+        peer.incarnation = Some(place.incarnation);
+        if peer.path.is_some() {
+            return;
+        }
+        let path = match self.port.resolve(&place.address) {
+            Ok(path) => path,
+            Err(error) => return core.bury(index, Cause::Unreachable(error.to_string())),
+        };
+        peer.path = Some((path, Limits::new(self.port.caps_for(path), &core.config)));
+        let address = self.port.address().0;
+        let hello = Hello {
+            secret: core.identity.secret,
+            to_incarnation: place.incarnation.into(),
+            address_len: u16::try_from(address.len()).unwrap_or(u16::MAX).into(),
+            reserved: [0; 2],
+        };
+        let mut body = SmallVec::from_slice(hello.as_bytes());
+        body.extend_from_slice(&address);
+        let hello =
+            Outgoing::Packet { protocol: Protocol::Control, kind: control::HELLO, urgent: false, body };
+        peer.outbox.push_front(hello);
+        core.list(index);
+    }
+
+    /// Gives starving peers credit out of what the budget leaves, and tells those that are short of it.
+    fn replenish(&mut self) {
+        let core = &mut self.core;
+        for _ in 0..core.starving.len() {
+            let Some(index) = core.starving.pop_front() else { break };
+            let held = core.credit_out + core.unexpected_cost;
+            let room = (core.config.unexpected_max as u64).saturating_sub(held);
+            let peer = &mut core.peers[index];
+            peer.starving = false;
+            if peer.failure().is_some() || !peer.heard {
+                continue;
+            }
+            let wanted = peer.window.saturating_sub(peer.unused());
+            let given = u64::from(wanted).min(room) as u32;
+            peer.given = peer.given.wrapping_add(given);
+            core.credit_out += u64::from(given);
+            // Any packet to it carries the news; where none has gone for long, one goes for this alone.
+            let known = peer.told.wrapping_sub(peer.charged);
+            if peer.given != peer.told && known < peer.window / 4 && peer.outbox.is_empty() {
+                core.enqueue(index, Outgoing::control(control::CREDIT, false));
+            }
+            if core.peers[index].unused() < core.peers[index].window / 2 {
+                // The budget is used up: again when it has room.
+                core.starve(index);
+                if room == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent of a peer's outbox, in order.
+    fn flush(&mut self, index: u32) {
+        loop {
+            let core = &self.core;
+            // Without a path it is listed again when there is one.
+            let Some((path, _)) = core.peers[index].path else { return };
+            let sent = match core.peers[index].outbox.front() {
+                None => return,
+                Some(Outgoing::Message(id)) => self.begin_message(index, *id),
+                Some(Outgoing::Packet { protocol, kind, urgent, body }) => {
+                    let flags = if *urgent { Flags::URGENT } else { Flags::empty() };
+                    let header = core.header(index, *protocol, *kind, flags, 0, core.now_ns);
+                    let sent = self.port.send(path, header.as_bytes(), body);
+                    if sent == Ok(Post::Done) {
+                        self.core.sent(index);
+                    }
+                    sent
+                }
+            };
+            match sent {
+                Ok(Post::Done) => {
+                    self.core.peers[index].outbox.pop_front();
+                }
+                Ok(Post::Again) => {
+                    self.core.counters.again += 1;
+                    return self.core.list(index);
+                }
+                Err(PortError::PeerGone(_)) => return self.core.bury(index, Cause::Lost),
+                Err(error) => return self.core.bury(index, Cause::Unreachable(error.to_string())),
+            }
+        }
+    }
+
+    /// Sends the first packet of a message: with its data or alone.
+    fn begin_message(&mut self, index: u32, id: RequestId) -> Result<Post, PortError> {
+        let core = &mut self.core;
+        let (Some((path, limits)), credit) = (core.peers[index].path, core.peers[index].credit()) else {
+            return Ok(Post::Again);
+        };
+        let Some(request) =
+            core.requests.get(id).filter(|request| matches!(request.state, State::AwaitingRoom))
+        else {
+            // It ended while it waited.
+            return Ok(Post::Done);
+        };
+        let (len, tag, context, born_ns) =
+            (request.buffer.len(), request.tag, request.context, request.born_ns);
+        let choice = choose(len, &limits, credit, !matches!(request.buffer, Buffer::Lent { .. }));
+        if let (Choice::Eager, Buffer::Owned(memory)) = (choice, &request.buffer) {
+            let head = EagerHead {
+                header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns),
+                eager: Eager { tag: tag.into() },
+            };
+            let sent = self.port.send(path, head.as_bytes(), memory.as_bytes())?;
+            if sent == Post::Done {
+                core.counters.eager += 1;
+                core.sent(index);
+                let peer = &mut core.peers[index];
+                peer.spent = peer.spent.wrapping_add(cost(len));
+                let status = Status { source: peer.rank, tag, bytes: len };
+                core.finish(id, Ok(status));
+            }
+            return Ok(sent);
+        }
+        let remote = if choice == Choice::Pull { Some(self.expose(id, path)?) } else { None };
+        let core = &mut self.core;
+        let flags = if len <= limits.eager_max { Flags::STARVED } else { Flags::empty() };
+        let header = core.header(index, Protocol::P2p, kind::RTS, flags, context, born_ns);
+        let rts = Rts {
+            tag: tag.into(),
+            len: (len as u64).into(),
+            send: id.to_wire().into(),
+            key: remote.map_or(0, |remote| remote.key).into(),
+            address: remote.map_or(0, |remote| remote.address).into(),
+            pull: remote.is_some().into(),
+            reserved: [0; 7],
+        };
+        let sent = self.port.send(path, header.as_bytes(), rts.as_bytes())?;
+        if sent == Post::Done {
+            core.counters.rendezvous += 1;
+            core.sent(index);
+            if let Some(request) = core.requests.get_mut(id) {
+                request.state = State::AwaitingMatch { revoked: false };
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Makes a send's memory reachable for its receiver, once.
+    fn expose(&mut self, id: RequestId, path: PeerId) -> Result<Remote, PortError> {
+        let Some(request) = self.core.requests.get_mut(id) else { return Err(PortError::PeerGone(path)) };
+        if let Buffer::Owned(memory) = std::mem::replace(&mut request.buffer, Buffer::Gone) {
+            let region = Region::new(memory);
+            match self.port.register(path, &region, Access::REMOTE_READ) {
+                Ok(registration) => request.buffer = Buffer::Exposed { region, registration },
+                Err(error) => {
+                    request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+                    return Err(error);
+                }
+            }
+        }
+        match &request.buffer {
+            Buffer::Exposed { registration, .. } => Ok(registration.remote(0)),
+            _ => Err(PortError::PeerGone(path)),
+        }
+    }
+}
+
+impl Core {
+    /// The header of the next packet to a peer. `since_ns` is when what causes it began.
+    #[inline]
+    pub(super) fn header(
+        &self,
+        index: u32,
+        protocol: Protocol,
+        kind: u8,
+        flags: Flags,
+        context: u32,
+        since_ns: u64,
+    ) -> Header {
+        let peer = &self.peers[index];
+        let mut header = Header::new(protocol, kind, flags);
+        header.sender = self.identity.rank.into();
+        header.incarnation = self.identity.incarnation.into();
+        header.sequence = peer.sequence.into();
+        header.ack = peer.expected.into();
+        header.grant = peer.given.into();
+        header.age = u32::try_from(self.now_ns.saturating_sub(since_ns) / 1000).unwrap_or(u32::MAX).into();
+        header.context = context.into();
+        header
+    }
+
+    /// Accounts for a packet that the port took.
+    #[inline]
+    pub(super) fn sent(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        peer.sequence = peer.sequence.wrapping_add(1);
+        peer.told = peer.given;
+    }
+
+    /// Puts a packet or message behind what waits for a peer.
+    pub(super) fn enqueue(&mut self, index: u32, outgoing: Outgoing) {
+        self.peers[index].outbox.push_back(outgoing);
+        self.list(index);
+    }
+
+    /// Notes that a peer's outbox is to be flushed.
+    pub(super) fn list(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        if !peer.listed {
+            peer.listed = true;
+            self.senders.push_back(index);
+        }
+    }
+
+    /// Doubles the credit that a peer may hold: it ran out of it.
+    pub(super) fn widen(&mut self, index: u32) {
+        let most = u32::try_from(self.config.window_max).unwrap_or(u32::MAX / 4);
+        let peer = &mut self.peers[index];
+        peer.window = peer.window.saturating_mul(2).min(most);
+        self.starve(index);
+    }
+}
+
+/// Header and body head of an eager packet: 40 bytes, so that with 16 bytes of data and a ring's 8 it is one cache line.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct EagerHead {
+    header: Header,
+    eager: Eager,
+}

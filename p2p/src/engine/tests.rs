@@ -1,0 +1,258 @@
+//! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
+
+use samite_fabric::Memory;
+use samite_fabric::loopback::{Hub, Loopback};
+
+use super::*;
+use crate::error::{Awaited, Cause};
+use crate::{Reading, Writing};
+
+const NEVER: u64 = u64::MAX;
+
+fn pair(config: &Config) -> [Engine<Loopback>; 2] {
+    let hub = Hub::new();
+    let ports = [hub.port(), hub.port()];
+    let addresses = ports.each_ref().map(|port| port.address());
+    let mut rank = 0;
+    ports.map(|port| {
+        let identity = Identity { rank, size: 2, incarnation: 7, secret: [9; 16] };
+        rank += 1;
+        let mut engine = Engine::new(port, identity, config.clone());
+        for (rank, address) in (0..).zip(&addresses) {
+            engine.introduce(rank, 7, address.clone()).unwrap();
+        }
+        engine
+    })
+}
+
+fn settle(engines: &mut [Engine<Loopback>; 2]) {
+    let mut idle = 0;
+    while idle < 4 {
+        let events: usize = engines.iter_mut().map(|engine| engine.poll(0, &mut ()).unwrap()).sum();
+        idle = if events == 0 { idle + 1 } else { 0 };
+    }
+}
+
+fn at_rest(engines: &[Engine<Loopback>; 2]) {
+    for engine in engines {
+        let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
+        assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
+        assert!(engine.core.envelopes.is_empty() && engine.core.movers.is_empty());
+    }
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+#[test]
+fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
+    let config = Config { push_window: 40_000, pull_chunk: 30_000, ..Config::default() };
+    let mut engines = pair(&config);
+    settle(&mut engines);
+    for len in [0, 1, 8, 4000, 8152, 8153, 16_384, 100_000, 5_000_001] {
+        for (owned_send, owned_recv, first) in (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0)) {
+            let data = bytes(len);
+            let mut into = vec![0xee; len + 3];
+            let pattern = Pattern::exact(1, 0, 5);
+            let mut recv = None;
+            let mut post = |engines: &mut [Engine<Loopback>; 2], into: &mut [u8]| {
+                recv = Some(if owned_recv {
+                    Received::Pending(engines[1].irecv(0, pattern, Memory::zeroed(len + 3), NEVER).unwrap())
+                } else {
+                    engines[1].recv(0, pattern, into, NEVER).unwrap()
+                });
+            };
+            if first {
+                post(&mut engines, &mut into);
+            }
+            let send = if owned_send {
+                Sent::Pending(engines[0].isend(0, 1, 1, 5, Memory::new(data.clone()), NEVER).unwrap())
+            } else {
+                engines[0].send(0, 1, 1, 5, &data, NEVER).unwrap()
+            };
+            if !first {
+                settle(&mut engines);
+                post(&mut engines, &mut into);
+            }
+            let mut send_done = send == Sent::Now;
+            let mut status = None;
+            for _ in 0..10_000 {
+                if let (Sent::Pending(id), false) = (send, send_done) {
+                    let mut lent = Reading(id, &data);
+                    engines[0].poll(0, &mut lent).unwrap();
+                    if engines[0].outcome(id) == Outcome::Ready {
+                        let completion = engines[0].collect(id, &mut lent).unwrap();
+                        assert_eq!(completion.result, Ok(Status { source: 1, tag: 5, bytes: len }));
+                        if owned_send {
+                            assert_eq!(completion.memory.unwrap().as_bytes(), data);
+                        }
+                        send_done = true;
+                    }
+                } else {
+                    engines[0].poll(0, &mut ()).unwrap();
+                }
+                match recv.unwrap() {
+                    Received::Now(now) => status = Some(now),
+                    Received::Pending(id) if status.is_none() => {
+                        let mut lent = Writing(id, &mut into);
+                        engines[1].poll(0, &mut lent).unwrap();
+                        if engines[1].outcome(id) == Outcome::Ready {
+                            let completion = engines[1].collect(id, &mut lent).unwrap();
+                            status = Some(completion.result.unwrap());
+                            if let Some(memory) = completion.memory {
+                                into = memory.into_vec().unwrap();
+                            }
+                        }
+                    }
+                    Received::Pending(_) => {}
+                }
+                if send_done && status.is_some() {
+                    break;
+                }
+            }
+            assert_eq!(
+                status,
+                Some(Status { source: 0, tag: 5, bytes: len }),
+                "{len} {owned_send} {owned_recv} {first}"
+            );
+            assert!(into[..len] == data, "{len} {owned_send} {owned_recv} {first}");
+            settle(&mut engines);
+            at_rest(&engines);
+        }
+    }
+}
+
+#[test]
+fn a_message_too_long_is_an_error_of_its_receive_alone() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    for len in [9, 100_000] {
+        let long = engines[0].isend(0, 1, 1, 5, Memory::new(bytes(len)), NEVER).unwrap();
+        engines[0].send(0, 1, 1, 5, b"next", NEVER).unwrap();
+        let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
+        settle(&mut engines);
+        let status = Status { source: 0, tag: 5, bytes: len };
+        let completion = engines[1].collect(recv, &mut ()).unwrap();
+        assert_eq!(completion.result, Err(Error::Truncated { status, room: 8 }));
+        assert_eq!(completion.memory.unwrap().as_bytes(), [0; 8]);
+        assert!(engines[0].collect(long, &mut ()).unwrap().result.is_ok());
+        let mut next = [0; 4];
+        engines[1].recv(0, Pattern::exact(1, 0, 5), &mut next, NEVER).unwrap();
+        assert_eq!(&next, b"next");
+        settle(&mut engines);
+        at_rest(&engines);
+    }
+}
+
+#[test]
+fn deadlines_and_cancels_end_operations_in_every_state() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), 100).unwrap();
+    let send = engines[0].isend(0, 1, 1, 6, Memory::zeroed(100_000), 100).unwrap();
+    engines[0].poll(200, &mut ()).unwrap();
+    engines[1].poll(200, &mut ()).unwrap();
+    let Err(Error::TimedOut { fate: Fate::NotDelivered, report }) =
+        engines[1].collect(recv, &mut ()).unwrap().result
+    else {
+        panic!("no time-out")
+    };
+    assert_eq!(
+        report.to_string(),
+        "receive of 8 bytes from rank 0, tag 5, after 0 ms still waiting for a matching message"
+    );
+    let sent = engines[0].collect(send, &mut ()).unwrap();
+    let Err(Error::TimedOut { fate: Fate::Unknown, report }) = sent.result else { panic!("no time-out") };
+    assert_eq!(report.awaited, Awaited::Fin);
+    assert!(sent.memory.is_none(), "the receiver may still get it");
+    settle(&mut engines);
+    assert_eq!(engines[1].probe(&Pattern::any(1)), Ok(None), "withdrawn");
+    at_rest(&engines);
+
+    let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
+    let send = engines[0].isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
+    settle(&mut engines);
+    engines[1].cancel(recv);
+    engines[0].cancel(send);
+    settle(&mut engines);
+    for (engine, id) in [(1, recv), (0, send)] {
+        let completion = engines[engine].collect(id, &mut ()).unwrap();
+        assert_eq!(completion.result, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+        assert!(completion.memory.is_some());
+    }
+    at_rest(&engines);
+}
+
+#[test]
+fn without_credit_only_envelopes_travel() {
+    let config = Config { unexpected_max: 10_000, ..Config::default() };
+    let mut engines = pair(&config);
+    settle(&mut engines);
+    let sends: Vec<_> = (0..100)
+        .map(|tag| engines[0].isend(0, 1, 1, tag, Memory::new(bytes(1000)), NEVER).unwrap())
+        .collect();
+    settle(&mut engines);
+    let usage = engines[1].usage();
+    assert!(usage.unexpected + usage.credit_granted <= 10_000 && usage.unexpected > 5_000, "{usage:?}");
+    assert!(usage.envelopes > 0 && engines[0].counters().rendezvous > 80);
+    let recvs: Vec<_> = (0..100)
+        .map(|tag| engines[1].irecv(0, Pattern::exact(1, 0, 99 - tag), Memory::zeroed(1000), NEVER).unwrap())
+        .collect();
+    settle(&mut engines);
+    for (engine, ids) in [(0, sends), (1, recvs)] {
+        for id in ids {
+            assert_eq!(engines[engine].collect(id, &mut ()).unwrap().result.unwrap().bytes, 1000);
+        }
+    }
+    at_rest(&engines);
+}
+
+#[test]
+fn the_death_of_a_peer_ends_what_waits_for_it() {
+    let [mut survivor, dead] = pair(&Config::default());
+    let recv = survivor.irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(8), NEVER).unwrap();
+    let any = survivor.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
+    let send = survivor.isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
+    drop(dead);
+    survivor.peer_failed(1, Cause::Died("signal 9".into())).unwrap();
+    survivor.poll(0, &mut ()).unwrap();
+    for (id, fate) in [(recv, Fate::NotDelivered), (send, Fate::Unknown)] {
+        let completion = survivor.collect(id, &mut ()).unwrap();
+        assert_eq!(
+            completion.result,
+            Err(Error::PeerFailed { rank: 1, cause: Cause::Died("signal 9".into()), fate })
+        );
+    }
+    assert_eq!(survivor.outcome(any), Outcome::FailurePending);
+    assert!(matches!(survivor.failure_pending(any), Some(Error::FailurePending { rank: 1, .. })));
+    assert_eq!(survivor.outcome(any), Outcome::Pending, "told once, and still posted");
+    survivor.forget(any);
+    assert!(matches!(survivor.send(0, 1, 1, 5, b"late", NEVER), Err(Error::PeerFailed { rank: 1, .. })));
+    assert_eq!(survivor.usage().requests, 0);
+}
+
+#[test]
+fn what_was_sent_before_a_goodbye_is_received_after_it() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    engines[0].send(0, 1, 1, 5, b"last", NEVER).unwrap();
+    engines[0].close(0);
+    settle(&mut engines);
+    assert!(engines[0].closed());
+    let mut last = [0; 4];
+    let pattern = Pattern::exact(1, 0, 5);
+    assert!(matches!(engines[1].recv(0, pattern, &mut last, NEVER), Ok(Received::Now(_))));
+    assert_eq!(&last, b"last");
+    let none = engines[1].recv(0, pattern, &mut last, NEVER);
+    assert_eq!(none, Err(Error::PeerFailed { rank: 0, cause: Cause::Left, fate: Fate::NotDelivered }));
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let mut engines = pair(&Config::default());
+    assert_eq!(engines[0].send(0, 2, 1, 5, b"", NEVER), Err(Error::InvalidRank { rank: 2, size: 2 }));
+    assert_eq!(engines[0].probe(&Pattern::exact(1, 9, 5)), Err(Error::InvalidRank { rank: 9, size: 2 }));
+    let (error, memory) = engines[0].irecv(0, Pattern::exact(1, 3, 5), Memory::zeroed(4), NEVER).unwrap_err();
+    assert_eq!((error, memory.len()), (Error::InvalidRank { rank: 3, size: 2 }, 4));
+}

@@ -1,0 +1,336 @@
+//! The bytes of long messages: gets where the receiver can, DATA packets where it cannot.
+
+use samite_fabric::wire::{Flags, Header, Protocol, WireError};
+use samite_fabric::{Access, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
+use samite_matching::Envelope;
+use zerocopy::{Immutable, IntoBytes, Unaligned};
+
+use super::{Core, Engine, Operation, Rendezvous, status_of};
+use crate::choose::Limits;
+use crate::error::{Cause, Error, Fate, Status};
+use crate::request::{Buffer, Inflow, Pull, State};
+use crate::wire::{Cts, Data, Fin, Verdict, kind};
+use crate::{Lent, RequestId};
+
+impl Core {
+    /// A receive has met an envelope: its bytes are to come.
+    pub(super) fn begin(&mut self, id: RequestId, envelope: &Envelope, rendezvous: Rendezvous) {
+        let Rendezvous { send, bytes, pull } = rendezvous;
+        let Some(index) = self.peers.find(envelope.source) else { return };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.peer = Some(envelope.source);
+        let status = status_of(envelope, bytes);
+        let room = request.buffer.len();
+        if bytes > room || bytes == 0 {
+            self.answer(index, kind::FIN, &Fin::new(send, Verdict::Delivered));
+            let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
+            return self.finish(id, result);
+        }
+        let gets = self.peers[index].path.is_some_and(|(_, limits)| limits.get);
+        if let (Some(from), true) = (pull, gets) {
+            request.state = State::Pulling(Box::new(Pull {
+                send,
+                status,
+                from,
+                landing: None,
+                chunk: 0,
+                asked: 0,
+                landed: 0,
+                outstanding: 0,
+                waiting: Vec::new(),
+                abandoned: false,
+            }));
+            self.movers.push_back(id);
+        } else {
+            request.state = State::AwaitingData(Box::new(Inflow { send, status, called: 0, received: 0 }));
+            self.call(id);
+        }
+    }
+
+    /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one window ahead, so
+    /// that what comes while a borrowed buffer is not at hand is bounded.
+    fn call(&mut self, id: RequestId) {
+        let window = self.config.push_window.max(1);
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let staged = matches!(&request.buffer, Buffer::Lent { staged, .. } if !staged.is_empty());
+        let State::AwaitingData(inflow) = &mut request.state else { return };
+        let ahead = inflow.called - inflow.received;
+        let len = (window - ahead.min(window)).min(inflow.status.bytes - inflow.called);
+        if staged || len == 0 || ahead > window / 2 {
+            return;
+        }
+        let cts = Cts {
+            send: inflow.send.into(),
+            recv: id.to_wire().into(),
+            offset: (inflow.called as u64).into(),
+            len: (len as u64).into(),
+        };
+        inflow.called += len;
+        if let Some(index) = self.peers.find(inflow.status.source) {
+            self.answer(index, kind::CTS, &cts);
+        }
+    }
+
+    /// Bytes came that a receive called for.
+    pub(super) fn inflow<L: Lent>(
+        &mut self,
+        id: RequestId,
+        offset: u64,
+        bytes: &[u8],
+        lent: &mut L,
+    ) -> Result<(), WireError> {
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        let State::AwaitingData(inflow) = &mut request.state else {
+            self.counters.stale += 1;
+            return Ok(());
+        };
+        let (start, end) = (inflow.received, inflow.received.saturating_add(bytes.len()));
+        if offset != start as u64 || end > inflow.called || bytes.is_empty() {
+            return Err(WireError::Value { field: "offset" });
+        }
+        match &mut request.buffer {
+            Buffer::Owned(memory) => memory.as_bytes_mut()[start..end].copy_from_slice(bytes),
+            Buffer::Lent { staged, staged_at, .. } => match lent.write(id) {
+                Some(buffer) => {
+                    unstage(staged, *staged_at, buffer);
+                    buffer[start..end].copy_from_slice(bytes);
+                }
+                None => {
+                    if staged.is_empty() {
+                        *staged_at = start;
+                    }
+                    staged.extend_from_slice(bytes);
+                    self.movers.push_back(id);
+                }
+            },
+            Buffer::Exposed { .. } | Buffer::Gone => {}
+        }
+        inflow.received = end;
+        let status = inflow.status;
+        if end == status.bytes {
+            self.finish(id, Ok(status));
+        } else {
+            self.call(id);
+        }
+        Ok(())
+    }
+
+    /// A get ended.
+    pub(super) fn got<L: Lent>(&mut self, op: OpId, result: Result<(), Failure>, lent: &mut L) {
+        let Some(Operation { request: id, offset, len }) = self.operations.try_remove(op.0 as usize) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let State::Pulling(pull) = &mut request.state else { return };
+        pull.outstanding -= 1;
+        if let Err(failure) = result {
+            // Its peer is alive as far as anyone knows, but one of its messages is lost: nothing that it sends can be trusted to arrive.
+            let source = pull.status.source;
+            if let Some(index) = self.peers.find(source) {
+                self.bury(index, Cause::Unreachable(failure.to_string()));
+            }
+            return;
+        }
+        match (&mut request.buffer, &pull.landing) {
+            (Buffer::Lent { .. }, Some((landing, _))) => match lent.write(id) {
+                Some(buffer) if !pull.abandoned => {
+                    let slot = offset % landing.len();
+                    // Both spans were checked when the get was posted.
+                    let _ = landing.copy_out(slot, &mut buffer[offset..offset + len]);
+                    pull.landed += len;
+                }
+                _ => pull.waiting.push((offset, len)),
+            },
+            _ => pull.landed += len,
+        }
+        self.movers.push_back(id);
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// Moves what can be moved of a request's bytes.
+    pub(super) fn advance<L: Lent>(&mut self, id: RequestId, lent: &mut L) {
+        let core = &mut self.core;
+        let Some(request) = core.requests.get_mut(id) else { return };
+        let Some(index) = request.peer.and_then(|rank| core.peers.find(rank)) else { return };
+        let Some((path, limits)) = core.peers[index].path else { return };
+        let moved = match request.state {
+            State::Pushing { .. } => self.push(id, index, path, &limits, lent),
+            State::Pulling(_) => self.pull(id, index, path, &limits, lent),
+            State::AwaitingData(_) => {
+                let Buffer::Lent { staged, staged_at, .. } = &mut request.buffer else { return };
+                match lent.write(id) {
+                    Some(buffer) => {
+                        unstage(staged, *staged_at, buffer);
+                        core.call(id);
+                    }
+                    None => core.movers.push_back(id),
+                }
+                return;
+            }
+            _ => return,
+        };
+        match moved {
+            Ok(Post::Done) => {}
+            Ok(Post::Again) => self.core.movers.push_back(id),
+            Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
+        }
+    }
+
+    /// Sends DATA. `Again` if there is more to send that was called for.
+    fn push<L: Lent>(
+        &mut self,
+        id: RequestId,
+        index: u32,
+        path: PeerId,
+        limits: &Limits,
+        lent: &mut L,
+    ) -> Result<Post, PortError> {
+        loop {
+            let core = &mut self.core;
+            let Some(request) = core.requests.get(id) else { return Ok(Post::Done) };
+            let State::Pushing { recv, next, end } = request.state else { return Ok(Post::Done) };
+            if next == end {
+                return Ok(Post::Done);
+            }
+            if !core.peers[index].outbox.is_empty() {
+                // What waits was there before.
+                return Ok(Post::Again);
+            }
+            let bytes = match &request.buffer {
+                Buffer::Owned(memory) => memory.as_bytes(),
+                Buffer::Lent { .. } => match lent.read(id) {
+                    Some(bytes) => bytes,
+                    None => return Ok(Post::Again),
+                },
+                // Exposed memory is got, not called for.
+                Buffer::Exposed { .. } | Buffer::Gone => return Ok(Post::Done),
+            };
+            let (total, upto) = (request.buffer.len(), end.min(next + limits.data_max));
+            let head = DataHead {
+                header: core.header(
+                    index,
+                    Protocol::P2p,
+                    kind::DATA,
+                    Flags::empty(),
+                    request.context,
+                    request.born_ns,
+                ),
+                data: Data { recv: recv.into(), offset: (next as u64).into() },
+            };
+            if self.port.send(path, head.as_bytes(), &bytes[next..upto])? == Post::Again {
+                core.counters.again += 1;
+                return Ok(Post::Again);
+            }
+            let status = Status { source: core.peers[index].rank, tag: request.tag, bytes: total };
+            core.sent(index);
+            if upto == total {
+                core.finish(id, Ok(status));
+                return Ok(Post::Done);
+            }
+            if let Some(request) = core.requests.get_mut(id) {
+                request.state = State::Pushing { recv, next: upto, end };
+            }
+        }
+    }
+
+    /// Posts gets. `Again` if it wants to be called again though no get of it is outstanding that would bring it back.
+    fn pull<L: Lent>(
+        &mut self,
+        id: RequestId,
+        index: u32,
+        path: PeerId,
+        limits: &Limits,
+        lent: &mut L,
+    ) -> Result<Post, PortError> {
+        let depth = self.core.config.pull_depth.max(1);
+        let core = &mut self.core;
+        let Some(request) = core.requests.get_mut(id) else { return Ok(Post::Done) };
+        let State::Pulling(pull) = &mut request.state else { return Ok(Post::Done) };
+        if pull.landing.is_none() && !pull.abandoned {
+            let (region, chunk) = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
+                Buffer::Owned(memory) => (Region::new(memory), limits.get_max),
+                lent => {
+                    request.buffer = lent;
+                    let chunk = limits.get_max.min(BOUNCE_CHUNK).min(pull.status.bytes);
+                    (Region::new(Memory::zeroed(chunk * depth.min(pull.status.bytes.div_ceil(chunk)))), chunk)
+                }
+            };
+            let registration = self.port.register(path, &region, Access::LOCAL_WRITE)?;
+            pull.chunk = chunk;
+            pull.landing = Some((region, registration));
+        }
+        let lends = matches!(request.buffer, Buffer::Lent { .. });
+        if let (true, Some((landing, _)), Some(buffer)) = (lends, &pull.landing, lent.write(id)) {
+            for (offset, len) in pull.waiting.drain(..) {
+                let _ = landing.copy_out(offset % landing.len(), &mut buffer[offset..offset + len]);
+                pull.landed += len;
+            }
+        }
+        while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
+            // A chunk of the bounce buffer is free once the one that lay there before is with the caller; gets may end in any order,
+            // so the buffer's turn is up only when all before it have.
+            let in_use = pull.outstanding + pull.waiting.len();
+            let turn = !lends || pull.asked % landing.len() != 0 || in_use == 0;
+            let len = pull.chunk.min(pull.status.bytes - pull.asked);
+            if len == 0 || pull.outstanding >= depth || !turn {
+                break;
+            }
+            let slot = if lends { pull.asked % landing.len() } else { pull.asked };
+            let operation = Operation { request: id, offset: pull.asked, len };
+            let op = core.operations.insert(operation);
+            let from =
+                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.asked as u64) };
+            let posted = self.port.get(path, registration.local(slot, len), from, OpId(op as u64));
+            if posted != Ok(Post::Done) {
+                core.operations.remove(op);
+                core.counters.again += 1;
+                if posted == Ok(Post::Again) && pull.outstanding > 0 {
+                    return Ok(Post::Done);
+                }
+                return posted;
+            }
+            pull.asked += len;
+            pull.outstanding += 1;
+        }
+        if pull.outstanding > 0 {
+            return Ok(Post::Done);
+        }
+        if !pull.abandoned && pull.landed < pull.status.bytes {
+            // The rest lies in the bounce buffer, for the caller to lend its own.
+            return Ok(Post::Again);
+        }
+        let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
+        if let Some((region, registration)) = pull.landing.take() {
+            self.port.deregister(registration);
+            if !lends {
+                request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+            }
+        }
+        let verdict = if abandoned { Verdict::Abandoned } else { Verdict::Delivered };
+        core.answer(index, kind::FIN, &Fin::new(send, verdict));
+        core.finish(
+            id,
+            if abandoned { Err(Error::Cancelled { fate: Fate::NotDelivered }) } else { Ok(status) },
+        );
+        Ok(Post::Done)
+    }
+}
+
+/// Puts bytes where they belong that came while the buffer was not at hand.
+fn unstage(staged: &mut Vec<u8>, staged_at: usize, buffer: &mut [u8]) {
+    buffer[staged_at..staged_at + staged.len()].copy_from_slice(staged);
+    staged.clear();
+}
+
+/// Bytes of one get into a bounce buffer: what the cache still holds when it is copied on.
+const BOUNCE_CHUNK: usize = 256 << 10;
+
+/// Header and body head of a DATA packet.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct DataHead {
+    header: Header,
+    data: Data,
+}

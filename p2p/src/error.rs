@@ -1,0 +1,206 @@
+//! Errors, by cause: misuse by the caller, failure of a peer, exhaustion of a resource, failure of the provider.
+
+use samite_fabric::PortError;
+
+/// Why an operation did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Misuse: no such rank.
+    #[error("there is no rank {rank} in a job of {size}: ranks count from 0 to {}", size - 1)]
+    InvalidRank {
+        /// The rank asked for.
+        rank: u32,
+        /// Ranks in the job.
+        size: u32,
+    },
+    /// Misuse: the message is longer than the buffer. The message is used up, and the buffer left as it was.
+    #[error("the message from rank {} with tag {} has {} bytes, the buffer only {room}: make it larger, or probe first", .status.source, .status.tag, .status.bytes)]
+    Truncated {
+        /// The message.
+        status: Status,
+        /// Bytes in the buffer.
+        room: usize,
+    },
+    /// Misuse: the request was already finished, or is another engine's.
+    #[error("no such request: it was finished before")]
+    NoSuchRequest,
+    /// Cancelled by the caller.
+    #[error("cancelled; {fate}")]
+    Cancelled {
+        /// What is known of the message.
+        fate: Fate,
+    },
+    /// The deadline passed.
+    #[error("timed out: {report}; {fate}")]
+    TimedOut {
+        /// What is known of the message.
+        fate: Fate,
+        /// What the operation was, and what it waited for.
+        report: Report,
+    },
+    /// A peer failed, and the operation with it.
+    #[error("rank {rank} failed ({cause}); {fate}")]
+    PeerFailed {
+        /// Who.
+        rank: u32,
+        /// How.
+        cause: Cause,
+        /// What is known of the message.
+        fate: Fate,
+    },
+    /// A peer failed while a receive from any source waits, which that peer might have satisfied. Told once for each peer; a
+    /// nonblocking receive stays posted (the rule of MPI's ULFM).
+    #[error(
+        "rank {rank} failed ({cause}) while a receive from any source waits: post it again if others may still send"
+    )]
+    FailurePending {
+        /// Who.
+        rank: u32,
+        /// How.
+        cause: Cause,
+    },
+    /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
+    #[error("rank {rank} gave up before the message was across; {fate}")]
+    Abandoned {
+        /// Who gave up.
+        rank: u32,
+        /// What is known of the message.
+        fate: Fate,
+    },
+    /// A budget is used up.
+    #[error("out of {what}: {hint}")]
+    Exhausted {
+        /// What ran out.
+        what: &'static str,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// The port failed.
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
+
+/// What is known of a message whose operation did not succeed. (For a receive: of a message for it.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fate {
+    /// It has not been received, and will not be.
+    #[error("the message was not delivered")]
+    NotDelivered,
+    /// It may have been received, or not.
+    #[error("the message may or may not have been delivered")]
+    Unknown,
+}
+
+/// How a peer failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It is dead, as told by whoever watches over it.
+    #[error("{0}")]
+    Died(String),
+    /// It left the job in good order, and takes no more part.
+    #[error("it has left the job")]
+    Left,
+    /// The port lost it.
+    #[error("the connection was lost")]
+    Lost,
+    /// Packets from it are missing.
+    #[error("packets were lost: number {got} came where {expected} was due")]
+    Gap {
+        /// The number due.
+        expected: u32,
+        /// The number that came.
+        got: u32,
+    },
+    /// It sent something that makes no sense.
+    #[error("it broke the protocol: {0}")]
+    Protocol(String),
+    /// The port refuses to reach it.
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    /// It sent a message that it had credit for, and this side has no memory left to keep it in.
+    #[error("this side is out of memory for its messages")]
+    OutOfMemory,
+    /// Its place was taken by a process that was started later.
+    #[error("it was restarted")]
+    Restarted,
+}
+
+/// What a message was: the result of a receive or a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who sent it.
+    pub source: u32,
+    /// Its tag.
+    pub tag: u64,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// What an operation was, told when it times out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Send or receive.
+    pub operation: Operation,
+    /// The peer; none for a receive from any source.
+    pub peer: Option<u32>,
+    /// The tag as it was asked for.
+    pub tag: u64,
+    /// Bytes in the buffer.
+    pub bytes: usize,
+    /// Time since it began, nanoseconds.
+    pub age_ns: u64,
+    /// What it waited for.
+    pub awaited: Awaited,
+}
+
+/// The side that an operation is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A send.
+    Send,
+    /// A receive.
+    Receive,
+}
+
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The peer's address.
+    Address,
+    /// Room in the port, or messages sent before it.
+    Room,
+    /// The receiver to match the message.
+    Match,
+    /// A message to match.
+    Message,
+    /// The rest of the message's bytes.
+    Bytes,
+    /// The receiver's word that it has them all.
+    Fin,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (operation, preposition) = match self.operation {
+            Operation::Send => ("send", "to"),
+            Operation::Receive => ("receive", "from"),
+        };
+        write!(f, "{operation} of {} bytes {preposition} ", self.bytes)?;
+        match self.peer {
+            Some(rank) => write!(f, "rank {rank}")?,
+            None => write!(f, "any rank")?,
+        }
+        let awaited = match self.awaited {
+            Awaited::Address => "the peer's address",
+            Awaited::Room => "room to send",
+            Awaited::Match => "a matching receive",
+            Awaited::Message => "a matching message",
+            Awaited::Bytes => "the message's bytes",
+            Awaited::Fin => "the receiver's confirmation",
+        };
+        write!(f, ", tag {}, after {} ms still waiting for {awaited}", self.tag, self.age_ns / 1_000_000)
+    }
+}

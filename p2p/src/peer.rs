@@ -1,0 +1,215 @@
+//! What the engine knows of a peer.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use samite_fabric::wire::Protocol;
+use samite_fabric::{Address, PeerId};
+use smallvec::SmallVec;
+
+use crate::RequestId;
+use crate::choose::Limits;
+use crate::error::Cause;
+
+/// One peer, in one of its lives.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) rank: u32,
+    /// Which life; none until told by whoever gives addresses, or by the peer itself.
+    pub(crate) incarnation: Option<u32>,
+    pub(crate) standing: Standing,
+    /// The way to it; none until its address is known.
+    pub(crate) path: Option<(PeerId, Limits)>,
+
+    /// Number of the next packet to it.
+    pub(crate) sequence: u32,
+    /// Number of the packet that it expects next, as it said last.
+    pub(crate) acked: u32,
+    /// Credit it granted and credit used, in all: cumulative, wrapping.
+    pub(crate) granted: u32,
+    pub(crate) spent: u32,
+    /// What waits for room in the port, in order.
+    pub(crate) outbox: VecDeque<Outgoing>,
+    /// Whether it is in the engine's list of peers with something in the outbox.
+    pub(crate) listed: bool,
+
+    /// Number of the next packet from it.
+    pub(crate) expected: u32,
+    /// Whether its hello came.
+    pub(crate) heard: bool,
+    /// Credit given to it, the part it was told of, and the part it used: cumulative, wrapping.
+    pub(crate) given: u32,
+    pub(crate) told: u32,
+    pub(crate) charged: u32,
+    /// Credit it may hold unused.
+    pub(crate) window: u32,
+    /// Whether it is in the engine's list of peers that need credit.
+    pub(crate) starving: bool,
+}
+
+/// Whether a peer takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Alive,
+    /// It said goodbye: what it sent can be received, nothing can be sent to it.
+    Left,
+    Failed(Cause),
+}
+
+/// A packet, or what becomes one when its turn comes.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// A message's first packet: eager or RTS, decided when there is room.
+    Message(RequestId),
+    Packet {
+        protocol: Protocol,
+        kind: u8,
+        urgent: bool,
+        body: SmallVec<[u8; 32]>,
+    },
+}
+
+impl Outgoing {
+    /// A packet that carries nothing but its header. `urgent`: the peer is to answer it at once.
+    pub(crate) fn control(kind: u8, urgent: bool) -> Self {
+        Self::Packet { protocol: Protocol::Control, kind, urgent, body: SmallVec::new() }
+    }
+}
+
+impl Peer {
+    fn new(rank: u32) -> Self {
+        Self {
+            rank,
+            incarnation: None,
+            standing: Standing::Alive,
+            path: None,
+            sequence: 0,
+            acked: 0,
+            granted: 0,
+            spent: 0,
+            outbox: VecDeque::new(),
+            listed: false,
+            expected: 0,
+            heard: false,
+            given: 0,
+            told: 0,
+            charged: 0,
+            window: 0,
+            starving: false,
+        }
+    }
+
+    /// Credit that is left for eager data to it.
+    #[inline]
+    pub(crate) fn credit(&self) -> u32 {
+        self.granted.wrapping_sub(self.spent)
+    }
+
+    /// Credit that it holds unused.
+    #[inline]
+    pub(crate) fn unused(&self) -> u32 {
+        self.given.wrapping_sub(self.charged)
+    }
+
+    /// Why it takes no part, if so.
+    pub(crate) fn failure(&self) -> Option<Cause> {
+        match &self.standing {
+            Standing::Alive => None,
+            Standing::Left => Some(Cause::Left),
+            Standing::Failed(cause) => Some(cause.clone()),
+        }
+    }
+}
+
+/// The peers met so far, by index and by rank. Grows by contact, not with the job.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    all: Vec<Peer>,
+    by_rank: HashMap<u32, u32, BuildHasherDefault<RankHasher>>,
+    /// The last one looked up: most traffic comes in runs.
+    last: (u32, u32),
+}
+
+impl Peers {
+    /// The index of a rank's peer, if it was met.
+    #[inline]
+    pub(crate) fn find(&mut self, rank: u32) -> Option<u32> {
+        let (last_rank, last_index) = self.last;
+        if last_rank == rank && (last_index as usize) < self.all.len() {
+            return Some(last_index);
+        }
+        let index = *self.by_rank.get(&rank)?;
+        self.last = (rank, index);
+        Some(index)
+    }
+
+    pub(crate) fn meet(&mut self, rank: u32) -> u32 {
+        let index = self.all.len() as u32;
+        self.all.push(Peer::new(rank));
+        self.by_rank.insert(rank, index);
+        self.last = (rank, index);
+        index
+    }
+
+    /// Forgets all but the rank: the peer begins another life.
+    pub(crate) fn renew(&mut self, index: u32) {
+        let peer = &mut self[index];
+        // It may still be in the engine's lists, which find nothing to do there.
+        let (listed, starving) = (peer.listed, peer.starving);
+        *peer = Peer { listed, starving, ..Peer::new(peer.rank) };
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Peer)> {
+        (0..).zip(&self.all)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The peer at the other end of a port's path.
+    pub(crate) fn on_path(&self, path: PeerId) -> Option<u32> {
+        self.iter().find(|(_, peer)| peer.path.is_some_and(|(id, _)| id == path)).map(|(index, _)| index)
+    }
+}
+
+impl std::ops::Index<u32> for Peers {
+    type Output = Peer;
+    #[inline]
+    fn index(&self, index: u32) -> &Peer {
+        &self.all[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Peers {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Peer {
+        &mut self.all[index as usize]
+    }
+}
+
+/// Hashes a rank by one multiplication: ranks are not chosen by an adversary, who would need the job's secret to be one.
+#[derive(Default)]
+struct RankHasher(u64);
+
+impl Hasher for RankHasher {
+    fn write_u32(&mut self, rank: u32) {
+        // The golden ratio in 64 bits: Fibonacci hashing (Knuth, vol. 3, section 6.4).
+        self.0 = u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(self.0 as u32 ^ u32::from(byte));
+        }
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// An address with the life of the process that listens there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) incarnation: u32,
+    pub(crate) address: Address,
+}

@@ -1,0 +1,218 @@
+//! Requests: what the engine remembers of an operation.
+
+use samite_fabric::{Memory, Region, Registration, Remote};
+use samite_matching::PostedId;
+use slab::Slab;
+
+use crate::error::{Cause, Error, Status};
+
+/// Names a request. Generational: once collected it names nothing, and never another's operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId {
+    index: u32,
+    generation: u32,
+}
+
+impl RequestId {
+    /// As it travels.
+    pub(crate) fn to_wire(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_wire(name: u64) -> Self {
+        Self { index: name as u32, generation: (name >> 32) as u32 }
+    }
+}
+
+/// One operation. `state` is what the protocol awaits; `result` is what the caller gets to know. An operation that timed out has a result
+/// before its protocol is over, and stays until both are done with it.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) state: State,
+    pub(crate) buffer: Buffer,
+    /// The peer's index; none for a receive from any source that is not matched.
+    pub(crate) peer: Option<u32>,
+    pub(crate) context: u32,
+    pub(crate) tag: u64,
+    pub(crate) born_ns: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) result: Option<Result<Status, Box<Error>>>,
+    /// The caller has its result, or wants none.
+    pub(crate) collected: bool,
+    /// A failed peer that the caller of a receive from any source must be told of.
+    pub(crate) pending_failure: Option<Box<(u32, Cause)>>,
+}
+
+/// What an operation awaits.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Send: its turn in the peer's outbox.
+    AwaitingRoom,
+    /// Send: the envelope is out; FIN if the receiver gets the bytes, CTS if it calls for them.
+    AwaitingMatch { revoked: bool },
+    /// Send: room in the port for the bytes from `next` to `end` that the receiver called for.
+    Pushing { recv: u64, next: usize, end: usize },
+    /// Receive: a message.
+    AwaitingMessage(PostedId),
+    /// Receive: gets.
+    Pulling(Box<Pull>),
+    /// Receive: DATA packets.
+    AwaitingData(Box<Inflow>),
+    /// Nothing.
+    Over,
+}
+
+/// A receive that gets its bytes.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    /// The sender's name for it.
+    pub(crate) send: u64,
+    pub(crate) status: Status,
+    pub(crate) from: Remote,
+    /// Where the gets land: the request's own memory, or a bounce buffer of `depth` chunks; none until registered.
+    pub(crate) landing: Option<(Region, Registration)>,
+    /// Bytes of one get.
+    pub(crate) chunk: usize,
+    /// Bytes asked for, and bytes that are with the caller (or, for owned memory, in place).
+    pub(crate) asked: usize,
+    pub(crate) landed: usize,
+    /// Gets not completed.
+    pub(crate) outstanding: usize,
+    /// Chunks in the bounce buffer that wait for the caller to lend its buffer: offsets in the message and lengths.
+    pub(crate) waiting: Vec<(usize, usize)>,
+    /// No more gets: the operation has its result. FIN goes when those outstanding have completed.
+    pub(crate) abandoned: bool,
+}
+
+/// A receive whose bytes are sent.
+#[derive(Debug)]
+pub(crate) struct Inflow {
+    /// The sender's name for it.
+    pub(crate) send: u64,
+    pub(crate) status: Status,
+    /// Bytes called for and bytes come.
+    pub(crate) called: usize,
+    pub(crate) received: usize,
+}
+
+/// Whose memory it is.
+#[derive(Debug)]
+pub(crate) enum Buffer {
+    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand, beginning at `staged_at`.
+    Lent { len: usize, staged: Vec<u8>, staged_at: usize },
+    /// The request's.
+    Owned(Memory),
+    /// The request's, known to the port so that a peer can get it.
+    Exposed { region: Region, registration: Registration },
+    /// With a port that may still touch it, or given back.
+    Gone,
+}
+
+impl Buffer {
+    pub(crate) fn lent(len: usize) -> Self {
+        Self::Lent { len, staged: Vec::new(), staged_at: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Lent { len, .. } => *len,
+            Self::Owned(memory) => memory.len(),
+            Self::Exposed { region, .. } => region.len(),
+            Self::Gone => 0,
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn new(
+        state: State,
+        buffer: Buffer,
+        peer: Option<u32>,
+        context: u32,
+        tag: u64,
+        born_ns: u64,
+    ) -> Self {
+        Self {
+            state,
+            buffer,
+            peer,
+            context,
+            tag,
+            born_ns,
+            deadline_ns: u64::MAX,
+            result: None,
+            collected: false,
+            pending_failure: None,
+        }
+    }
+
+    pub(crate) fn is_send(&self) -> bool {
+        matches!(self.state, State::AwaitingRoom | State::AwaitingMatch { .. } | State::Pushing { .. })
+    }
+}
+
+/// All requests of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    slots: Slab<(u32, Request)>,
+    generation: u32,
+}
+
+impl Requests {
+    pub(crate) fn insert(&mut self, request: Request) -> RequestId {
+        self.generation = self.generation.wrapping_add(1);
+        // The slab holds fewer than 2^32 requests: each takes more than a byte of memory for every such index.
+        let index = self.slots.insert((self.generation, request)) as u32;
+        RequestId { index, generation: self.generation }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
+        self.slots.get(id.index as usize).filter(|slot| slot.0 == id.generation).map(|slot| &slot.1)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
+        self.slots.get_mut(id.index as usize).filter(|slot| slot.0 == id.generation).map(|slot| &mut slot.1)
+    }
+
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
+        self.get(id)?;
+        Some(self.slots.remove(id.index as usize).1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The names of those that `wanted` accepts.
+    pub(crate) fn select(&self, mut wanted: impl FnMut(&Request) -> bool) -> Vec<RequestId> {
+        self.slots
+            .iter()
+            .filter(|(_, (_, request))| wanted(request))
+            .map(|(index, (generation, _))| RequestId { index: index as u32, generation: *generation })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_name_names_nothing() {
+        let mut requests = Requests::default();
+        let request = || Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
+        let old = requests.insert(request());
+        requests.remove(old).unwrap();
+        let new = requests.insert(request());
+        assert_eq!(old.index, new.index, "the place is used again");
+        assert!(requests.get(old).is_none() && requests.remove(old).is_none() && requests.get(new).is_some());
+        assert_eq!(RequestId::from_wire(new.to_wire()), new);
+    }
+
+    #[test]
+    fn a_request_stays_small() {
+        assert!(size_of::<Request>() <= 192, "{}", size_of::<Request>());
+    }
+}

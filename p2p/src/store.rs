@@ -1,0 +1,68 @@
+//! Where data waits that came before its receive.
+
+use smallvec::SmallVec;
+
+/// The bytes of an eager message. Short ones lie in the matching engine's entry itself.
+pub(crate) type Bytes = SmallVec<[u8; INLINE]>;
+
+const INLINE: usize = 24;
+
+/// Buffers for longer ones, kept for reuse so that a steady stream allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    free: [Vec<Vec<u8>>; CLASSES.len()],
+}
+
+impl Store {
+    /// A copy of `data`.
+    pub(crate) fn keep(&mut self, data: &[u8]) -> Bytes {
+        if data.len() <= INLINE {
+            return Bytes::from_slice(data);
+        }
+        let class = CLASSES.iter().position(|&size| data.len() <= size);
+        let mut buffer = class
+            .and_then(|class| self.free[class].pop())
+            .unwrap_or_else(|| Vec::with_capacity(class.map_or(data.len(), |class| CLASSES[class])));
+        buffer.extend_from_slice(data);
+        Bytes::from_vec(buffer)
+    }
+
+    /// Takes a copy back.
+    pub(crate) fn release(&mut self, bytes: Bytes) {
+        if !bytes.spilled() {
+            return;
+        }
+        let mut buffer = bytes.into_vec();
+        if let Some(class) = CLASSES.iter().position(|&size| buffer.capacity() == size) {
+            if self.free[class].len() < KEPT {
+                buffer.clear();
+                self.free[class].push(buffer);
+            }
+        }
+    }
+}
+
+/// Sizes of buffers, bytes.
+const CLASSES: [usize; 4] = [128, 512, 2048, 16 << 10];
+/// Free buffers kept of each size.
+const KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again() {
+        let mut store = Store::default();
+        for len in [0, INLINE, INLINE + 1, 2048, 16384, 100_000] {
+            let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let bytes = store.keep(&data);
+            assert_eq!(bytes.as_slice(), data);
+            let origin = bytes.as_ptr();
+            store.release(bytes);
+            let again = store.keep(&data);
+            assert!(len <= INLINE || len > 16384 || again.as_ptr() == origin, "{len}");
+            store.release(again);
+        }
+    }
+}

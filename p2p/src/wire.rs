@@ -1,0 +1,177 @@
+//! What follows the header in the packets of this protocol.
+//!
+//! ```text
+//!  sender                                   receiver
+//!  EAGER tag, bytes ──────────────────────▶ matched or kept                 against credit
+//!
+//!  RTS tag, length, key, address ─────────▶ matched
+//!             ◀──────────────── get ─────── in pieces
+//!             ◀──────────────── FIN ─────── the sender's memory is free     where the receiver can get
+//!
+//!  RTS tag, length ───────────────────────▶ matched
+//!             ◀──────── CTS offset, length  a window
+//!  DATA offset, bytes ────────────────────▶ … until the window is used, then the next CTS
+//!             ◀──────────────── FIN ───────                                  where it cannot
+//!
+//!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on
+//! ```
+//! Names of operations are the owner's own, with a generation: a stale one is ignored.
+
+use samite_fabric::wire::WireError;
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Kinds of packets of [`Protocol::P2p`](samite_fabric::wire::Protocol::P2p).
+pub(crate) mod kind {
+    pub(crate) const EAGER: u8 = 0;
+    pub(crate) const RTS: u8 = 1;
+    pub(crate) const CTS: u8 = 2;
+    pub(crate) const DATA: u8 = 3;
+    pub(crate) const FIN: u8 = 4;
+    pub(crate) const REVOKE: u8 = 5;
+    pub(crate) const ABORT: u8 = 6;
+}
+
+/// Kinds of packets of [`Protocol::Control`](samite_fabric::wire::Protocol::Control).
+pub(crate) mod control {
+    pub(crate) const HELLO: u8 = 0;
+    /// Carries nothing but its header: acknowledgement and credit.
+    pub(crate) const CREDIT: u8 = 1;
+    /// The sender leaves, and sends nothing after it.
+    pub(crate) const BYE: u8 = 2;
+}
+
+/// Begins a message whose bytes follow in the same packet.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Eager {
+    pub(crate) tag: U64,
+}
+
+/// Ready to send: begins a message whose bytes stay behind.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Rts {
+    pub(crate) tag: U64,
+    pub(crate) len: U64,
+    /// The sender's name for the operation.
+    pub(crate) send: U64,
+    /// Where the bytes can be got, if `pull` is 1.
+    pub(crate) key: U64,
+    pub(crate) address: U64,
+    pub(crate) pull: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
+/// Clear to send: calls for `len` bytes from `offset` on.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Cts {
+    pub(crate) send: U64,
+    /// The receiver's name for the operation.
+    pub(crate) recv: U64,
+    pub(crate) offset: U64,
+    pub(crate) len: U64,
+}
+
+/// Bytes that a CTS called for.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Data {
+    pub(crate) recv: U64,
+    pub(crate) offset: U64,
+}
+
+/// The receiver is done with a message that began with an RTS.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Fin {
+    pub(crate) send: U64,
+    pub(crate) verdict: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
+/// What became of the message, in a [`Fin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// All bytes are with the receiver, or it did not want them (its buffer was too short, and it was told).
+    Delivered,
+    /// Withdrawn by the sender before it was matched.
+    Withdrawn,
+    /// Matched, but the receiver gave up before all bytes had come.
+    Abandoned,
+    /// Not taken: the receiver's budget for envelopes is used up.
+    Refused,
+}
+
+impl Fin {
+    pub(crate) fn new(send: u64, verdict: Verdict) -> Self {
+        Self { send: send.into(), verdict: verdict as u8, reserved: [0; 7] }
+    }
+
+    pub(crate) fn verdict(&self) -> Result<Verdict, WireError> {
+        Ok(match self.verdict {
+            0 => Verdict::Delivered,
+            1 => Verdict::Withdrawn,
+            2 => Verdict::Abandoned,
+            3 => Verdict::Refused,
+            _ => return Err(WireError::Value { field: "verdict" }),
+        })
+    }
+}
+
+/// The sender takes a message back, if it is still unmatched.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Revoke {
+    pub(crate) send: U64,
+}
+
+/// The sender gave up before it had sent what a CTS called for.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Abort {
+    pub(crate) recv: U64,
+}
+
+/// The first packet to a peer; the sender's address follows, `address_len` bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Hello {
+    /// Known to the ranks of one job only.
+    pub(crate) secret: [u8; 16],
+    /// The incarnation that the sender means to reach.
+    pub(crate) to_incarnation: zerocopy::little_endian::U32,
+    pub(crate) address_len: U16,
+    pub(crate) reserved: [u8; 2],
+}
+
+/// Reads a body of fixed size that is all of the packet's rest.
+pub(crate) fn exact<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    body: &[u8],
+) -> Result<&T, WireError> {
+    let (value, rest) = prefix::<T>(body)?;
+    if rest.is_empty() { Ok(value) } else { Err(WireError::Long { extra: rest.len() }) }
+}
+
+/// Reads a body of fixed size, and gives what follows it.
+pub(crate) fn prefix<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    body: &[u8],
+) -> Result<(&T, &[u8]), WireError> {
+    T::ref_from_prefix(body).map_err(|_| WireError::Short { len: body.len() })
+}
+
+const _: () = {
+    assert!(
+        size_of::<Eager>() == 8
+            && size_of::<Rts>() == 48
+            && size_of::<Cts>() == 32
+            && size_of::<Data>() == 16
+    );
+    assert!(
+        size_of::<Fin>() == 16
+            && size_of::<Revoke>() == 8
+            && size_of::<Abort>() == 8
+            && size_of::<Hello>() == 24
+    );
+};
