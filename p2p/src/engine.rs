@@ -397,10 +397,10 @@ impl<P: Port> Engine<P> {
     /// Lets go of a request whose end nobody wants to know. It is cancelled if it still can be.
     pub fn forget(&mut self, id: RequestId) {
         self.cancel(id);
-        if self.collect(id, &mut ()).is_none() {
-            if let Some(request) = self.core.requests.get_mut(id) {
-                request.collected = true;
-            }
+        if self.collect(id, &mut ()).is_none()
+            && let Some(request) = self.core.requests.get_mut(id)
+        {
+            request.collected = true;
         }
     }
 

@@ -33,11 +33,11 @@ impl Store {
             return;
         }
         let mut buffer = bytes.into_vec();
-        if let Some(class) = CLASSES.iter().position(|&size| buffer.capacity() == size) {
-            if self.free[class].len() < KEPT {
-                buffer.clear();
-                self.free[class].push(buffer);
-            }
+        if let Some(class) = CLASSES.iter().position(|&size| buffer.capacity() == size)
+            && self.free[class].len() < KEPT
+        {
+            buffer.clear();
+            self.free[class].push(buffer);
         }
     }
 }
