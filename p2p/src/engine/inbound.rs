@@ -106,8 +106,8 @@ impl Core {
         let index = self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank));
         let address = Address(address.to_vec());
         match self.peers[index].incarnation {
-            Some(known) if known == incarnation && self.peers[index].standing != Standing::Alive => {
-                return None;
+            Some(known) if known == incarnation => {
+                (self.peers[index].standing == Standing::Alive).then_some(())?;
             }
             Some(known) if is_later(known, incarnation) => return None,
             Some(_) => {
