@@ -13,6 +13,8 @@ mod caps;
 mod error;
 pub mod loopback;
 pub mod mem;
+#[cfg(feature = "ofi")]
+pub mod ofi;
 pub mod os;
 pub mod port;
 mod registry;

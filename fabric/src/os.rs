@@ -1,5 +1,6 @@
 //! The operating system: what std has no safe call for, one file a subject.
 
+pub mod env;
 pub mod process;
 pub(crate) mod shared;
 

@@ -2,7 +2,7 @@
 //!
 //! Usage: `samite-fabric-sys-bindgen INCLUDE_DIR`, the directory that holds `rdma/fabric.h`.
 
-use std::io;
+use std::io::{self, Write};
 
 use bindgen::callbacks::{IntKind, ParseCallbacks};
 use bindgen::{Builder, EnumVariation, RustTarget};
@@ -22,7 +22,7 @@ use libc::{iovec, pollfd};
 fn main() {
     let include = std::env::args().nth(1).expect("usage: samite-fabric-sys-bindgen INCLUDE_DIR");
     let includes: String = HEADERS.iter().map(|header| format!("#include <rdma/{header}>\n")).collect();
-    Builder::default()
+    let bindings = Builder::default()
         .header_contents("libfabric.h", &includes)
         .clang_arg(format!("-I{include}"))
         .allowlist_file(".*/rdma/(fabric|fi_[a-z]+)\\.h")
@@ -45,8 +45,17 @@ fn main() {
         .formatter(bindgen::Formatter::Prettyplease)
         .generate()
         .expect("libfabric's headers parse")
-        .write(Box::new(io::stdout()))
-        .expect("standard output is writable");
+        .to_string();
+    io::stdout().write_all(with_signed_errors(bindings).as_bytes()).expect("standard output is writable");
+}
+
+/// Gives the error numbers that are an enumeration (those that are no errno) the type of the others, which are macros.
+fn with_signed_errors(bindings: String) -> String {
+    let (_, constant) = bindings.split_once("pub const FI_EOTHER: ").expect("an error of that name");
+    let (name, _) = constant.split_once(' ').expect("a type, then a value");
+    let [unsigned, signed] = ["c_uint", "c_int"].map(|int| format!("pub type {name} = ::core::ffi::{int};"));
+    assert!(bindings.contains(&unsigned), "{name} is no longer unsigned");
+    bindings.replace(&unsigned, &signed)
 }
 
 /// Gives each macro the type of the parameter or field that it is for: in C a macro has none.

@@ -1,0 +1,701 @@
+//! The libfabric port: any provider with connectionless messages and RMA, chosen when it is opened.
+//!
+//! ```text
+//!   send ≤ short_max ── fi_inject ─────────────▶ ┐
+//!   send ≤ packet_max ─ copy to a send buffer ─▶ │ fi_send            one receive buffer per packet
+//!   send_zcopy ──────── head copied, body not ─▶ │ fi_sendmsg  ─────▶ posted before, posted again after Sink::packet
+//!   put, put_imm ────── FI_DELIVERY_COMPLETE ──▶ │ fi_writemsg
+//!   get ───────────────────────────────────────▶ ┘ fi_read
+//!   poll ◀───────────── fi_cq_read, a batch at a time, and fi_cq_readerr
+//! ```
+//!
+//! Everything that depends on the provider is read from what it returned: limits, orders, modes of registration.
+//! One buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: the paths on which providers differ or fail
+//! least, and the ones on which the rxm protocol copies no more than it must.
+//!
+//! # What it cannot know
+//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers above find it.
+//!   A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
+//! * Which peer an incoming packet is from: after a fence, a packet of the fenced peer that the provider had already taken
+//!   in, or that comes over a connection which that peer makes anew, is delivered. Its header's incarnation tells.
+//! * Whether a peer is in the middle of an access to memory that is being deregistered. Providers check the key when an
+//!   access begins. So deregister memory only when its accesses are known to have ended, by a message from the peer or by
+//!   [`Port::fence_peer`].
+
+mod endpoint;
+mod info;
+mod memory;
+mod object;
+mod slots;
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use samite_fabric_sys as sys;
+
+use self::endpoint::{Batch, Completions, Domain};
+use self::info::Info;
+use self::memory::{Mode, Registered, Registrations};
+use self::object::{Object, check, error, text};
+use self::slots::{Flight, Operation, Slot, Slots};
+use crate::mem::Memory;
+use crate::os;
+use crate::rng::SplitMix64;
+use crate::{
+    Access, Address, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
+    Sink,
+};
+
+/// What to open, and how large.
+#[derive(Clone, Debug)]
+pub struct OfiConfig {
+    /// The provider, as `fi_info` prints it.
+    pub provider: String,
+    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); none for the provider's first, IPv4 before IPv6.
+    pub interface: Option<String>,
+    /// Where the keys of registered memory come from: random, and another for each life of a process.
+    pub seed: u64,
+    /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a rendezvous of its own,
+    /// which leaks operations when a peer dies.
+    pub packet_max: usize,
+    /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
+    pub receive_buffers: u32,
+    /// Buffers for packets too long to be injected and not yet gone; each is `packet_max` bytes.
+    pub send_buffers: u32,
+    /// One-sided operations in flight.
+    pub operations_max: usize,
+    /// Peers resolved over the life of the port.
+    pub peers_max: usize,
+}
+
+impl Default for OfiConfig {
+    fn default() -> Self {
+        Self {
+            provider: "tcp;ofi_rxm".into(),
+            interface: None,
+            seed: 0,
+            packet_max: 16 << 10,
+            receive_buffers: 128,
+            send_buffers: 128,
+            operations_max: 256,
+            peers_max: 1 << 20,
+        }
+    }
+}
+
+/// A port over libfabric. See the [module](self).
+#[derive(Debug)]
+pub struct OfiPort {
+    // Closed first: after it nothing touches the memory below. Then registrations, then what they stand on.
+    ep: Option<Object<sys::fid_ep>>,
+    registrations: Registrations,
+    receives: Buffers,
+    sends: Buffers,
+    slots: Slots,
+    domain: Domain,
+    caps: Caps,
+    address: Address,
+    peers: Vec<Peer>,
+    /// The peers that are not cut off, by address.
+    resolved: HashMap<Address, PeerId>,
+    /// Head and body of a short packet, side by side.
+    scratch: Vec<u8>,
+    /// Receives that the provider had no room for.
+    unposted: Vec<u32>,
+    /// What was read from the completion queue while fencing, and is to be reported by the next poll.
+    backlog: VecDeque<Event>,
+}
+
+/// Buffers of one size, side by side.
+#[derive(Debug)]
+struct Buffers {
+    registered: Registered,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: Address,
+    fi_address: sys::fi_addr_t,
+    /// Accepted and not completed.
+    in_flight: u32,
+    /// Whether the provider accepted the last post: then it has a connection, or had one and has forgotten it.
+    settled: bool,
+    /// Posts are refused.
+    gone: bool,
+    fenced: bool,
+}
+
+#[derive(Debug)]
+enum Event {
+    Packet { buffer: u32, len: usize },
+    Completed { op: OpId, result: Result<(), Failure> },
+    Notified { immediate: u64 },
+    Lost { peer: PeerId },
+}
+
+/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few come without a
+/// receive buffer, which fencing does not post again.
+const DRAIN_READS_MAX: usize = 1 << 12;
+
+impl OfiPort {
+    /// Opens the provider on an interface of this host.
+    ///
+    /// # Errors
+    /// [`PortError::Provider`], which says what to do, if the provider or the interface is missing or refuses;
+    /// [`PortError::Unsupported`] if the configuration asks for what it cannot be.
+    pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
+        if config.packet_max < PACKET_MIN || config.receive_buffers == 0 || config.send_buffers == 0 {
+            return Err(PortError::Unsupported {
+                what: "work with packets under 512 bytes or without buffers",
+            });
+        }
+        let cleanup = cleanup_on_removal();
+        let info = Info::choose(config)?;
+        let caps = info.caps(config, cleanup);
+        if caps.packet_max < PACKET_MIN {
+            return Err(PortError::Unsupported { what: "use a provider whose messages are under 512 bytes" });
+        }
+        let mode = Mode::of(info.attributes().domain);
+        let operations = u32::try_from(config.operations_max)
+            .ok()
+            .filter(|&operations| operations < u32::MAX / 4)
+            .ok_or(PortError::Unsupported { what: "have so many operations in flight" })?;
+        let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
+        // Some providers do not notice when the queue overflows: room for all that can complete.
+        let domain = Domain::open(info, 2 * slots.len())?;
+        // SAFETY: it is the first field of the port, and its `drop` closes it before all.
+        let ep = unsafe { domain.endpoint() }?;
+        let format = domain.info().attributes().format();
+        let address = Address([&format[..], &endpoint::name(&ep)?].concat());
+        let mut registrations = Registrations::new(mode, SplitMix64::new(config.seed));
+        let mut buffers = |count: u32| {
+            let region = Region::new(Memory::zeroed(count as usize * caps.packet_max));
+            let registered = registrations.bind_local(&domain, &ep, &region)?;
+            Ok::<_, PortError>(Buffers { registered, size: caps.packet_max })
+        };
+        let (receives, sends) = (buffers(config.receive_buffers)?, buffers(config.send_buffers)?);
+        let mut port = Self {
+            ep: Some(ep),
+            registrations,
+            receives,
+            sends,
+            slots,
+            domain,
+            scratch: vec![0; caps.short_max],
+            caps,
+            address,
+            peers: Vec::new(),
+            resolved: HashMap::new(),
+            unposted: (0..config.receive_buffers).rev().collect(),
+            backlog: VecDeque::new(),
+        };
+        port.post_receives()?;
+        Ok(port)
+    }
+
+    fn ep(&self) -> *mut sys::fid_ep {
+        // Present until the port is dropped.
+        self.ep.as_ref().map_or(null_mut(), Object::as_ptr)
+    }
+
+    fn peer(&self, peer: PeerId) -> Result<sys::fi_addr_t, PortError> {
+        match self.peers.get(peer.0 as usize) {
+            Some(known) if !known.gone => Ok(known.fi_address),
+            _ => Err(PortError::PeerGone(peer)),
+        }
+    }
+
+    /// What became of a post that used `slot`, or none if it was injected.
+    #[inline]
+    fn posted(
+        &mut self,
+        call: &'static str,
+        status: isize,
+        peer: PeerId,
+        slot: Option<(u32, Option<Operation>)>,
+    ) -> Result<Post, PortError> {
+        let known = &mut self.peers[peer.0 as usize];
+        known.settled = status == 0;
+        if status == 0 {
+            if let Some((slot, operation)) = slot {
+                known.in_flight += 1;
+                self.slots.fly(slot, Flight { peer, operation });
+                if let Some(operation) = operation {
+                    self.registrations.hold(operation.registration);
+                }
+            }
+            return Ok(Post::Done);
+        }
+        if let Some((slot, _)) = slot {
+            self.slots.give_back(slot);
+        }
+        if status == -(sys::FI_EAGAIN as isize) { Ok(Post::Again) } else { Err(error(call, -status as i32)) }
+    }
+
+    fn check_packet(&self, head: &[u8], body_len: usize, max: usize) -> Result<usize, PortError> {
+        match head.len().checked_add(body_len) {
+            Some(len) if len <= max => Ok(len),
+            len => Err(PortError::TooLong { len: len.unwrap_or(usize::MAX), max }),
+        }
+    }
+
+    /// Posts a write; `flags` beside those of any.
+    fn write(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: Option<u64>,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let fi_address = self.peer(to)?;
+        if from.len > self.caps.rma_max {
+            return Err(PortError::TooLong { len: from.len, max: self.caps.rma_max });
+        }
+        let span = self.registrations.span(from, Access::LOCAL_READ)?;
+        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        let iov = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
+        let mut descriptor = span.descriptor;
+        let remote = sys::fi_rma_iov { addr: into.address, len: span.len, key: into.key };
+        let message = sys::fi_msg_rma {
+            msg_iov: &iov,
+            desc: &mut descriptor,
+            iov_count: 1,
+            addr: fi_address,
+            rma_iov: &remote,
+            rma_iov_count: 1,
+            context: self.slots.context(slot),
+            data: immediate.unwrap_or(0),
+        };
+        let flags = sys::FI_COMPLETION
+            | sys::FI_DELIVERY_COMPLETE
+            | if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
+        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call; the memory that it names is kept
+        // by its registration, which is held until the slot lands, and so is the context.
+        let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
+        self.posted(
+            "fi_writemsg",
+            status,
+            to,
+            Some((slot, Some(Operation { id: op, registration: from.registration.id }))),
+        )
+    }
+
+    /// Posts the receives that wait for it, as far as the provider has room.
+    fn post_receives(&mut self) -> Result<(), PortError> {
+        while let Some(&buffer) = self.unposted.last() {
+            let span = self.receives.span(buffer, self.receives.size)?;
+            let context = self.slots.context(buffer);
+            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed, and
+            // nobody else uses them until this receive completes.
+            let status = unsafe {
+                let start = span.start.as_ptr().cast();
+                sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
+            };
+            if status == -(sys::FI_EAGAIN as isize) {
+                break;
+            }
+            check("fi_recv", status as i32)?;
+            self.unposted.pop();
+        }
+        Ok(())
+    }
+
+    /// What a completion means; `None` for the end of a copied packet.
+    fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
+        match self.slots.of(entry.op_context) {
+            Some(Slot::Receive(buffer)) => {
+                Some(Event::Packet { buffer, len: entry.len.min(self.receives.size) })
+            }
+            Some(Slot::Flight(slot)) => {
+                let flight = self.land(slot)?;
+                flight.operation.map(|operation| Event::Completed { op: operation.id, result: Ok(()) })
+            }
+            // A peer's write: with a null context, and on some providers a length of 0.
+            None if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 => {
+                Some(Event::Notified { immediate: entry.data })
+            }
+            None => None,
+        }
+    }
+
+    /// What a failed operation means: up to two events.
+    #[cold]
+    fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
+        let slot = match self.slots.of(entry.op_context) {
+            // A connection broke in the middle of a packet, or a packet was too long: there is no packet.
+            Some(Slot::Receive(buffer)) => {
+                self.unposted.push(buffer);
+                return [None, None];
+            }
+            Some(Slot::Flight(slot)) => slot,
+            // It belongs to no operation of ours, and no peer can be told from it.
+            None => return [None, None],
+        };
+        let Some(flight) = self.land(slot) else { return [None, None] };
+        let fenced = self.peers[flight.peer.0 as usize].fenced;
+        let failure = match entry.err {
+            _ if fenced => Failure::Fenced,
+            sys::FI_ECANCELED
+            | sys::FI_ECONNRESET
+            | sys::FI_ECONNABORTED
+            | sys::FI_ECONNREFUSED
+            | sys::FI_ENOTCONN
+            | sys::FI_ESHUTDOWN
+            | sys::FI_EHOSTUNREACH
+            | sys::FI_EHOSTDOWN
+            | sys::FI_ENETUNREACH
+            | sys::FI_ENETDOWN
+            | sys::FI_ETIMEDOUT => Failure::PeerLost,
+            sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
+                Failure::Refused
+            }
+            code => Failure::Provider { code, text: text(code) },
+        };
+        // A packet that was lost must be the last: what follows would arrive out of order.
+        let lost = matches!(failure, Failure::PeerLost) || (!fenced && flight.operation.is_none());
+        let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
+        [flight.operation.map(|operation| Event::Completed { op: operation.id, result: Err(failure) }), lost]
+    }
+
+    /// Ends a flight's hold on its slot, its peer and its registration.
+    fn land(&mut self, slot: u32) -> Option<Flight> {
+        let flight = self.slots.land(slot)?;
+        self.peers[flight.peer.0 as usize].in_flight -= 1;
+        if let Some(operation) = flight.operation {
+            self.registrations.release(operation.registration);
+        }
+        Some(flight)
+    }
+
+    /// Refuses posts to a peer from here on; false if it was so before.
+    fn cut_off(&mut self, peer: PeerId) -> bool {
+        let known = &mut self.peers[peer.0 as usize];
+        if known.gone {
+            return false;
+        }
+        known.gone = true;
+        let address = known.address.clone();
+        self.resolved.remove(&address);
+        true
+    }
+
+    /// Reports an event, and posts its buffer again if it was a packet.
+    #[inline]
+    fn report<S: Sink>(&mut self, event: Event, sink: &mut S) {
+        match event {
+            Event::Packet { buffer, len } => {
+                if let Ok(span) = self.receives.span(buffer, len) {
+                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and gets it back only
+                    // below, so that nothing writes to it; nobody else has access to the region.
+                    sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
+                }
+                self.unposted.push(buffer);
+            }
+            Event::Completed { op, result } => sink.completed(op, result),
+            Event::Notified { immediate } => sink.notified(immediate),
+            Event::Lost { peer } => sink.peer_lost(peer),
+        }
+    }
+
+    /// Moves all completions that there are to the backlog. False if more kept coming.
+    fn drain(&mut self) -> bool {
+        let mut batch = Batch::new();
+        for _ in 0..DRAIN_READS_MAX {
+            match self.domain.read(&mut batch) {
+                Ok(Completions::None) => return true,
+                Ok(Completions::Some(entries)) => {
+                    for entry in entries {
+                        let event = self.completed(entry);
+                        self.backlog.extend(event);
+                    }
+                }
+                Ok(Completions::Failed(entry)) => {
+                    let events = self.failed(&entry);
+                    self.backlog.extend(events.into_iter().flatten());
+                }
+                // The port is broken; the next poll says so.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Port for OfiPort {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        if let Some(&peer) = self.resolved.get(address) {
+            return Ok(peer);
+        }
+        let (theirs, ours) = (&address.0, &self.address.0);
+        if theirs.len() != ours.len() || theirs[..FORMAT_LEN] != ours[..FORMAT_LEN] {
+            let why = format!("{} bytes that do not begin like those of {}", theirs.len(), self.caps.name);
+            return Err(PortError::BadAddress { why });
+        }
+        let id = u32::try_from(self.peers.len()).ok().filter(|_| self.peers.len() < self.caps.peers_max);
+        let peer = PeerId(id.ok_or_else(|| PortError::Exhausted {
+            what: "peers",
+            hint: format!("this port was opened for {} over its life", self.caps.peers_max),
+        })?);
+        let fi_address = self.domain.insert(&theirs[FORMAT_LEN..])?;
+        let address = address.clone();
+        self.resolved.insert(address.clone(), peer);
+        self.peers.push(Peer {
+            address,
+            fi_address,
+            in_flight: 0,
+            settled: true,
+            gone: false,
+            fenced: false,
+        });
+        Ok(peer)
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let fi_address = self.peer(to)?;
+        let len = self.check_packet(head, body.len(), self.caps.packet_max)?;
+        if len <= self.caps.short_max {
+            self.scratch[..head.len()].copy_from_slice(head);
+            self.scratch[head.len()..len].copy_from_slice(body);
+            // SAFETY: the endpoint is live and has FI_MSG; `len` is at most its inject size; the bytes are copied.
+            let status = unsafe { sys::fi_inject(self.ep(), self.scratch.as_ptr().cast(), len, fi_address) };
+            return self.posted("fi_inject", status, to, None);
+        }
+        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let span = self.sends.fill(buffer, head, body)?;
+        // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed, and the slot
+        // keeps others off them until the send completes.
+        let status = unsafe {
+            let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
+            sys::fi_send(self.ep(), start, span.len, span.descriptor, fi_address, context)
+        };
+        self.posted("fi_send", status, to, Some((slot, None)))
+    }
+
+    fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
+        let fi_address = self.peer(to)?;
+        if self.caps.zcopy_max == 0 {
+            return Err(PortError::Unsupported { what: "gather a packet from two places" });
+        }
+        self.check_packet(head, body.len, self.caps.zcopy_max)?;
+        let body_span = self.registrations.span(body, Access::LOCAL_READ)?;
+        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let head_span = self.sends.fill(buffer, head, &[])?;
+        let iov = [head_span, body_span]
+            .map(|span| libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len });
+        let mut descriptors = [head_span.descriptor, body_span.descriptor];
+        let message = sys::fi_msg {
+            msg_iov: iov.as_ptr(),
+            desc: descriptors.as_mut_ptr(),
+            iov_count: iov.len(),
+            addr: fi_address,
+            context: self.slots.context(slot),
+            data: 0,
+        };
+        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the call; the body is
+        // kept by its registration, which is held until the slot lands, the head and the context as in `send`.
+        let status = unsafe { sys::fi_sendmsg(self.ep(), &message, sys::FI_COMPLETION) };
+        self.posted(
+            "fi_sendmsg",
+            status,
+            to,
+            Some((slot, Some(Operation { id: op, registration: body.registration.id }))),
+        )
+    }
+
+    fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        if !self.caps.put {
+            return Err(PortError::Unsupported { what: "write to a peer's memory" });
+        }
+        self.write(to, from, into, None, op)
+    }
+
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let bits = self.caps.immediate_bits;
+        if !self.caps.put || bits == 0 {
+            return Err(PortError::Unsupported { what: "write to a peer's memory with immediate data" });
+        }
+        self.write(to, from, into, Some(immediate & (u64::MAX >> (64 - bits))), op)
+    }
+
+    fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
+        let fi_address = self.peer(to)?;
+        if !self.caps.get {
+            return Err(PortError::Unsupported { what: "read a peer's memory" });
+        }
+        if into.len > self.caps.rma_max {
+            return Err(PortError::TooLong { len: into.len, max: self.caps.rma_max });
+        }
+        let span = self.registrations.span(into, Access::LOCAL_WRITE)?;
+        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        // SAFETY: the endpoint is live and has FI_RMA; the memory is kept by its registration, which is held until the slot
+        // lands, and so is the context.
+        let status = unsafe {
+            let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
+            sys::fi_read(
+                self.ep(),
+                start,
+                span.len,
+                span.descriptor,
+                fi_address,
+                from.address,
+                from.key,
+                context,
+            )
+        };
+        self.posted(
+            "fi_read",
+            status,
+            to,
+            Some((slot, Some(Operation { id: op, registration: into.registration.id }))),
+        )
+    }
+
+    fn register(
+        &mut self,
+        _peer: PeerId,
+        region: &Region,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
+        self.registrations.register(&self.domain, ep, region, access)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.registrations.end(registration);
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        // Buffers go back at the next poll, not at the end of this one: first the packets are answered.
+        if !self.unposted.is_empty() {
+            self.post_receives()?;
+        }
+        let mut events = 0;
+        while let Some(event) = self.backlog.pop_front() {
+            self.report(event, sink);
+            events += 1;
+        }
+        let mut batch = Batch::new();
+        match self.domain.read(&mut batch)? {
+            Completions::None => {}
+            Completions::Some(entries) => {
+                for entry in entries {
+                    if let Some(event) = self.completed(entry) {
+                        self.report(event, sink);
+                    }
+                }
+                events += entries.len();
+            }
+            Completions::Failed(entry) => {
+                for event in self.failed(&entry).into_iter().flatten() {
+                    self.report(event, sink);
+                }
+                events += 1;
+            }
+        }
+        Ok(events)
+    }
+
+    /// On the rxm protocol the provider closes the peer's connection, which cancels all that is queued on it.
+    fn fence_peer(&mut self, peer: PeerId) {
+        if self.peers.get(peer.0 as usize).is_none_or(|known| known.fenced) {
+            return;
+        }
+        self.cut_off(peer);
+        self.peers[peer.0 as usize].fenced = true;
+        let drained = self.drain();
+        let known = &self.peers[peer.0 as usize];
+        // The provider knows one peer at an address: it is not to be cut off if it was found there anew.
+        let replaced = self.resolved.contains_key(&known.address);
+        // To close a connection that is in the making would crash rxm 1.17 (rxm_av_remove_handler closes an endpoint that
+        // a rejected request has not got, see rxm_process_reject). It is made if it carries operations, for a broken one
+        // has cancelled them and the drain has landed them; or if the last post was accepted; and there is none if none was
+        // tried. Otherwise nothing of ours is on it.
+        let connection_is_whole = known.settled || (drained && known.in_flight > 0);
+        let fi_address = known.fi_address;
+        let fenced = self.caps.fence
+            && !replaced
+            && connection_is_whole
+            && self.domain.remove(fi_address).is_ok()
+            && self.drain()
+            && self.peers[peer.0 as usize].in_flight == 0;
+        if !fenced {
+            self.registrations.taint();
+        }
+    }
+}
+
+impl Drop for OfiPort {
+    fn drop(&mut self) {
+        // The endpoint first: closed, it touches nothing. If it will not close, what it might touch must never be freed.
+        if let Some(Err(ep)) = self.ep.take().map(Object::close) {
+            std::mem::forget(ep);
+            self.registrations.leak();
+            self.receives.registered.leak();
+            self.sends.registered.leak();
+            self.slots.leak();
+        }
+    }
+}
+
+// SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN asks that one thread at a time uses those of a
+// domain: all of them are private to this value, which is moved as a whole and changed through `&mut self` only.
+unsafe impl Send for OfiPort {}
+
+impl Buffers {
+    fn span(&self, buffer: u32, len: usize) -> Result<memory::Span, PortError> {
+        self.registered.span(buffer as usize * self.size, len)
+    }
+
+    /// Copies head and body, which together fit, to a buffer that is not in flight.
+    fn fill(&self, buffer: u32, head: &[u8], body: &[u8]) -> Result<memory::Span, PortError> {
+        let span = self.span(buffer, head.len() + body.len())?;
+        // SAFETY: the span has room for both; the buffer is in nobody's use, and is not memory that a caller can refer to.
+        unsafe {
+            span.start.as_ptr().copy_from_nonoverlapping(head.as_ptr(), head.len());
+            span.start.as_ptr().add(head.len()).copy_from_nonoverlapping(body.as_ptr(), body.len());
+        }
+        Ok(span)
+    }
+}
+
+/// Every port carries packets of this size.
+const PACKET_MIN: usize = 512;
+
+/// Bytes of an address that say of which kind it is.
+const FORMAT_LEN: usize = 8;
+
+/// Has libfabric close a peer's connection when its address is removed, and tells whether it will.
+///
+/// It is the parameter `FI_AV_REMOVE_CLEANUP`, which libfabric reads from the environment once, when it is first used. A
+/// program that has threads by then, or uses libfabric by itself before, must find it set: a launcher sets it.
+fn cleanup_on_removal() -> bool {
+    const NAME: &str = "FI_AV_REMOVE_CLEANUP";
+    static CLEANUP: OnceLock<bool> = OnceLock::new();
+    *CLEANUP.get_or_init(|| match os::env::get(NAME) {
+        Some(value) => ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)),
+        None => os::env::set_while_alone(NAME, "1"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

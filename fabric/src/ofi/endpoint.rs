@@ -1,0 +1,167 @@
+//! The endpoint and what it stands on.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use samite_fabric_sys as sys;
+
+use super::info::Info;
+use super::object::{Object, check, error};
+use crate::PortError;
+
+/// What an endpoint stands on, in the order of closing.
+#[derive(Debug)]
+pub(super) struct Domain {
+    av: Object<sys::fid_av>,
+    cq: Object<sys::fid_cq>,
+    domain: Object<sys::fid_domain>,
+    _fabric: Object<sys::fid_fabric>,
+    info: Info,
+}
+
+/// The completions read at once.
+const BATCH: usize = 16;
+
+/// What one read of the completion queue gave.
+pub(super) enum Completions<'a> {
+    /// Nothing.
+    None,
+    /// These.
+    Some(&'a [sys::fi_cq_data_entry]),
+    /// A failed operation.
+    Failed(Box<sys::fi_cq_err_entry>),
+}
+
+/// Room for the completions read at once. Not initialized: a poll that finds nothing must not pay for it.
+pub(super) struct Batch([MaybeUninit<sys::fi_cq_data_entry>; BATCH]);
+
+impl Batch {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; BATCH])
+    }
+}
+
+impl Domain {
+    /// Opens a domain on `info` with a completion queue of `completions` entries.
+    pub(super) fn open(info: Info, completions: usize) -> Result<Self, PortError> {
+        let attributes = info.attributes();
+        let (mut cq_attr, mut av_attr) = (
+            sys::fi_cq_attr { size: completions, format: sys::FI_CQ_FORMAT_DATA, ..Default::default() },
+            sys::fi_av_attr { type_: sys::FI_AV_TABLE, ..Default::default() },
+        );
+        // SAFETY: each call stores a newly opened object, which the struct below closes before what it depends on. The
+        // attributes are alive during the calls; `info` as long as the domain.
+        unsafe {
+            let fabric = Object::open("fi_fabric", |fabric| {
+                sys::fi_fabric(std::ptr::from_ref(attributes.fabric).cast_mut(), fabric, null_mut())
+            })?;
+            let domain = Object::open("fi_domain", |domain| {
+                sys::fi_domain(fabric.as_ptr(), info.as_ptr(), domain, null_mut())
+            })?;
+            let cq = Object::open("fi_cq_open", |cq| {
+                sys::fi_cq_open(domain.as_ptr(), &mut cq_attr, cq, null_mut())
+            })?;
+            let av = Object::open("fi_av_open", |av| {
+                sys::fi_av_open(domain.as_ptr(), &mut av_attr, av, null_mut())
+            })?;
+            Ok(Self { av, cq, domain, _fabric: fabric, info })
+        }
+    }
+
+    /// Opens the domain's endpoint, ready for transfers.
+    ///
+    /// # Safety
+    /// The endpoint is closed before the domain.
+    pub(super) unsafe fn endpoint(&self) -> Result<Object<sys::fid_ep>, PortError> {
+        // SAFETY: all objects are live, and the endpoint does not outlive them (the caller's promise).
+        unsafe {
+            let ep = Object::open("fi_endpoint", |ep| {
+                sys::fi_endpoint(self.domain.as_ptr(), self.info.as_ptr(), ep, null_mut())
+            })?;
+            check(
+                "fi_ep_bind",
+                sys::fi_ep_bind(ep.as_ptr(), self.cq.fid(), sys::FI_TRANSMIT | sys::FI_RECV),
+            )?;
+            check("fi_ep_bind", sys::fi_ep_bind(ep.as_ptr(), self.av.fid(), 0))?;
+            check("fi_enable", sys::fi_enable(ep.as_ptr()))?;
+            Ok(ep)
+        }
+    }
+
+    pub(super) fn info(&self) -> &Info {
+        &self.info
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::fid_domain {
+        self.domain.as_ptr()
+    }
+
+    /// Reads up to a batch of completions, and drives progress.
+    #[inline]
+    pub(super) fn read<'a>(&self, batch: &'a mut Batch) -> Result<Completions<'a>, PortError> {
+        let entries = batch.0.as_mut_ptr().cast::<sys::fi_cq_data_entry>();
+        // SAFETY: the queue is live, its format is that of the entries, and there is room for so many.
+        let read = unsafe { sys::fi_cq_read(self.cq.as_ptr(), entries.cast::<c_void>(), BATCH) };
+        match usize::try_from(read) {
+            Ok(read) => {
+                // SAFETY: the provider has written the first `read` entries, of at most as many as there are.
+                let entries = unsafe { std::slice::from_raw_parts(entries, read.min(BATCH)) };
+                Ok(Completions::Some(entries))
+            }
+            Err(_) if read == -(sys::FI_EAGAIN as isize) => Ok(Completions::None),
+            Err(_) if read == -(sys::FI_EAVAIL as isize) => self.read_failed(),
+            Err(_) => Err(error("fi_cq_read", -read as i32)),
+        }
+    }
+
+    #[cold]
+    fn read_failed<'a>(&self) -> Result<Completions<'a>, PortError> {
+        // No room for a provider's extra data: `err_data_size` is an input, and zero.
+        let mut entry = sys::fi_cq_err_entry::default();
+        // SAFETY: the queue is live, and the entry has the layout of the version that was asked for.
+        match unsafe { sys::fi_cq_readerr(self.cq.as_ptr(), &mut entry, 0) } {
+            read if read > 0 => Ok(Completions::Failed(Box::new(entry))),
+            read if read == -(sys::FI_EAGAIN as isize) => Ok(Completions::None),
+            read => Err(error("fi_cq_readerr", -read as i32)),
+        }
+    }
+
+    /// Inserts a peer's address, of this provider's format and length.
+    pub(super) fn insert(&self, name: &[u8]) -> Result<sys::fi_addr_t, PortError> {
+        let mut address = sys::FI_ADDR_NOTAVAIL;
+        // SAFETY: the vector is live; `name` is as long as an address (the caller compared it with the endpoint's own).
+        let inserted = unsafe {
+            sys::fi_av_insert(self.av.as_ptr(), name.as_ptr().cast(), 1, &mut address, 0, null_mut())
+        };
+        match inserted {
+            1 if address != sys::FI_ADDR_NOTAVAIL => Ok(address),
+            0 | 1 => Err(PortError::BadAddress { why: "the provider refuses it".into() }),
+            status => Err(error("fi_av_insert", -status)),
+        }
+    }
+
+    /// Removes a peer's address; closes its connection where the provider was told to clean up.
+    pub(super) fn remove(&self, mut address: sys::fi_addr_t) -> Result<(), PortError> {
+        // SAFETY: the vector is live, and the address was inserted and not removed since.
+        check("fi_av_remove", unsafe { sys::fi_av_remove(self.av.as_ptr(), &mut address, 1, 0) })
+    }
+}
+
+/// The name by which peers insert this endpoint.
+pub(super) fn name(ep: &Object<sys::fid_ep>) -> Result<Vec<u8>, PortError> {
+    let mut name = vec![0; 64];
+    loop {
+        let mut len = name.len();
+        // SAFETY: the endpoint is enabled, and `len` bytes may be written.
+        let status = unsafe { sys::fi_getname(ep.fid(), name.as_mut_ptr().cast(), &mut len) };
+        let room = name.len();
+        name.resize(len, 0);
+        if status == -sys::FI_ETOOSMALL && len > room {
+            continue;
+        }
+        check("fi_getname", status)?;
+        return Ok(name);
+    }
+}

@@ -1,0 +1,287 @@
+//! Memory that the provider may touch.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use samite_fabric_sys as sys;
+
+use super::endpoint::Domain;
+use super::object::{Object, check, error};
+use crate::rng::SplitMix64;
+use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
+
+/// How this provider wants memory registered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mode {
+    /// Local buffers need a descriptor too.
+    local: bool,
+    /// A peer names memory by its virtual address here, not by an offset.
+    virtual_addresses: bool,
+    /// The provider chooses the keys.
+    provider_keys: bool,
+    /// A registration is bound to the endpoint.
+    bound: bool,
+    /// The bits that a key may use.
+    key_mask: u64,
+}
+
+impl Mode {
+    pub(super) fn of(domain: &sys::fi_domain_attr) -> Self {
+        let has = |bit| domain.mr_mode & bit != 0;
+        Self {
+            local: has(sys::FI_MR_LOCAL),
+            virtual_addresses: has(sys::FI_MR_VIRT_ADDR),
+            provider_keys: has(sys::FI_MR_PROV_KEY),
+            bound: has(sys::FI_MR_ENDPOINT),
+            key_mask: u64::MAX.checked_shr(64u32.saturating_sub(8 * domain.mr_key_size as u32)).unwrap_or(0),
+        }
+    }
+}
+
+/// The registrations that a port's user holds, or held and an operation still uses.
+#[derive(Debug)]
+pub(super) struct Registrations {
+    mode: Mode,
+    keys: SplitMix64,
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// Memory that a peer beyond control might still touch: freed with the port.
+    kept: Vec<Registered>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    registered: Registered,
+    key: u64,
+    /// Operations in flight.
+    uses: u32,
+    /// The user has ended it.
+    ended: bool,
+    /// A peer was cut off that might still be inside this memory.
+    tainted: bool,
+}
+
+/// A region and its registration, in the order of closing.
+#[derive(Debug)]
+pub(super) struct Registered {
+    mr: Option<Object<sys::fid_mr>>,
+    region: Region,
+    access: Access,
+}
+
+/// A span of local memory as posted to the provider.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) start: NonNull<u8>,
+    pub(super) len: usize,
+    pub(super) descriptor: *mut c_void,
+}
+
+/// How often a key is drawn anew when it is taken: 64-bit keys never collide in practice, short ones of some providers may.
+const DRAWS_MAX: usize = 64;
+
+impl Registrations {
+    pub(super) fn new(mode: Mode, keys: SplitMix64) -> Self {
+        Self { mode, keys, slots: Vec::new(), free: Vec::new(), kept: Vec::new() }
+    }
+
+    pub(super) fn register(
+        &mut self,
+        domain: &Domain,
+        ep: &Object<sys::fid_ep>,
+        region: &Region,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        let (registered, key) = self.bind(domain, ep, region, access)?;
+        let base = match self.mode.virtual_addresses {
+            true => region.span(0, 0)?.as_ptr() as u64,
+            false => 0,
+        };
+        let entry = Entry { registered, key, uses: 0, ended: false, tainted: false };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = Some(entry);
+                id
+            }
+            None => {
+                let id = u32::try_from(self.slots.len()).map_err(|_| PortError::Exhausted {
+                    what: "registrations",
+                    hint: "deregister memory that is no longer used".into(),
+                })?;
+                self.slots.push(Some(entry));
+                id
+            }
+        };
+        Ok(Registration { id, key, base })
+    }
+
+    /// Registers memory of the port's own, for local use.
+    pub(super) fn bind_local(
+        &mut self,
+        domain: &Domain,
+        ep: &Object<sys::fid_ep>,
+        region: &Region,
+    ) -> Result<Registered, PortError> {
+        Ok(self.bind(domain, ep, region, Access::LOCAL_READ | Access::LOCAL_WRITE)?.0)
+    }
+
+    fn bind(
+        &mut self,
+        domain: &Domain,
+        ep: &Object<sys::fid_ep>,
+        region: &Region,
+        access: Access,
+    ) -> Result<(Registered, u64), PortError> {
+        if region.kind() != MemoryKind::Host {
+            return Err(PortError::Unsupported { what: "reach memory that is not the host's" });
+        }
+        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        if region.is_empty() || !(remote || self.mode.local) {
+            // Nothing that the provider must know. The key is no peer's to use, and tells lives of the slot apart.
+            return Ok((Registered { mr: None, region: region.clone(), access }, self.keys.next_u64()));
+        }
+        let start = region.span(0, region.len())?;
+        for _ in 0..DRAWS_MAX {
+            let requested =
+                if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
+            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it until the
+            // registration is closed. The registration does not outlive the domain: the port's fields see to that.
+            let opened = unsafe {
+                Object::open("fi_mr_reg", |mr| {
+                    let (start, len) = (start.as_ptr().cast(), region.len());
+                    sys::fi_mr_reg(
+                        domain.as_ptr(),
+                        start,
+                        len,
+                        flags(access),
+                        0,
+                        requested,
+                        0,
+                        mr,
+                        null_mut(),
+                    )
+                })
+            };
+            let mr = match opened {
+                Err(PortError::Provider { code: sys::FI_ENOKEY | sys::FI_EKEYREJECTED, .. })
+                    if !self.mode.provider_keys =>
+                {
+                    continue;
+                }
+                opened => opened?,
+            };
+            if self.mode.bound {
+                // SAFETY: registration and endpoint are live.
+                unsafe {
+                    check("fi_mr_bind", sys::fi_mr_bind(mr.as_ptr(), ep.fid(), 0))?;
+                    check("fi_mr_enable", sys::fi_mr_enable(mr.as_ptr()))?;
+                }
+            }
+            // SAFETY: the registration is live.
+            let key = unsafe { sys::fi_mr_key(mr.as_ptr()) };
+            return Ok((Registered { mr: Some(mr), region: region.clone(), access }, key));
+        }
+        Err(error("fi_mr_reg", sys::FI_ENOKEY))
+    }
+
+    /// The span for an operation that needs `access`, checked.
+    pub(super) fn span(&self, local: Local, access: Access) -> Result<Span, PortError> {
+        let outside = PortError::OutOfBounds { offset: local.offset, len: local.len };
+        let entry = self.slots.get(local.registration.id as usize).and_then(Option::as_ref);
+        let entry =
+            entry.filter(|entry| entry.key == local.registration.key && !entry.ended).ok_or(outside)?;
+        if !entry.registered.access.contains(access) {
+            return Err(PortError::Unsupported { what: "use memory in a way it was not registered for" });
+        }
+        entry.registered.span(local.offset, local.len)
+    }
+
+    /// Counts an operation that uses registration `id`, which [`span`](Self::span) has found.
+    pub(super) fn hold(&mut self, id: u32) {
+        if let Some(Some(entry)) = self.slots.get_mut(id as usize) {
+            entry.uses += 1;
+        }
+    }
+
+    /// Ends an operation's use.
+    pub(super) fn release(&mut self, id: u32) {
+        if let Some(Some(entry)) = self.slots.get_mut(id as usize) {
+            entry.uses -= 1;
+            if entry.ended && entry.uses == 0 {
+                self.remove(id);
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, registration: Registration) {
+        let Some(Some(entry)) = self.slots.get_mut(registration.id as usize) else { return };
+        if entry.key != registration.key || entry.ended {
+            return;
+        }
+        entry.ended = true;
+        if entry.uses == 0 {
+            self.remove(registration.id);
+        } else if !self.mode.local {
+            // Local operations do without it, and remote ones are refused from here on.
+            entry.registered.close();
+        }
+    }
+
+    /// Notes that a peer was cut off which may still be inside memory that it had access to.
+    pub(super) fn taint(&mut self) {
+        for entry in self.slots.iter_mut().flatten() {
+            entry.tainted |= entry.registered.access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        }
+    }
+
+    fn remove(&mut self, id: u32) {
+        let Some(mut entry) = self.slots[id as usize].take() else { return };
+        self.free.push(id);
+        if !entry.registered.close() || entry.tainted {
+            self.kept.push(entry.registered);
+        }
+    }
+
+    /// Lets go of nothing, ever: for an endpoint that refuses to close.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(std::mem::take(&mut self.kept));
+    }
+}
+
+impl Registered {
+    pub(super) fn span(&self, offset: usize, len: usize) -> Result<Span, PortError> {
+        let start = self.region.span(offset, len)?;
+        // SAFETY: the registration is live.
+        let descriptor = self.mr.as_ref().map_or(null_mut(), |mr| unsafe { sys::fi_mr_desc(mr.as_ptr()) });
+        Ok(Span { start, len, descriptor })
+    }
+
+    /// Never frees the memory: for an endpoint that refuses to close.
+    pub(super) fn leak(&self) {
+        std::mem::forget(self.region.clone());
+    }
+
+    /// Ends what the provider knows of the memory; false if it refuses.
+    fn close(&mut self) -> bool {
+        match self.mr.take().map(Object::close) {
+            Some(Err(mr)) => {
+                self.mr = Some(mr);
+                false
+            }
+            _ => true,
+        }
+    }
+}
+
+fn flags(access: Access) -> u64 {
+    [
+        (Access::LOCAL_READ, sys::FI_SEND | sys::FI_WRITE),
+        (Access::LOCAL_WRITE, sys::FI_RECV | sys::FI_READ),
+        (Access::REMOTE_READ, sys::FI_REMOTE_READ),
+        (Access::REMOTE_WRITE, sys::FI_REMOTE_WRITE),
+    ]
+    .into_iter()
+    .filter(|&(ours, _)| access.contains(ours))
+    .fold(0, |flags, (_, theirs)| flags | theirs)
+}

@@ -1,0 +1,115 @@
+//! Libfabric's objects, closed when dropped, and its errors, as ours.
+
+use std::ffi::{CStr, c_int};
+use std::ptr::{NonNull, null_mut};
+
+use samite_fabric_sys as sys;
+
+use crate::PortError;
+
+/// An open libfabric object. Fields of one struct are to be declared in the order in which they must close: dependents
+/// first.
+#[derive(Debug)]
+pub(super) struct Object<T>(NonNull<T>);
+
+impl<T> Object<T> {
+    /// Opens an object by `open`, which stores it through its argument and returns 0 or a negative error number.
+    ///
+    /// # Safety
+    /// `T` is one of the `fid_*` structures, and what `open` stores is a newly opened one, owned by nobody else and not
+    /// outlived by what it depends on.
+    pub(super) unsafe fn open(
+        call: &'static str,
+        open: impl FnOnce(&mut *mut T) -> c_int,
+    ) -> Result<Self, PortError> {
+        let mut object = null_mut();
+        let status = open(&mut object);
+        check(call, status)?;
+        NonNull::new(object).map(Self).ok_or_else(|| error(call, sys::FI_EOTHER))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+
+    /// The object as what it is to calls that take any kind.
+    pub(super) fn fid(&self) -> *mut sys::fid {
+        self.0.as_ptr().cast()
+    }
+
+    /// Closes the object now, and hands it back if the provider refuses.
+    pub(super) fn close(self) -> Result<(), Self> {
+        // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). If that changes here, it is not closed
+        // again, since it is forgotten.
+        if unsafe { sys::fi_close(self.fid()) } == 0 {
+            std::mem::forget(self);
+            Ok(())
+        } else {
+            Err(self)
+        }
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which harms nobody: all memory
+        // that it might touch hangs on objects whose closing is checked.
+        unsafe { sys::fi_close(self.fid()) };
+    }
+}
+
+/// A list of fabric interfaces as libfabric found them.
+#[derive(Debug)]
+pub(super) struct InfoList(NonNull<sys::fi_info>);
+
+impl InfoList {
+    /// # Safety
+    /// `list` comes from `fi_getinfo`, `fi_dupinfo` or `fi_allocinfo`, and nobody else frees it.
+    pub(super) unsafe fn new(list: *mut sys::fi_info) -> Option<Self> {
+        NonNull::new(list).map(Self)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::fi_info {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &sys::fi_info> {
+        // SAFETY: the list and all that it links to lives as long as `self` and is written by nobody meanwhile.
+        std::iter::successors(Some(unsafe { self.0.as_ref() }), |info| unsafe { info.next.as_ref() })
+    }
+}
+
+impl Drop for InfoList {
+    fn drop(&mut self) {
+        // SAFETY: owned since `new`, and used no more.
+        unsafe { sys::fi_freeinfo(self.0.as_ptr()) };
+    }
+}
+
+/// A status as a result: libfabric returns 0, or an error number negated.
+pub(super) fn check(call: &'static str, status: c_int) -> Result<(), PortError> {
+    if status == 0 { Ok(()) } else { Err(error(call, -status)) }
+}
+
+/// An error of libfabric in its own words, with what to do about it.
+pub(super) fn error(call: &'static str, code: c_int) -> PortError {
+    let hint = match code {
+        sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
+        sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
+        sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
+        sys::FI_EADDRINUSE => {
+            "another process uses the port range: widen FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
+        }
+        sys::FI_ENETUNREACH | sys::FI_EHOSTUNREACH | sys::FI_ENETDOWN => {
+            "there is no way to the peer from the chosen interface: choose another"
+        }
+        _ => "run again with FI_LOG_LEVEL=warn to see the provider's reasons",
+    };
+    PortError::Provider { call, code, text: text(code), hint: hint.into() }
+}
+
+/// Libfabric's words for an error number.
+pub(super) fn text(code: c_int) -> String {
+    // SAFETY: any number will do, and the result is a string that lives for ever.
+    unsafe { CStr::from_ptr(sys::fi_strerror(code)) }.to_string_lossy().into_owned()
+}

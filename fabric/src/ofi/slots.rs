@@ -1,0 +1,117 @@
+//! One slot for each operation in flight: the context that the provider writes to, and what we know of it.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+
+use samite_fabric_sys as sys;
+
+use crate::{OpId, PeerId};
+
+/// Slots of three kinds, each with its range of indices: receives first, then sends, which own a buffer each, then
+/// one-sided operations.
+#[derive(Debug)]
+pub(super) struct Slots {
+    contexts: Box<[UnsafeCell<sys::fi_context2>]>,
+    flights: Box<[Option<Flight>]>,
+    receives: u32,
+    first_operation: u32,
+    /// Free slots for sends and for operations.
+    sends: Vec<u32>,
+    operations: Vec<u32>,
+}
+
+/// What is in flight in a slot that is not a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flight {
+    pub(super) peer: PeerId,
+    /// What the user waits for; none if it is a packet that was copied.
+    pub(super) operation: Option<Operation>,
+}
+
+/// The user's operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) id: OpId,
+    /// The registration that it holds.
+    pub(super) registration: u32,
+}
+
+/// A slot, by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// The receive with this buffer.
+    Receive(u32),
+    /// A send or a one-sided operation.
+    Flight(u32),
+}
+
+impl Slots {
+    pub(super) fn new(receives: u32, sends: u32, operations: u32) -> Self {
+        let count = receives + sends + operations;
+        // Taken from the end, so that the lowest and warmest are used first.
+        let free = |from, to| (from..to).rev().collect();
+        Self {
+            contexts: (0..count).map(|_| UnsafeCell::default()).collect(),
+            flights: (0..count).map(|_| None).collect(),
+            receives,
+            first_operation: receives + sends,
+            sends: free(receives, receives + sends),
+            operations: free(receives + sends, count),
+        }
+    }
+
+    /// How many slots there are.
+    pub(super) fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// A free slot for a send, and the index of its buffer.
+    pub(super) fn send(&mut self) -> Option<(u32, u32)> {
+        self.sends.pop().map(|slot| (slot, slot - self.receives))
+    }
+
+    /// A free slot for a one-sided operation.
+    pub(super) fn operation(&mut self) -> Option<u32> {
+        self.operations.pop()
+    }
+
+    /// The context to post with. It lives as long as `self`, and does not move.
+    pub(super) fn context(&self, slot: u32) -> *mut c_void {
+        self.contexts[slot as usize].get().cast()
+    }
+
+    /// The provider has accepted it.
+    pub(super) fn fly(&mut self, slot: u32, flight: Flight) {
+        self.flights[slot as usize] = Some(flight);
+    }
+
+    /// The operation has ended: what it was, and none if nothing was in flight.
+    pub(super) fn land(&mut self, slot: u32) -> Option<Flight> {
+        let flight = self.flights[slot as usize].take();
+        if flight.is_some() {
+            self.give_back(slot);
+        }
+        flight
+    }
+
+    /// Frees a slot that the provider does not use.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        if slot < self.first_operation { &mut self.sends } else { &mut self.operations }.push(slot);
+    }
+
+    /// The slot that a completion's context names; none if it is not one of ours.
+    pub(super) fn of(&self, context: *mut c_void) -> Option<Slot> {
+        let offset = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
+        let index = offset / size_of::<sys::fi_context2>();
+        if index >= self.contexts.len() {
+            return None;
+        }
+        let index = index as u32;
+        Some(if index < self.receives { Slot::Receive(index) } else { Slot::Flight(index) })
+    }
+
+    /// Never frees the contexts: for an endpoint that refuses to close.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.contexts));
+    }
+}

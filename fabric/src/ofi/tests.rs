@@ -1,0 +1,535 @@
+//! Ports of one process talk over tcp;ofi_rxm on the loopback interface. They share no thread: who is not polled here
+//! makes no progress, which is how a peer that has stopped looks from outside.
+
+use super::*;
+use crate::testing::{Heard, Recorder, bytes_of};
+
+/// Polls after which something is given up for lost; each is a system call or more.
+const POLLS_MAX: usize = 3_000_000;
+
+struct Node {
+    port: OfiPort,
+    heard: Recorder,
+}
+
+impl Node {
+    fn open(seed: u64) -> Self {
+        Self::with(OfiConfig { seed, ..config() })
+    }
+
+    fn with(config: OfiConfig) -> Self {
+        Self { port: OfiPort::open(&config).expect("tcp;ofi_rxm on lo"), heard: Recorder::default() }
+    }
+
+    fn poll(&mut self) {
+        self.port.poll(&mut self.heard).expect("the port works");
+    }
+
+    fn peer(&mut self, other: &Node) -> PeerId {
+        self.port.resolve(&other.port.address()).expect("an address of the same kind")
+    }
+
+    fn region(&mut self, bytes: Vec<u8>, access: Access) -> (Region, Registration) {
+        let region = Region::new(Memory::new(bytes));
+        let registration = self.port.register(PeerId(0), &region, access).expect("host memory");
+        (region, registration)
+    }
+
+    fn result(&self, op: u64) -> Option<Result<(), Failure>> {
+        let mut results = self.heard.0.iter().filter_map(|heard| match heard {
+            Heard::Completed(id, result) if *id == OpId(op) => Some(result.clone()),
+            _ => None,
+        });
+        let result = results.next();
+        assert_eq!(results.next(), None, "operation {op} completed twice");
+        result
+    }
+
+    fn packets(&self) -> Vec<&[u8]> {
+        let packets = self.heard.0.iter().filter_map(|heard| match heard {
+            Heard::Packet(bytes) => Some(&bytes[..]),
+            _ => None,
+        });
+        packets.collect()
+    }
+}
+
+fn config() -> OfiConfig {
+    OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() }
+}
+
+/// Polls both until `done`.
+fn pump(a: &mut Node, b: &mut Node, what: &str, mut done: impl FnMut(&mut Node, &mut Node) -> bool) {
+    for _ in 0..POLLS_MAX {
+        if done(a, b) {
+            return;
+        }
+        a.poll();
+        b.poll();
+    }
+    panic!("{what}: not in {POLLS_MAX} polls; heard {:?} and {:?}", a.heard, b.heard);
+}
+
+/// Posts by `post` as soon as there is room.
+fn post(a: &mut Node, b: &mut Node, mut post: impl FnMut(&mut OfiPort) -> Result<Post, PortError>) {
+    pump(a, b, "room to post", |a, _| post(&mut a.port).expect("accepted") == Post::Done);
+}
+
+fn pattern(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251 + salt) as u8).collect()
+}
+
+const ALL: Access = Access::all();
+
+#[test]
+fn packets_of_all_lengths_arrive_whole_and_in_order() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    let short = a.port.caps().short_max;
+    let lengths = [0, 1, short - 1, short, short + 1, 511, 4096, a.port.caps().packet_max];
+    let packets: Vec<_> = (0..400).map(|i| pattern(lengths[i % lengths.len()], i)).collect();
+    for (i, packet) in packets.iter().enumerate() {
+        let (head, body) = packet.split_at(packet.len() * (i % 3) / 2);
+        post(&mut a, &mut b, |port| port.send(to, head, body));
+    }
+    pump(&mut a, &mut b, "all packets", |_, b| b.heard.0.len() == packets.len());
+    assert!(b.packets().iter().eq(&packets));
+    assert_eq!(a.heard.0, [], "a packet has no completion");
+}
+
+#[test]
+fn both_may_speak_first() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let (to_b, to_a) = (a.peer(&b), b.peer(&a));
+    let (mut from_a, mut from_b) = (false, false);
+    pump(&mut a, &mut b, "simultaneous connections", |a, b| {
+        from_a = from_a || a.port.send(to_b, b"from ", b"a").unwrap() == Post::Done;
+        from_b = from_b || b.port.send(to_a, b"from ", b"b").unwrap() == Post::Done;
+        !a.heard.0.is_empty() && !b.heard.0.is_empty()
+    });
+    assert_eq!((a.packets(), b.packets()), (vec![&b"from b"[..]], vec![&b"from a"[..]]));
+}
+
+#[test]
+fn a_receiver_that_does_not_poll_loses_nothing() {
+    let (mut a, mut b) = (Node::open(1), Node::with(OfiConfig { receive_buffers: 4, ..config() }));
+    let to = a.peer(&b);
+    post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
+    let mut sent = 1;
+    for i in 0..2000u32 {
+        if a.port.send(to, &i.to_le_bytes(), &[7; 300]).unwrap() == Post::Done {
+            sent += 1;
+        }
+        a.poll();
+    }
+    pump(&mut a, &mut b, "what was accepted", |_, b| b.heard.0.len() == sent);
+    let packets = b.packets();
+    let numbers = packets[1..].iter().map(|packet| u32::from_le_bytes(packet[..4].try_into().unwrap()));
+    assert!(numbers.is_sorted());
+}
+
+#[test]
+fn a_packet_is_gathered_from_registered_memory() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    let (_region, registration) = a.region(pattern(9000, 5), Access::LOCAL_READ);
+    post(&mut a, &mut b, |port| port.send_zcopy(to, b"head", registration.local(100, 8000), OpId(1)));
+    pump(&mut a, &mut b, "packet and completion", |a, b| a.result(1).is_some() && !b.heard.0.is_empty());
+    assert_eq!(a.result(1), Some(Ok(())));
+    assert_eq!(b.packets(), [&[b"head", &pattern(9000, 5)[100..8100]].concat()[..]]);
+}
+
+#[test]
+fn memory_is_put() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    let len = (5 << 20) + 3;
+    let (_source, from) = a.region(pattern(len, 1), Access::LOCAL_READ);
+    let (target, remote) = b.region(vec![0; len + 10], Access::REMOTE_READ | Access::REMOTE_WRITE);
+    post(&mut a, &mut b, |port| port.put(to, from.local(0, len), remote.remote(10), OpId(1)));
+    post(&mut a, &mut b, |port| port.put(to, from.local(7, 3), remote.remote(1), OpId(2)));
+    post(&mut a, &mut b, |port| port.put(to, from.local(0, 0), remote.remote(0), OpId(3)));
+    pump(&mut a, &mut b, "the puts", |a, _| (1..=3).all(|op| a.result(op).is_some()));
+    assert!((1..=3).all(|op| a.result(op) == Some(Ok(()))));
+    assert_eq!(bytes_of(&target)[10..], pattern(len, 1));
+    assert_eq!(bytes_of(&target)[..5], [&[0], &pattern(len, 1)[7..10], &[0]].concat());
+}
+
+#[test]
+fn a_put_is_seen_by_the_packet_after_it() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    assert!(a.port.caps().order.contains(crate::Order::SEND_AFTER_PUT));
+    let to = a.peer(&b);
+    let len = 1 << 20;
+    let (_source, from) = a.region(vec![9; len], Access::LOCAL_READ);
+    let (target, remote) = b.region(vec![0; len], Access::REMOTE_WRITE);
+    for round in 0..20 {
+        target.copy_in(0, &vec![0; len]).unwrap();
+        post(&mut a, &mut b, |port| port.put(to, from.local(0, len), remote.remote(0), OpId(round)));
+        post(&mut a, &mut b, |port| port.send(to, b"written", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| b.heard.0.len() > round as usize);
+        assert!(bytes_of(&target) == vec![9; len], "round {round}");
+    }
+}
+
+#[test]
+fn memory_is_got_and_notified_where_the_provider_can() {
+    let sockets = |seed| OfiConfig { provider: "sockets".into(), seed, ..config() };
+    let (mut a, mut b) = (Node::with(sockets(1)), Node::with(sockets(2)));
+    assert_eq!((a.port.caps().get, a.port.caps().immediate_bits), (true, 64));
+    let to = a.peer(&b);
+    let len = (5 << 20) + 3;
+    let (_source, from) = a.region(pattern(len, 1), Access::LOCAL_READ);
+    let (back, into) = a.region(vec![0; len], Access::LOCAL_WRITE);
+    let (target, remote) = b.region(pattern(len, 2), Access::REMOTE_READ | Access::REMOTE_WRITE);
+
+    post(&mut a, &mut b, |port| port.get(to, into.local(0, len), remote.remote(0), OpId(1)));
+    pump(&mut a, &mut b, "the get", |a, _| a.result(1).is_some());
+    assert_eq!(a.result(1), Some(Ok(())));
+    assert_eq!(bytes_of(&back), pattern(len, 2));
+
+    post(&mut a, &mut b, |port| port.put_imm(to, from.local(5, 3), remote.remote(1), u64::MAX - 1, OpId(2)));
+    pump(&mut a, &mut b, "the notification", |a, b| !b.heard.0.is_empty() && a.result(2).is_some());
+    assert_eq!((a.result(2), &b.heard.0[..]), (Some(Ok(())), &[Heard::Notified(u64::MAX - 1)][..]));
+    assert_eq!(bytes_of(&target)[1..4], pattern(len, 1)[5..8]);
+}
+
+#[test]
+fn memory_is_held_until_its_operations_have_ended() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    let len = 16 << 20;
+    let (region, from) = a.region(pattern(len, 3), Access::LOCAL_READ);
+    let (target, remote) = b.region(vec![0; len], Access::REMOTE_WRITE);
+    post(&mut a, &mut b, |port| port.put(to, from.local(0, len), remote.remote(0), OpId(1)));
+    a.port.deregister(from);
+    let region = region.reclaim().expect_err("the put is in flight");
+    assert_eq!(
+        a.port.put(to, from.local(0, 8), remote.remote(0), OpId(2)),
+        Err(PortError::OutOfBounds { offset: 0, len: 8 }),
+        "the registration has ended"
+    );
+    pump(&mut a, &mut b, "the put", |a, _| a.result(1).is_some());
+    assert!(bytes_of(&target) == pattern(len, 3));
+    assert!(region.reclaim().expect("nobody else holds it").as_bytes() == pattern(len, 3));
+}
+
+#[test]
+fn access_without_a_valid_key_is_refused_and_touches_nothing() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let (_source, from) = a.region(vec![1; 64], Access::LOCAL_READ);
+    let (target, remote) = b.region(vec![0; 64], Access::REMOTE_WRITE);
+    let ended = remote.remote(0);
+    b.port.deregister(remote);
+    let (other, other_remote) = b.region(vec![0; 64], Access::REMOTE_READ);
+    let to = a.peer(&b);
+    for (op, place) in
+        [ended, other_remote.remote(0), Remote { key: 12345, address: 0 }].into_iter().enumerate()
+    {
+        // The target drops the connection, so the peer is lost each time, and found anew.
+        let to = if op == 0 { to } else { a.peer(&b) };
+        post(&mut a, &mut b, |port| port.put(to, from.local(0, 64), place, OpId(op as u64)));
+        pump(&mut a, &mut b, "the refusal", |a, _| a.result(op as u64).is_some());
+        assert!(
+            matches!(a.result(op as u64), Some(Err(Failure::Refused | Failure::PeerLost))),
+            "{:?}",
+            a.heard
+        );
+    }
+    assert_eq!((bytes_of(&target), bytes_of(&other)), (vec![0; 64], vec![0; 64]));
+}
+
+#[test]
+fn a_peer_that_ends_is_lost() {
+    let (mut a, mut b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    let (_region, from) = a.region(vec![0; 16 << 20], ALL);
+    let (_target, remote) = b.region(vec![0; 16 << 20], Access::REMOTE_WRITE);
+    post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
+    pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
+    assert_eq!(a.port.put(to, from.local(0, 16 << 20), remote.remote(0), OpId(1)), Ok(Post::Done));
+    (0..20).for_each(|_| b.poll());
+    drop(b);
+    for _ in 0..POLLS_MAX {
+        if a.heard.0.len() == 2 {
+            break;
+        }
+        a.poll();
+    }
+    assert_eq!(a.heard.0, [Heard::Completed(OpId(1), Err(Failure::PeerLost)), Heard::Lost(to)]);
+    assert_eq!(a.port.send(to, b"hello", &[]), Err(PortError::PeerGone(to)));
+}
+
+#[test]
+fn a_port_may_end_in_the_middle_of_everything() {
+    for a_first in [true, false] {
+        let (mut a, mut b) = (Node::open(1), Node::open(2));
+        let (to_b, to_a) = (a.peer(&b), b.peer(&a));
+        let (region, from) = a.region(vec![1; 16 << 20], ALL);
+        let (_target, remote) = b.region(vec![0; 16 << 20], ALL);
+        post(&mut a, &mut b, |port| port.send(to_b, b"hello", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
+        assert_eq!(a.port.put(to_b, from.local(0, 16 << 20), remote.remote(0), OpId(1)), Ok(Post::Done));
+        let _ = a.port.send(to_b, &[0; 10_000], &[]).unwrap();
+        let _ = b.port.send(to_a, &[0; 10_000], &[]).unwrap();
+        (0..20).for_each(|_| b.poll());
+        let (first, mut last) = if a_first { (a, b) } else { (b, a) };
+        drop(first);
+        (0..1000).for_each(|_| last.poll());
+        drop(last);
+        region.reclaim().expect("the ports have let go of it");
+    }
+}
+
+/// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher gives it.
+fn with_cleanup(name: &str, test: impl FnOnce()) {
+    if os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
+        return test();
+    }
+    let this = std::env::current_exe().expect("the path of this program");
+    let output = std::process::Command::new(this)
+        .args(["--exact", name, "--nocapture"])
+        .env("FI_AV_REMOVE_CLEANUP", "1")
+        .output()
+        .expect("this program starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{stdout}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn after_a_fence_nothing_of_the_peer_is_touched() {
+    with_cleanup("ofi::tests::after_a_fence_nothing_of_the_peer_is_touched", || {
+        let (mut a, mut b) = (Node::open(1), Node::open(2));
+        assert!(a.port.caps().fence);
+        let to = a.peer(&b);
+        let len = 8 << 20;
+        let (put, from) = a.region(vec![0xbb; len], Access::LOCAL_READ);
+        let (target, remote) = b.region(vec![0xcc; len], Access::REMOTE_READ | Access::REMOTE_WRITE);
+        post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
+
+        // From here on b is stopped in the middle of a transfer: a's socket is full, b's half read.
+        let mut accepted = Vec::new();
+        for op in 0..40 {
+            let post = match op % 2 {
+                0 => a.port.put(to, from.local(0, len), remote.remote(0), OpId(op)),
+                _ => a.port.send_zcopy(to, b"head", from.local(0, 10_000), OpId(op)),
+            };
+            if post == Ok(Post::Done) {
+                accepted.push(op);
+            }
+            // Copied packets lie between the operations.
+            let _ = a.port.send(to, &[0; 5000], &[]).expect("accepted, or no room");
+            a.poll();
+            if op == 20 {
+                (0..50).for_each(|_| b.poll());
+            }
+        }
+        assert!(accepted.len() > 10, "{accepted:?}");
+
+        a.port.fence_peer(to);
+        a.port.deregister(from);
+        // The operations have ended already: nobody but this test holds their memory.
+        put.reclaim().expect("released").as_bytes_mut().fill(0x22);
+        a.poll();
+        for op in &accepted {
+            let result = a.result(*op).expect("completed at the next poll");
+            assert!(matches!(result, Ok(()) | Err(Failure::Fenced)), "{result:?}");
+        }
+        assert_eq!(a.result(accepted[accepted.len() - 1]), Some(Err(Failure::Fenced)));
+        assert!(!a.heard.0.contains(&Heard::Lost(to)), "cut off by this side, not lost");
+        assert_eq!(a.port.send(to, b"x", &[]), Err(PortError::PeerGone(to)));
+
+        // b goes on, and nothing of it reaches a.
+        let heard = a.heard.0.len();
+        for _ in 0..20_000 {
+            a.poll();
+            b.poll();
+        }
+        assert_eq!(a.heard.0[heard..], []);
+        assert!(
+            bytes_of(&target).iter().all(|byte| [0xcc, 0xbb].contains(byte)),
+            "never what was written after the fence"
+        );
+
+        // The same address is another peer now, and is reached over a new connection.
+        let again = a.peer(&b);
+        assert_ne!(again, to);
+        let before = b.packets().len();
+        post(&mut a, &mut b, |port| port.send(again, b"anew", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| b.packets().len() > before);
+        assert_eq!(b.packets().last(), Some(&&b"anew"[..]));
+    });
+}
+
+#[test]
+fn after_a_fence_the_peer_writes_no_more() {
+    with_cleanup("ofi::tests::after_a_fence_the_peer_writes_no_more", || {
+        let (mut a, mut b) = (Node::open(1), Node::open(2));
+        let (to_b, to_a) = (a.peer(&b), b.peer(&a));
+        let len = 16 << 20;
+        let (_source, from) = a.region(vec![0xbb; len], Access::LOCAL_READ);
+        let (target, remote) = b.region(vec![0xcc; len], Access::REMOTE_WRITE);
+        post(&mut a, &mut b, |port| port.send(to_b, b"hello", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
+        assert_eq!(a.port.put(to_b, from.local(0, len), remote.remote(0), OpId(1)), Ok(Post::Done));
+        pump(&mut a, &mut b, "the first bytes", |_, _| bytes_of(&target)[0] == 0xbb);
+        assert_eq!(bytes_of(&target)[len - 1], 0xcc, "the put is half done");
+
+        b.port.fence_peer(to_a);
+        b.port.deregister(remote);
+        let mut target = target.reclaim().expect("let go of at once");
+        target.as_bytes_mut().fill(0xdd);
+        for _ in 0..20_000 {
+            a.poll();
+            b.poll();
+        }
+        assert!(target.as_bytes().iter().all(|&byte| byte == 0xdd));
+        assert_eq!(a.heard.0, [Heard::Completed(OpId(1), Err(Failure::PeerLost)), Heard::Lost(to_b)]);
+    });
+}
+
+#[test]
+fn a_fence_is_safe_whatever_the_connection_is_about() {
+    with_cleanup("ofi::tests::a_fence_is_safe_whatever_the_connection_is_about", || {
+        let mut a = Node::open(1);
+        // Never used; connecting, with the peer deaf; refused; used by the peer only; and twice.
+        let mut b = Node::open(2);
+        let unused = a.peer(&b);
+        a.port.fence_peer(unused);
+        let connecting = a.peer(&b);
+        assert_eq!(a.port.send(connecting, b"x", &[]), Ok(Post::Again));
+        a.port.fence_peer(connecting);
+        a.port.fence_peer(connecting);
+
+        let refused = a.peer(&b);
+        drop(std::mem::replace(&mut b, Node::open(3)));
+        for _ in 0..1000 {
+            assert_eq!(a.port.send(refused, b"x", &[]), Ok(Post::Again), "refused is again, for ever");
+            a.poll();
+        }
+        a.port.fence_peer(refused);
+
+        let to_a = b.peer(&a);
+        post(&mut b, &mut a, |port| port.send(to_a, b"hello", &[]));
+        pump(&mut a, &mut b, "the packet", |a, _| !a.heard.0.is_empty());
+        let to_b = a.peer(&b);
+        a.port.fence_peer(to_b);
+        for _ in 0..1000 {
+            a.poll();
+            b.poll();
+        }
+        // Both ends fence at once while they connect to each other.
+        let (to_b, to_a) = (a.peer(&b), b.peer(&a));
+        for _ in 0..50 {
+            let _ = (a.port.send(to_b, b"x", &[]), b.port.send(to_a, b"x", &[]));
+        }
+        a.port.fence_peer(to_b);
+        b.port.fence_peer(to_a);
+        let to_b = a.peer(&b);
+        let before = b.packets().len();
+        post(&mut a, &mut b, |port| port.send(to_b, b"still there", &[]));
+        pump(&mut a, &mut b, "the packet", |_, b| b.packets()[before..].contains(&&b"still there"[..]));
+    });
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let (mut a, b) = (Node::open(1), Node::open(2));
+    let to = a.peer(&b);
+    assert_eq!(a.peer(&b), to, "one peer at one address");
+    let (_region, here) = a.region(vec![0; 100], Access::LOCAL_READ);
+    let there = Remote { key: 0, address: 0 };
+    let caps = a.port.caps().clone();
+    let port = &mut a.port;
+
+    let (len, max) = (caps.packet_max + 1, caps.packet_max);
+    assert_eq!(port.send(to, &vec![0; len], &[]), Err(PortError::TooLong { len, max }));
+    assert_eq!(
+        port.send_zcopy(to, &vec![0; len], here.local(0, 0), OpId(0)),
+        Err(PortError::TooLong { len, max })
+    );
+    let huge = caps.rma_max + 1;
+    assert_eq!(
+        port.put(to, here.local(0, huge), there, OpId(0)),
+        Err(PortError::TooLong { len: huge, max: huge - 1 })
+    );
+    for (offset, len) in [(0, 101), (100, 1), (usize::MAX, 2)] {
+        let error = Err(PortError::OutOfBounds { offset, len });
+        assert_eq!(port.put(to, here.local(offset, len), there, OpId(0)), error);
+    }
+    assert!(
+        matches!(port.get(to, here.local(0, 1), there, OpId(0)), Err(PortError::Unsupported { .. })),
+        "read only"
+    );
+    let stale = Registration { key: here.key ^ 1, ..here };
+    assert_eq!(
+        port.put(to, stale.local(0, 1), there, OpId(0)),
+        Err(PortError::OutOfBounds { offset: 0, len: 1 })
+    );
+    assert_eq!(port.send(PeerId(77), b"", b""), Err(PortError::PeerGone(PeerId(77))));
+
+    let good = b.port.address().0;
+    for bad in [vec![], good[1..].to_vec(), [&good[..], &[0]].concat(), [&[1], &good[1..]].concat()] {
+        assert!(matches!(port.resolve(&Address(bad)), Err(PortError::BadAddress { .. })));
+    }
+    port.deregister(here);
+    port.deregister(here);
+    port.fence_peer(PeerId(77));
+}
+
+#[test]
+fn peers_are_limited() {
+    let (mut a, b, c) = (Node::with(OfiConfig { peers_max: 1, ..config() }), Node::open(2), Node::open(3));
+    let _ = a.peer(&b);
+    assert!(matches!(a.port.resolve(&c.port.address()), Err(PortError::Exhausted { what: "peers", .. })));
+}
+
+#[test]
+fn operations_are_limited() {
+    let (mut a, mut b) = (Node::with(OfiConfig { operations_max: 3, ..config() }), Node::open(2));
+    let to = a.peer(&b);
+    let (_region, from) = a.region(pattern(3000, 1), Access::LOCAL_READ);
+    let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
+    let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
+    post(&mut a, &mut b, put(0));
+    assert_eq!((put(1)(&mut a.port), put(2)(&mut a.port)), (Ok(Post::Done), Ok(Post::Done)));
+    assert_eq!(put(3)(&mut a.port), Ok(Post::Again));
+    post(&mut a, &mut b, put(3));
+    pump(&mut a, &mut b, "all puts", |a, _| (0..4).all(|op| a.result(op) == Some(Ok(()))));
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_what_to_do() {
+    let said = |config: OfiConfig| OfiPort::open(&config).expect_err("cannot be opened").to_string();
+    let provider = said(OfiConfig { provider: "no-such-provider".into(), ..config() });
+    assert!(provider.contains("no provider no-such-provider") && provider.contains("fi_info"), "{provider}");
+    let interface = said(OfiConfig { interface: Some("no-such-interface".into()), ..config() });
+    assert!(
+        interface.contains("no interface or address no-such-interface") && interface.contains("lo"),
+        "{interface}"
+    );
+    let packets = said(OfiConfig { packet_max: 511, ..config() });
+    assert!(packets.contains("512"), "{packets}");
+}
+
+#[test]
+fn an_interface_is_found_by_name_and_by_address() {
+    for interface in ["lo", "127.0.0.1"] {
+        let node = Node::with(OfiConfig { interface: Some(interface.into()), ..config() });
+        let caps = node.port.caps();
+        assert_eq!(
+            (caps.name.as_str(), caps.put, caps.get, caps.target_must_poll),
+            ("tcp;ofi_rxm", true, false, true)
+        );
+        assert!(caps.order.contains(crate::Order::SEND_AFTER_SEND | crate::Order::SEND_AFTER_PUT));
+        assert!(
+            caps.packet_max == 16 << 10 && caps.zcopy_max == 16 << 10 && caps.immediate_bits == 0,
+            "{caps:?}"
+        );
+    }
+}
