@@ -20,6 +20,7 @@ pub mod port;
 mod registry;
 mod rng;
 pub mod shm;
+pub mod sim;
 #[cfg(test)]
 mod testing;
 pub mod wire;

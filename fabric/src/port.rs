@@ -14,7 +14,7 @@
 //!
 //! * **Posting never waits.** A call that finds no room answers [`Post::Again`]: poll, then try once more. The caller
 //!   keeps a deadline, since on some providers "again" can be for ever.
-//! * **Packets to one peer arrive whole, once and in the order posted** ([`Order::SEND_AFTER_SEND`] is required of every
+//! * **Packets to one peer arrive whole, once and in the order posted** ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every
 //!   port), or from some point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided
 //!   operations.
 //! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the port has no

@@ -1,0 +1,153 @@
+//! A deterministic network for any number of ranks in one thread.
+//!
+//! [`Net`] is the network with its clock, which is virtual: it stands still until [`Net::advance`] moves it to the next
+//! event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost what the LogGP model says ([`Costs`]) plus a
+//! delay drawn from the seed, and overtake one another exactly as far as the claimed [`Caps::order`](crate::Caps::order)
+//! allows: packets of one pair never, all else freely unless an order is claimed. Memory is read and written as late as
+//! a provider might, so a protocol that reuses it too early sends or sees wrong bytes.
+//!
+//! The driver makes the faults: ranks are killed, paused, restarted, pairs of them cut off. From one seed, with the same
+//! calls, follows one run: [`Net::trace_hash`] tells whether two runs were the same.
+//!
+//! ```
+//! # use samite_fabric::{sim, Failure, OpId, PeerId, Port, Post, Sink};
+//! # struct Print;
+//! # impl Sink for Print {
+//! #     fn packet(&mut self, bytes: &[u8]) { assert_eq!(bytes, b"hello"); }
+//! #     fn completed(&mut self, _: OpId, _: Result<(), Failure>) {}
+//! #     fn notified(&mut self, _: u64) {}
+//! #     fn peer_lost(&mut self, _: PeerId) {}
+//! # }
+//! let net = sim::Net::new(42, sim::Config::default());
+//! let (mut a, mut b) = (net.start(0), net.start(1));
+//! let to_b = a.resolve(&b.address())?;
+//! assert_eq!(a.send(to_b, b"hel", b"lo")?, Post::Done);
+//! assert_eq!(b.poll(&mut Print)?, 0);
+//! while net.advance() {}
+//! assert_eq!(b.poll(&mut Print)?, 1);
+//! # Ok::<(), samite_fabric::PortError>(())
+//! ```
+
+mod config;
+mod faults;
+mod operation;
+mod port;
+mod trace;
+mod world;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::Address;
+use world::World;
+
+pub use config::{Config, Costs, Cut, Death};
+pub use port::SimPort;
+pub use trace::{TraceEvent, What};
+pub use world::Life;
+
+/// A simulated network and its clock. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Net(Rc<RefCell<World>>);
+
+impl Net {
+    /// A network without ranks, at time 0. All its chances follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, config: Config) -> Self {
+        Self(Rc::new(RefCell::new(World::new(seed, config))))
+    }
+
+    /// The address of a rank, the same in all its lives.
+    #[must_use]
+    pub fn address(&self, rank: u32) -> Address {
+        self.0.borrow().address(rank)
+    }
+
+    /// Begins a life of `rank`, ends the one before if there is one, and gives its port. What that one sent may still be under way.
+    #[must_use]
+    pub fn start(&self, rank: u32) -> SimPort {
+        let mut world = self.0.borrow_mut();
+        world.kill(rank);
+        let life = world.start(rank);
+        SimPort::new(Rc::clone(&self.0), life, world.config.caps.clone())
+    }
+
+    /// Ends the life of `rank` at this moment, as SIGKILL does. Its port does nothing any more. What it sent last may be lost.
+    pub fn kill(&self, rank: u32) {
+        self.0.borrow_mut().kill(rank);
+    }
+
+    /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing, but messages still come in, and its memory
+    /// can be reached unless [`Caps::target_must_poll`](crate::Caps::target_must_poll).
+    pub fn pause(&self, rank: u32) {
+        self.0.borrow_mut().pause(rank, true);
+    }
+
+    /// Lets a rank run again.
+    pub fn resume(&self, rank: u32) {
+        self.0.borrow_mut().pause(rank, false);
+    }
+
+    /// Cuts two ranks off from each other, both ways.
+    pub fn partition(&self, a: u32, b: u32, cut: Cut) {
+        self.0.borrow_mut().partition(a, b, cut);
+    }
+
+    /// Joins two ranks again.
+    pub fn heal(&self, a: u32, b: u32) {
+        self.0.borrow_mut().heal(a, b);
+    }
+
+    /// Puts a packet before a rank that no port sent, as a stranger might.
+    pub fn inject(&self, rank: u32, bytes: &[u8]) {
+        self.0.borrow_mut().inject(rank, bytes);
+    }
+
+    /// Nanoseconds since the beginning.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.0.borrow().now
+    }
+
+    /// When the next event is due.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        self.0.borrow().next()
+    }
+
+    /// Moves the clock to the next event and lets it, and all others of that time, happen. Whether there was one.
+    pub fn advance(&self) -> bool {
+        let next = self.next_ns();
+        next.inspect(|&next| self.advance_to(next)).is_some()
+    }
+
+    /// Moves the clock to `now_ns` and lets everything happen that is due until then.
+    pub fn advance_to(&self, now_ns: u64) {
+        self.0.borrow_mut().advance_to(now_ns);
+    }
+
+    /// One number for all that happened so far.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.0.borrow().trace.hash()
+    }
+
+    /// Keeps what happens from here on, for [`Net::take_trace`].
+    pub fn record(&self) {
+        self.0.borrow_mut().trace.recorded = Some(Vec::new());
+    }
+
+    /// What happened since [`Net::record`], or since the last call.
+    #[must_use]
+    pub fn take_trace(&self) -> Vec<TraceEvent> {
+        self.0.borrow_mut().trace.recorded.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Adds a line of the driver's own to the trace.
+    pub fn note(&self, note: String) {
+        self.0.borrow_mut().note(What::Note(note));
+    }
+}
+
+#[cfg(test)]
+mod tests;

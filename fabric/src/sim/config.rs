@@ -1,0 +1,146 @@
+//! What a simulated network is like.
+
+use crate::{Caps, Order, SplitMix64};
+
+/// What a simulated network is like. [`Config::default`] is quick and kind, [`Config::adverse`] is neither.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What every port claims, and the limits it keeps to. Whatever is not claimed goes wrong sooner or later.
+    pub caps: Caps,
+    /// What operations cost.
+    pub costs: Costs,
+    /// Up to this much is added to every delay, at random.
+    pub jitter_ns: u64,
+    /// How many of a million messages are late by up to [`Config::spike_ns`] instead.
+    pub spikes_per_million: u32,
+    /// See [`Config::spikes_per_million`].
+    pub spike_ns: u64,
+    /// Packets that may be on their way from one rank to another, or lie there unpolled, before [`Post::Again`](crate::Post::Again).
+    pub channel_depth: usize,
+    /// How many of a million posts meet a time in which the port answers [`Post::Again`](crate::Post::Again) to all.
+    pub storms_per_million: u32,
+    /// The longest such time.
+    pub storm_ns: u64,
+    /// Completions are told late by up to this much.
+    pub completion_delay_ns: u64,
+    /// Events that one poll hands out at most.
+    pub poll_batch: usize,
+    /// How a port takes a peer's death.
+    pub death: Death,
+    /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that tells peers by
+    /// their address alone.
+    pub stale: bool,
+}
+
+/// The parameters of the LogGP model (Alexandrov et al., SPAA 1995).
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// L: from the end of the sending to the arrival.
+    pub latency_ns: u64,
+    /// o: what the processor spends on a message, once at each end.
+    pub overhead_ns: u64,
+    /// g: between two messages of one rank.
+    pub gap_ns: u64,
+    /// G: for every byte.
+    pub gap_per_byte_ps: u64,
+}
+
+/// How a port takes a peer's death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// It is told, by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most so long.
+    Told {
+        /// Nanoseconds.
+        delay_ns: u64,
+    },
+    /// It goes unnoticed: posts answer [`Post::Again`](crate::Post::Again) for ever, and if another process comes to life at
+    /// the address, they reach that one.
+    Silent,
+}
+
+/// What a cut network does with what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// It is lost, and nobody is told: after healing a stream goes on with a gap, as with a provider that reconnects.
+    Drop,
+    /// It waits until the network heals.
+    Stall,
+}
+
+impl Config {
+    /// A network with random limits, claims and troubles, all legal.
+    #[must_use]
+    pub fn adverse(rng: &mut SplitMix64) -> Self {
+        let one_sided = rng.below(4);
+        let (put, get) = (one_sided & 1 == 0, one_sided & 2 == 0);
+        let packet_max = pick(rng, [512, 777, 1024, 4096, 16 << 10]);
+        let rma_max = pick(rng, [1000, 4096, 64 << 10, 1 << 20]);
+        let caps = Caps {
+            name: "sim".into(),
+            short_max: pick(rng, [0, 64, 256]),
+            packet_max,
+            zcopy_max: pick(rng, [0, packet_max, 64 << 10]),
+            rma_max: if put || get { rma_max } else { 0 },
+            rma_depth: if put || get { pick(rng, [1, 2, 5, 64]) } else { 0 },
+            put,
+            get,
+            immediate_bits: if put { pick(rng, [0, 8, 32, 64]) } else { 0 },
+            order: Order::SEND_AFTER_SEND | Order::from_bits_truncate(rng.below(8) as u8),
+            target_must_poll: rng.below(2) == 0,
+            fence: rng.below(2) == 0,
+            peers_max: usize::MAX,
+        };
+        Self {
+            caps,
+            jitter_ns: pick(rng, [0, 100, 2_000, 50_000]),
+            spikes_per_million: pick(rng, [0, 1_000, 50_000]),
+            spike_ns: pick(rng, [10_000, 1_000_000]),
+            channel_depth: pick(rng, [1, 2, 8, 64]),
+            storms_per_million: pick(rng, [0, 1_000, 20_000, 200_000]),
+            storm_ns: pick(rng, [1_000, 100_000]),
+            completion_delay_ns: pick(rng, [0, 1_000, 200_000]),
+            poll_batch: pick(rng, [1, 4, 64]),
+            death: pick(rng, [Death::Silent, Death::Told { delay_ns: 20_000 }]),
+            stale: rng.below(2) == 0,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            caps: Caps {
+                name: "sim".into(),
+                short_max: 256,
+                packet_max: 8 << 10,
+                zcopy_max: 64 << 10,
+                rma_max: 1 << 20,
+                rma_depth: 256,
+                put: true,
+                get: true,
+                immediate_bits: 32,
+                order: Order::all(),
+                target_must_poll: false,
+                fence: true,
+                peers_max: usize::MAX,
+            },
+            costs: Costs { latency_ns: 1_000, overhead_ns: 100, gap_ns: 50, gap_per_byte_ps: 100 },
+            jitter_ns: 0,
+            spikes_per_million: 0,
+            spike_ns: 0,
+            channel_depth: 64,
+            storms_per_million: 0,
+            storm_ns: 0,
+            completion_delay_ns: 0,
+            poll_batch: 64,
+            death: Death::Told { delay_ns: 0 },
+            stale: false,
+        }
+    }
+}
+
+fn pick<T, const N: usize>(rng: &mut SplitMix64, choices: [T; N]) -> T {
+    let index = rng.below(N as u64) as usize;
+    choices.into_iter().nth(index).expect("below(N) is below N")
+}

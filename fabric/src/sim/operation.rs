@@ -1,0 +1,235 @@
+//! The way of an operation on registered memory: it begins at its target, lands there, and ends at its origin.
+
+use super::world::{Event, Life, Packet, Ready, World};
+use super::{Cut, What};
+use crate::{Access, Failure, OpId, Order, PeerId, Region, Remote};
+
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) id: OpId,
+    pub(super) peer: PeerId,
+    pub(super) origin: Life,
+    /// Who is meant; once it has begun, who does it.
+    pub(super) target: Life,
+    pub(super) kind: Kind,
+    /// The origin's memory and the offset; `None` when nobody there waits for the operation any more.
+    pub(super) local: Option<(Region, usize)>,
+    pub(super) len: usize,
+    /// The bytes, from when they are read.
+    pub(super) data: Option<Vec<u8>>,
+    /// The target's memory and the offset, while it is in use.
+    pub(super) place: Option<(Region, usize)>,
+    /// Nothing will end it but a fence.
+    pub(super) hangs: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Send,
+    Put { into: Remote, immediate: Option<u64> },
+    Get { from: Remote },
+}
+
+impl Operation {
+    /// Reads the bytes at the origin, unless it has been done.
+    pub(super) fn read(&mut self) {
+        if let (None, Some((region, offset))) = (&self.data, &self.local)
+            && !matches!(self.kind, Kind::Get { .. })
+        {
+            self.data = Some(copy(region, *offset, self.len));
+        }
+    }
+
+    pub(super) fn is_one_sided(&self) -> bool {
+        self.kind != Kind::Send
+    }
+}
+
+impl World {
+    /// Takes an operation up; `head` goes before the bytes of a packet.
+    pub(super) fn post(&mut self, mut operation: Operation, head: &[u8]) {
+        let serial = self.serial();
+        let (from, to, len) = (operation.origin, operation.target, operation.len);
+        // A provider may read at once or as late as it likes.
+        if self.rng.below(2) == 0 {
+            operation.read();
+        }
+        match operation.kind {
+            Kind::Send => {
+                let mut packet = Packet { serial, from, to, bytes: head.to_vec(), zcopy: true };
+                let mut behind = len;
+                if let Some(data) = operation.data.take() {
+                    packet.bytes.extend(data);
+                    (packet.zcopy, behind) = (false, 0);
+                    let time = self.now + self.config.costs.overhead_ns + self.completion_delay();
+                    self.schedule(time, Event::End(serial, Ok(())));
+                }
+                self.operations.insert(serial, operation);
+                return self.send(packet, behind);
+            }
+            Kind::Put { .. } => {
+                self.pair(from.rank, to.rank).puts.insert((from.number, serial));
+                self.note(What::Put { from, to, serial, len });
+            }
+            Kind::Get { .. } => self.note(What::Got { from, to, serial, len }),
+        }
+        self.node(from.rank).outstanding += 1;
+        let sent = if matches!(operation.kind, Kind::Get { .. }) { 0 } else { len };
+        self.operations.insert(serial, operation);
+        let arrival = self.arrival(from, sent);
+        self.schedule(arrival, Event::Begin(serial));
+    }
+
+    /// Adds the bytes of a packet sent from registered memory, which is free from here on.
+    pub(super) fn gather(&mut self, serial: u64, bytes: &mut Vec<u8>) {
+        let Some(operation) = self.operations.get_mut(&serial) else { return };
+        operation.read();
+        bytes.extend(operation.data.take().unwrap_or_default());
+        let time = self.now + self.completion_delay();
+        self.schedule(time, Event::End(serial, Ok(())));
+    }
+
+    pub(super) fn begin(&mut self, serial: u64, polled: bool) {
+        let Some(operation) = self.operations.get(&serial) else { return };
+        let (origin, target, kind, len) = (operation.origin, operation.target, operation.kind, operation.len);
+        let ordered = self.config.caps.order.contains(Order::PUT_AFTER_PUT);
+        let receiver = self.receiver(origin, target);
+        let pair = self.pair(origin.rank, target.rank);
+        let overtakes = pair.puts.range((origin.number, 0)..(origin.number, serial)).next().is_some();
+        match (kind, pair.cut, receiver) {
+            (Kind::Put { .. }, ..) if ordered && overtakes => pair.parked.push(Event::Begin(serial)),
+            (_, Some(Cut::Stall), _) => pair.stalled.push(Event::Begin(serial)),
+            (_, Some(Cut::Drop), _) | (.., None) => self.lose(serial),
+            (.., Some(at)) if self.config.caps.target_must_poll && !polled => {
+                self.node(at.rank).waiting.push(serial);
+            }
+            (.., Some(at)) => {
+                let (place, access) = match kind {
+                    Kind::Put { into, .. } => (into, Access::REMOTE_WRITE),
+                    Kind::Get { from } => (from, Access::REMOTE_READ),
+                    Kind::Send => return,
+                };
+                let place = self.node(at.rank).registry.remote(place, len, access);
+                let place = place.map(|(region, offset)| (region.clone(), offset));
+                match place {
+                    Ok(place) => {
+                        self.operations.entry(serial).and_modify(|operation| {
+                            operation.place = Some(place);
+                            operation.target = at;
+                        });
+                        // Between the two the target may end its registration: it holds the memory, and sees it change still.
+                        let time = self.now + self.delay();
+                        self.schedule(time, Event::Land(serial));
+                    }
+                    Err(refused) => {
+                        self.leave(serial);
+                        let time = self.now + self.config.costs.latency_ns + self.delay();
+                        self.schedule(time, Event::End(serial, Err(refused)));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn land(&mut self, serial: u64) {
+        let Some(operation) = self.operations.get_mut(&serial) else { return };
+        let Some((region, offset)) = operation.place.take() else { return };
+        let (origin, target) = (operation.origin, operation.target);
+        let mut back = self.config.costs.latency_ns;
+        match operation.kind {
+            Kind::Put { immediate, .. } => {
+                operation.read();
+                let data = operation.data.take().unwrap_or_default();
+                region.copy_in(offset, &data).expect("the registry checked the span");
+                if let Some(immediate) = immediate {
+                    self.node(target.rank).ready.push_back(Ready::Notified(origin, immediate));
+                }
+            }
+            Kind::Get { .. } => {
+                operation.data = Some(copy(&region, offset, operation.len));
+                back += operation.len as u64 * self.config.costs.gap_per_byte_ps / 1000;
+            }
+            Kind::Send => {}
+        }
+        self.note(What::Landed { at: target, serial });
+        self.leave(serial);
+        let time = self.now + back + self.delay() + self.completion_delay();
+        self.schedule(time, Event::End(serial, Ok(())));
+    }
+
+    /// An operation's end reaches its origin.
+    pub(super) fn end(&mut self, serial: u64, result: Result<(), Failure>) {
+        let Some(operation) = self.operations.get(&serial) else { return };
+        let (origin, target) = (operation.origin, operation.target);
+        let answered = operation.is_one_sided() && result != Err(Failure::PeerLost);
+        let back = self.pair(target.rank, origin.rank);
+        match back.cut {
+            Some(Cut::Stall) if answered => return back.stalled.push(Event::End(serial, result)),
+            Some(Cut::Drop) if answered => return self.lose(serial),
+            _ => {}
+        }
+        let operation = &self.operations[&serial];
+        if let (Kind::Get { .. }, Some((region, offset))) = (operation.kind, &operation.local) {
+            let data = match (&result, &operation.data) {
+                (Ok(()), Some(data)) => data.clone(),
+                // Undefined contents.
+                _ => vec![0xa5; operation.len],
+            };
+            region.copy_in(*offset, &data).expect("the registry checked the span");
+        }
+        self.complete(serial, result);
+        self.operations.remove(&serial);
+    }
+
+    /// An operation will not reach its target, or its answer not come back. Where the target is dead a provider may never say.
+    pub(super) fn lose(&mut self, serial: u64) {
+        self.leave(serial);
+        let Some(operation) = self.operations.get_mut(&serial) else { return };
+        let (origin, target, waited_for) = (operation.origin, operation.target, operation.local.is_some());
+        if !waited_for {
+            self.operations.remove(&serial);
+        } else if self.lives(target) || self.rng.below(2) == 0 {
+            let time = self.now + self.config.costs.latency_ns + self.delay() + self.completion_delay();
+            self.schedule(time, Event::End(serial, Err(Failure::PeerLost)));
+        } else if let Some(operation) = self.operations.get_mut(&serial).filter(|operation| !operation.hangs)
+        {
+            operation.hangs = true;
+            // It no longer counts, or it would take a part of the port with it for good.
+            let counted = operation.is_one_sided();
+            self.node(origin.rank).outstanding -= usize::from(counted);
+            self.note(What::Hangs { serial });
+        }
+    }
+
+    /// The operation keeps nobody waiting at the target any more, and touches nothing there.
+    fn leave(&mut self, serial: u64) {
+        let Some(operation) = self.operations.get_mut(&serial) else { return };
+        operation.place = None;
+        let (origin, target) = (operation.origin, operation.target);
+        self.pair(origin.rank, target.rank).puts.remove(&(origin.number, serial));
+        self.release(origin.rank, target.rank);
+    }
+
+    /// Tells the origin, if it still waits, and lets go of its memory.
+    pub(super) fn complete(&mut self, serial: u64, result: Result<(), Failure>) {
+        let Some(operation) = self.operations.get_mut(&serial) else { return };
+        let (id, at) = (operation.id, operation.origin);
+        let counted = operation.is_one_sided() && !operation.hangs;
+        if operation.local.take().is_some() && self.lives(at) {
+            self.note(What::Completed { at, serial, well: result.is_ok() });
+            let node = self.node(at.rank);
+            node.outstanding -= usize::from(counted);
+            node.ready.push_back(Ready::Completed(id, result));
+        }
+    }
+
+    fn completion_delay(&mut self) -> u64 {
+        self.rng.below(1 + self.config.completion_delay_ns)
+    }
+}
+
+fn copy(region: &Region, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.copy_out(offset, &mut bytes).expect("the registry checked the span");
+    bytes
+}

@@ -1,0 +1,208 @@
+//! The simulated port.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::What;
+use super::operation::{Kind, Operation};
+use super::world::{Life, Packet, Ready, Standing, World};
+use crate::{
+    Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
+};
+
+/// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does nothing: what
+/// is posted has to be tried again, and polls find nothing. Dropping it is a clean end: what was posted still arrives.
+#[derive(Debug)]
+pub struct SimPort {
+    world: Rc<RefCell<World>>,
+    me: Life,
+    caps: Caps,
+}
+
+impl SimPort {
+    pub(super) fn new(world: Rc<RefCell<World>>, me: Life, caps: Caps) -> Self {
+        Self { world, me, caps }
+    }
+
+    /// Which life of which rank it belongs to.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.me
+    }
+
+    fn post(
+        &mut self,
+        peer: PeerId,
+        kind: Kind,
+        head: &[u8],
+        local: Local,
+        access: Access,
+        id: OpId,
+    ) -> Result<Post, PortError> {
+        let mut world = self.world.borrow_mut();
+        let Some(target) = world.admit(self.me, peer)? else { return Ok(Post::Again) };
+        let node = world.node(self.me.rank);
+        let region = node.registry.local(local, access)?.clone();
+        let full = match kind {
+            Kind::Send => world.is_full(self.me, target),
+            _ => node.outstanding >= self.caps.rma_depth,
+        };
+        if full {
+            world.again(self.me);
+            return Ok(Post::Again);
+        }
+        let operation = Operation {
+            id,
+            peer,
+            origin: self.me,
+            target,
+            kind,
+            local: Some((region, local.offset)),
+            len: local.len,
+            data: None,
+            place: None,
+            hangs: false,
+        };
+        world.post(operation, head);
+        Ok(Post::Done)
+    }
+
+    fn check(&self, able: bool, what: &'static str, len: usize, max: usize) -> Result<(), PortError> {
+        match able {
+            false => Err(PortError::Unsupported { what }),
+            true if len > max => Err(PortError::TooLong { len, max }),
+            true => Ok(()),
+        }
+    }
+}
+
+impl Port for SimPort {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        self.world.borrow().address(self.me.rank)
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        self.world.borrow_mut().resolve(self.me, address)
+    }
+
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        self.check(true, "", head.len() + body.len(), self.caps.packet_max)?;
+        let mut world = self.world.borrow_mut();
+        let Some(target) = world.admit(self.me, to)? else { return Ok(Post::Again) };
+        if world.is_full(self.me, target) {
+            world.again(self.me);
+            return Ok(Post::Again);
+        }
+        let serial = world.serial();
+        let bytes = [head, body].concat();
+        world.send(Packet { serial, from: self.me, to: target, bytes, zcopy: false }, 0);
+        Ok(Post::Done)
+    }
+
+    fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
+        let max = self.caps.zcopy_max;
+        self.check(max > 0, "send from registered memory", head.len() + body.len, max)?;
+        self.post(to, Kind::Send, head, body, Access::LOCAL_READ, op)
+    }
+
+    fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        self.check(self.caps.put, "put", from.len, self.caps.rma_max)?;
+        self.post(to, Kind::Put { into, immediate: None }, &[], from, Access::LOCAL_READ, op)
+    }
+
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let bits = self.caps.immediate_bits;
+        self.check(self.caps.put && bits > 0, "put with an immediate", from.len, self.caps.rma_max)?;
+        let immediate = Some(immediate & (u64::MAX >> (64 - bits.min(64))));
+        self.post(to, Kind::Put { into, immediate }, &[], from, Access::LOCAL_READ, op)
+    }
+
+    fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
+        self.check(self.caps.get, "get", into.len, self.caps.rma_max)?;
+        self.post(to, Kind::Get { from }, &[], into, Access::LOCAL_WRITE, op)
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        let mut world = self.world.borrow_mut();
+        let alive = world.lives(self.me);
+        let node = world.node(self.me.rank);
+        match node.peers.get(peer.0 as usize) {
+            Some(known) if alive && known.standing == Standing::Known => node.registry.insert(region, access),
+            _ => Err(PortError::PeerGone(peer)),
+        }
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        let mut world = self.world.borrow_mut();
+        if world.lives(self.me) {
+            world.node(self.me.rank).registry.remove(registration);
+        }
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        let batch = self.world.borrow_mut().take_ready(self.me);
+        let count = batch.len();
+        for ready in batch {
+            match ready {
+                Ready::Packet(_, bytes) => sink.packet(&bytes),
+                Ready::Notified(_, immediate) => sink.notified(immediate),
+                Ready::Completed(op, result) => sink.completed(op, result),
+                Ready::Lost(peer) => sink.peer_lost(peer),
+            }
+        }
+        Ok(count)
+    }
+
+    fn fence_peer(&mut self, peer: PeerId) {
+        let mut world = self.world.borrow_mut();
+        if world.lives(self.me) {
+            world.fence(self.me, peer);
+        }
+    }
+}
+
+impl Drop for SimPort {
+    fn drop(&mut self) {
+        // In a panic the network may be borrowed, and does not matter any more.
+        if let Ok(mut world) = self.world.try_borrow_mut() {
+            world.retire(self.me);
+        }
+    }
+}
+
+impl World {
+    /// What the next poll of `me` reports.
+    fn take_ready(&mut self, me: Life) -> Vec<Ready> {
+        if !self.runs(me) {
+            return Vec::new();
+        }
+        for serial in std::mem::take(&mut self.node(me.rank).waiting) {
+            self.begin(serial, true);
+        }
+        let count = 1 + self.rng.below(self.config.poll_batch as u64) as usize;
+        let ready = &mut self.node(me.rank).ready;
+        let batch: Vec<_> = ready.drain(..count.min(ready.len())).collect();
+        for ready in &batch {
+            match *ready {
+                Ready::Packet(Some(from), _) => self.pair(from.rank, me.rank).unpolled -= 1,
+                Ready::Lost(peer) => {
+                    self.node(me.rank).peers[peer.0 as usize].standing = Standing::Lost;
+                    self.note(What::Lost { at: me, peer: peer.0 });
+                }
+                _ => {}
+            }
+        }
+        batch
+    }
+}
