@@ -1,1 +1,3 @@
 //! Measurements of Samite beside raw libfabric and its peers.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# What a reader should not have to check: format, lints, documentation, where unsafe may be, how long a file is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/setup.sh
+
+cargo fmt --all --check
+cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+cargo clippy --quiet --locked --workspace --all-targets --no-default-features -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --workspace --no-deps --all-features
+
+failed=0
+complain() {
+    echo "lint.sh: $1"
+    sed 's/^/    /' <<<"$2"
+    failed=1
+}
+
+# unsafe has one home.
+found=$(git grep -nE '\bunsafe\b *(\{|fn|impl|extern|trait)' -- '*.rs' ':!fabric/' || true)
+[[ -z $found ]] || complain 'unsafe outside fabric:' "$found"
+found=$(git ls-files '*/src/lib.rs' '*/src/main.rs' ':!fabric/' | xargs grep -L '^#!\[forbid(unsafe_code)\]' || true)
+[[ -z $found ]] || complain 'crates without #![forbid(unsafe_code)]:' "$found"
+
+# Generated declarations are as long as they are.
+found=$(git ls-files '*.rs' ':!fabric/sys/src/bindings.rs' | xargs wc -l | awk '$2 != "total" && $1 > 800')
+[[ -z $found ]] || complain 'files of more than 800 lines:' "$found"
+
+exit "$failed"
