@@ -26,6 +26,8 @@ mod endpoint;
 mod info;
 mod memory;
 mod object;
+#[cfg(feature = "raw")]
+pub mod raw;
 mod slots;
 
 use std::collections::{HashMap, VecDeque};

@@ -1,0 +1,280 @@
+//! Libfabric as a careful expert drives it for two processes, with no protocol: what [`OfiPort`](super::OfiPort) and
+//! all that stands on it is compared with. **For measurement only**: it has one peer, does not look at what it receives,
+//! and spins.
+//!
+//! Receives are posted before they are needed, small messages injected, and the completion queue polled. A message of any
+//! length is one `fi_send`, so that above the provider's eager limit its own rendezvous is what is measured.
+//!
+//! One side calls [`ping`](RawPair::ping), the other [`pong`](RawPair::pong); one [`stream`](RawPair::stream), the
+//! other [`sink`](RawPair::sink); with equal arguments.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+
+use samite_fabric_sys as sys;
+
+use super::endpoint::{self, Batch, Completions, Domain};
+use super::info::Info;
+use super::memory::{Mode, Registered, Registrations};
+use super::object::{Object, error};
+use super::{OfiConfig, cleanup_on_removal};
+use crate::mem::Memory;
+use crate::rng::SplitMix64;
+use crate::{PortError, Region};
+
+/// An endpoint with one peer.
+#[derive(Debug)]
+pub struct RawPair {
+    // Closed first, as in the port.
+    ep: Option<Object<sys::fid_ep>>,
+    /// Sent from its first half, received into its second: contents do not matter.
+    buffer: Registered,
+    contexts: Box<[UnsafeCell<sys::fi_context2>]>,
+    /// The contexts that no operation uses.
+    idle_receives: Vec<*mut c_void>,
+    idle_sends: Vec<*mut c_void>,
+    domain: Domain,
+    name: Vec<u8>,
+    peer: sys::fi_addr_t,
+    len_max: usize,
+    window: usize,
+    inject_max: usize,
+    /// Messages that have arrived and not been waited for.
+    received: usize,
+}
+
+/// Empty reads of the completion queue in a row after which the peer is given up: a minute, or more.
+const IDLE_READS_MAX: u64 = 100_000_000;
+
+/// The message by which a sink says that a window has arrived.
+const ACKNOWLEDGEMENT_LEN: usize = 4;
+
+impl RawPair {
+    /// Opens the provider and the interface of `config` for messages of up to `len_max` bytes, of which up to
+    /// `window` (at least 1) are in flight.
+    ///
+    /// # Errors
+    /// As [`OfiPort::open`](super::OfiPort::open).
+    pub fn open(config: &OfiConfig, len_max: usize, window: usize) -> Result<Self, PortError> {
+        cleanup_on_removal();
+        let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
+        let info = Info::choose(config)?;
+        let mode = Mode::of(info.attributes().domain);
+        let inject_max = info.attributes().tx.inject_size;
+        let receives = 2 * window;
+        let domain = Domain::open(info, 2 * (receives + window))?;
+        // SAFETY: it is the first field, and `drop` closes it before all.
+        let ep = unsafe { domain.endpoint() }?;
+        let region = Region::new(Memory::zeroed(2 * len_max));
+        let buffer =
+            Registrations::new(mode, SplitMix64::new(config.seed)).bind_local(&domain, &ep, &region)?;
+        let name = endpoint::name(&ep)?;
+        let contexts: Box<[UnsafeCell<sys::fi_context2>]> =
+            (0..receives + window).map(|_| UnsafeCell::default()).collect();
+        let mut idle_receives: Vec<_> = contexts.iter().map(|context| context.get().cast()).collect();
+        let idle_sends = idle_receives.split_off(receives);
+        let mut pair = Self {
+            ep: Some(ep),
+            buffer,
+            contexts,
+            idle_receives,
+            idle_sends,
+            domain,
+            name,
+            peer: sys::FI_ADDR_NOTAVAIL,
+            len_max,
+            window,
+            inject_max,
+            received: 0,
+        };
+        pair.post_receives()?;
+        Ok(pair)
+    }
+
+    /// What the peer is to [`connect`](Self::connect) to.
+    #[must_use]
+    pub fn address(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Names the peer. Call it before any other exchange.
+    ///
+    /// # Errors
+    /// [`PortError::BadAddress`] if the peer has another kind of address; [`PortError::Provider`].
+    pub fn connect(&mut self, address: &[u8]) -> Result<(), PortError> {
+        if address.len() != self.name.len() {
+            return Err(PortError::BadAddress {
+                why: format!("{} bytes, not {}", address.len(), self.name.len()),
+            });
+        }
+        self.peer = self.domain.insert(address)?;
+        Ok(())
+    }
+
+    /// Sends a message of `len` bytes and waits for one, `count` times.
+    ///
+    /// # Errors
+    /// [`PortError::TooLong`], and [`PortError::Provider`] if anything fails or the peer is silent for long.
+    pub fn ping(&mut self, len: usize, count: usize) -> Result<(), PortError> {
+        for _ in 0..count {
+            self.send(len)?;
+            self.receive(1)?;
+        }
+        self.settle()
+    }
+
+    /// Waits for a message and sends one of `len` bytes, `count` times.
+    ///
+    /// # Errors
+    /// As [`ping`](Self::ping).
+    pub fn pong(&mut self, len: usize, count: usize) -> Result<(), PortError> {
+        for _ in 0..count {
+            self.receive(1)?;
+            self.send(len)?;
+        }
+        self.settle()
+    }
+
+    /// Sends `count` windows of messages of `len` bytes, and waits after each until the peer has it whole.
+    ///
+    /// # Errors
+    /// As [`ping`](Self::ping).
+    pub fn stream(&mut self, len: usize, count: usize) -> Result<(), PortError> {
+        for _ in 0..count {
+            for _ in 0..self.window {
+                self.send(len)?;
+            }
+            self.receive(1)?;
+        }
+        self.settle()
+    }
+
+    /// Receives what the peer streams.
+    ///
+    /// # Errors
+    /// As [`ping`](Self::ping).
+    pub fn sink(&mut self, count: usize) -> Result<(), PortError> {
+        for _ in 0..count {
+            self.receive(self.window)?;
+            self.send(ACKNOWLEDGEMENT_LEN)?;
+        }
+        self.settle()
+    }
+
+    fn ep(&self) -> *mut sys::fid_ep {
+        // Present until the pair is dropped.
+        self.ep.as_ref().map_or(std::ptr::null_mut(), Object::as_ptr)
+    }
+
+    #[inline]
+    fn send(&mut self, len: usize) -> Result<(), PortError> {
+        if len > self.len_max {
+            return Err(PortError::TooLong { len, max: self.len_max });
+        }
+        let span = self.buffer.span(0, len)?;
+        let start = span.start.as_ptr().cast();
+        let mut idle = 0;
+        loop {
+            let status = if len <= self.inject_max {
+                // SAFETY: the endpoint is live and has FI_MSG; the length may be injected; the bytes are copied.
+                unsafe { sys::fi_inject(self.ep(), start, len, self.peer) }
+            } else if let Some(&context) = self.idle_sends.last() {
+                // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed, nobody
+                // writes to the half that is sent, and no other operation uses the context: it is taken off just below.
+                unsafe { sys::fi_send(self.ep(), start, len, span.descriptor, self.peer, context) }
+            } else {
+                -(sys::FI_EAGAIN as isize)
+            };
+            if status == 0 {
+                if len > self.inject_max {
+                    self.idle_sends.pop();
+                }
+                return Ok(());
+            }
+            if status != -(sys::FI_EAGAIN as isize) {
+                return Err(error("fi_send", -status as i32));
+            }
+            self.poll(&mut idle)?;
+        }
+    }
+
+    /// Waits for `count` messages; the buffers go back when the next wait begins, after the answer was sent.
+    #[inline]
+    fn receive(&mut self, count: usize) -> Result<(), PortError> {
+        let mut idle = 0;
+        self.post_receives()?;
+        while self.received < count {
+            self.poll(&mut idle)?;
+        }
+        self.received -= count;
+        Ok(())
+    }
+
+    /// Waits until all sends have completed.
+    fn settle(&mut self) -> Result<(), PortError> {
+        let mut idle = 0;
+        while self.idle_sends.len() < self.window {
+            self.poll(&mut idle)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, idle: &mut u64) -> Result<(), PortError> {
+        let mut batch = Batch::new();
+        match self.domain.read(&mut batch)? {
+            Completions::Some(entries) => {
+                *idle = 0;
+                for entry in entries {
+                    if entry.flags & sys::FI_RECV != 0 {
+                        self.idle_receives.push(entry.op_context);
+                        self.received += 1;
+                    } else {
+                        self.idle_sends.push(entry.op_context);
+                    }
+                }
+                Ok(())
+            }
+            Completions::None if *idle < IDLE_READS_MAX => {
+                *idle += 1;
+                Ok(())
+            }
+            Completions::None => Err(error("fi_cq_read", sys::FI_ETIMEDOUT)),
+            Completions::Failed(entry) => Err(error("fi_cq_readerr", entry.err)),
+        }
+    }
+
+    /// Posts the receives that are not posted, as far as the provider has room.
+    #[inline]
+    fn post_receives(&mut self) -> Result<(), PortError> {
+        while let Some(&context) = self.idle_receives.last() {
+            let span = self.buffer.span(self.len_max, self.len_max)?;
+            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed; nobody reads
+            // the half that is received into; no other operation uses the context.
+            let status = unsafe {
+                let start = span.start.as_ptr().cast();
+                sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
+            };
+            match status {
+                0 => self.idle_receives.pop(),
+                status if status == -(sys::FI_EAGAIN as isize) => break,
+                status => return Err(error("fi_recv", -status as i32)),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RawPair {
+    fn drop(&mut self) {
+        // As for the port: what an endpoint that will not close might touch must never be freed.
+        if let Some(Err(ep)) = self.ep.take().map(Object::close) {
+            std::mem::forget(ep);
+            self.buffer.leak();
+            std::mem::forget(std::mem::take(&mut self.contexts));
+        }
+    }
+}
+
+// SAFETY: as for the port: all libfabric objects of the domain are private to this value, and used through `&mut self`.
+unsafe impl Send for RawPair {}
