@@ -4,7 +4,11 @@
 
 extern crate alloc;
 
+mod adaptive;
+mod btree;
+mod chain;
 mod config;
+mod four_d;
 mod handle;
 mod key;
 mod list;
@@ -13,9 +17,13 @@ mod memory;
 mod meter;
 mod pool;
 mod query;
+mod rank_array;
 mod structure;
 
+pub use adaptive::Adaptive;
+pub use btree::BTree;
 pub use config::Config;
+pub use four_d::FourD;
 pub use handle::{Arrival, PostedId, Posting, Purged, UnexpectedId};
 pub use key::{Envelope, Pattern, Source};
 pub use list::LinkedList;
@@ -23,4 +31,5 @@ pub use matcher::Matcher;
 pub use memory::Memory;
 pub use meter::{Counting, Meter, SearchStats, Silent, Stats, Wildcards};
 pub use query::{Query, Side};
+pub use rank_array::RankArray;
 pub use structure::{Selection, Structure};

@@ -1,8 +1,8 @@
 //! The plain linked list: the structure of MPICH and its derivatives, and the measure of the others.
 
 use alloc::vec::Vec;
-use core::mem;
 
+use crate::chain::{Chain, ChainLinks, Chained, Chains};
 use crate::config::Config;
 use crate::meter::Meter;
 use crate::pool::{Pool, Slot};
@@ -16,7 +16,7 @@ use crate::structure::{Selection, Structure};
 /// The published structure's pointers are 64 bits wide, and so are these.
 #[derive(Debug)]
 pub struct LinkedList {
-    chains: [Chain; 2],
+    chains: Chains,
 }
 
 /// Links of an entry in a [`LinkedList`].
@@ -37,6 +37,7 @@ impl Structure for LinkedList {
         &mut self,
         pool: &Pool<Q, ListLinks, T>,
         query: &Q,
+        _: usize,
         meter: &mut M,
     ) -> Option<Slot> {
         self.chains[Q::SIDE as usize].iter(pool).find(|&slot| {
@@ -71,82 +72,18 @@ impl Structure for LinkedList {
         }
     }
 
+    fn drop_context(&mut self, _: u32) {}
+
     fn bytes(&self) -> usize {
-        mem::size_of::<Self>()
+        0
     }
 
     fn reserved(&self) -> usize {
-        self.bytes()
+        0
     }
 
     fn growth<Q: Query>(&self, _: u32, _: u32) -> usize {
         0
-    }
-}
-
-/// A doubly linked list through the entries of a pool, in the order of insertion.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Chain {
-    head: Pointer,
-    tail: Pointer,
-}
-
-/// An entry's place in a [`Chain`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ChainLinks {
-    prev: Pointer,
-    next: Pointer,
-}
-
-/// A slot or none, as wide as the pointers of the published structures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pointer(usize);
-
-/// Links that hold an entry in a [`Chain`].
-pub(crate) trait Chained {
-    fn chain(&self) -> &ChainLinks;
-    fn chain_mut(&mut self) -> &mut ChainLinks;
-}
-
-impl Pointer {
-    fn get(self) -> Option<Slot> {
-        Slot::new(self.0 as u32)
-    }
-}
-
-impl From<Option<Slot>> for Pointer {
-    fn from(slot: Option<Slot>) -> Self {
-        Self(slot.map_or(0, |slot| slot.get() as usize))
-    }
-}
-
-impl Chain {
-    pub(crate) fn push_back<Q: Query, L: Chained, T>(&mut self, pool: &mut Pool<Q, L, T>, slot: Slot) {
-        let last = mem::replace(&mut self.tail, Some(slot).into());
-        match last.get() {
-            Some(last) => pool[last].links.chain_mut().next = Some(slot).into(),
-            None => self.head = Some(slot).into(),
-        }
-        *pool[slot].links.chain_mut() = ChainLinks { prev: last, next: None.into() };
-    }
-
-    pub(crate) fn unlink<Q: Query, L: Chained, T>(&mut self, pool: &mut Pool<Q, L, T>, slot: Slot) {
-        let ChainLinks { prev, next } = *pool[slot].links.chain();
-        match prev.get() {
-            Some(prev) => pool[prev].links.chain_mut().next = next,
-            None => self.head = next,
-        }
-        match next.get() {
-            Some(next) => pool[next].links.chain_mut().prev = prev,
-            None => self.tail = prev,
-        }
-    }
-
-    pub(crate) fn iter<'p, Q: Query, L: Chained, T>(
-        &self,
-        pool: &'p Pool<Q, L, T>,
-    ) -> impl Iterator<Item = Slot> + use<'p, Q, L, T> {
-        core::iter::successors(self.head.get(), |&slot| pool[slot].links.chain().next.get())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
+use crate::adaptive::Adaptive;
 use crate::config::Config;
 use crate::handle::{Arrival, PostedId, Posting, Purged, UnexpectedId};
 use crate::key::{Envelope, Pattern, Source};
-use crate::list::LinkedList;
 use crate::memory::Memory;
 use crate::meter::{Counting, Meter, Silent, Stats, Wildcards};
 use crate::pool::{Entry, Pool, Slot};
@@ -21,7 +21,7 @@ use crate::structure::{Selection, Structure};
 /// of the messages that match a receive, it gets the one that arrived first. Wildcards take part in this like any
 /// other receive.
 #[derive(Debug)]
-pub struct Matcher<P, U, S: Structure = LinkedList, M = Silent> {
+pub struct Matcher<P, U, S: Structure = Adaptive, M = Silent> {
     posted: Pool<Envelope, S::Links<Envelope>, P>,
     unexpected: Pool<Pattern, S::Links<Pattern>, U>,
     structure: S,
@@ -33,14 +33,12 @@ pub struct Matcher<P, U, S: Structure = LinkedList, M = Silent> {
 impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// An empty matcher. Queues take memory when they are used.
     pub fn new(config: &Config) -> Self {
-        let structure = S::new(config);
-        let bytes_peak = structure.bytes();
         Self {
             posted: Pool::new(),
             unexpected: Pool::new(),
-            structure,
+            structure: S::new(config),
             bytes_max: config.bytes_max,
-            bytes_peak,
+            bytes_peak: 0,
             meter: M::default(),
         }
     }
@@ -48,7 +46,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// A message has arrived. The first posted receive that matches it is taken out; if there is none, the message is
     /// queued with the payload that `unexpected` makes. The closure is called only when the message is queued.
     pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
-        if let Some(slot) = self.structure.find(&self.posted, &envelope, &mut self.meter) {
+        let spare = self.spare();
+        if let Some(slot) = self.structure.find(&self.posted, &envelope, spare, &mut self.meter) {
             let entry = self.take_posted(slot, envelope.context);
             self.meter.search(Side::Posted, self.posted.len() + 1, Some(wildcards_of(&entry)));
             return Arrival::Matched(entry.payload);
@@ -60,7 +59,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         let links = Default::default();
         let slot = self.unexpected.insert(envelope.source, envelope.tag, Exact, links, unexpected());
         self.structure.insert(&mut self.unexpected, slot, envelope.context);
-        self.grown();
+        self.sample_memory();
         Arrival::Queued(UnexpectedId {
             slot,
             generation: self.unexpected.generation(slot),
@@ -80,7 +79,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
         let slot = self.posted.insert(source, pattern.tag, pattern.mask, Default::default(), posted);
         self.structure.insert(&mut self.posted, slot, pattern.context);
-        self.grown();
+        self.sample_memory();
         Posting::Queued(PostedId { slot, generation: self.posted.generation(slot), context: pattern.context })
     }
 
@@ -172,6 +171,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// receives first.
     pub fn purge_context(&mut self, context: u32, drain: impl FnMut(Purged<P, U>)) {
         self.purge(Selection::Context(context), drain);
+        self.structure.drop_context(context);
     }
 
     /// Visits the posted receives from any source, in every context, and leaves them posted.
@@ -198,32 +198,35 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// What the memory is used for.
     pub fn memory(&self) -> Memory {
         Memory {
-            posted: self.posted.len() * Pool::<Envelope, S::Links<Envelope>, P>::ENTRY_BYTES,
-            unexpected: self.unexpected.len() * Pool::<Pattern, S::Links<Pattern>, U>::ENTRY_BYTES,
+            posted: self.posted.bytes(),
+            unexpected: self.unexpected.bytes(),
             structure: self.structure.bytes(),
-            peak: self.bytes_peak,
+            peak: self.bytes_peak.max(self.bytes_in_use()),
             reserved: self.posted.reserved() + self.unexpected.reserved() + self.structure.reserved(),
         }
     }
 
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
-        let found = self.structure.find(&self.unexpected, pattern, &mut self.meter);
+        let spare = self.spare();
+        let found = self.structure.find(&self.unexpected, pattern, spare, &mut self.meter);
         let hit = found.map(|_| Wildcards { source: pattern.source.is_any(), tag: pattern.mask != !0 });
         self.meter.search(Side::Unexpected, self.unexpected.len(), hit);
         found
     }
 
     fn take_posted(&mut self, slot: Slot, context: u32) -> Entry<Envelope, S::Links<Envelope>, P> {
+        self.note_peak();
         self.structure.remove(&mut self.posted, slot, context);
         let entry = self.posted.take(slot);
-        self.meter.memory(self.bytes_in_use());
+        self.sample_memory();
         entry
     }
 
     fn take_unexpected(&mut self, slot: Slot, context: u32) -> (Envelope, U) {
+        self.note_peak();
         self.structure.remove(&mut self.unexpected, slot, context);
         let entry = self.unexpected.take(slot);
-        self.meter.memory(self.bytes_in_use());
+        self.sample_memory();
         (envelope_of(&entry, context), entry.payload)
     }
 
@@ -251,17 +254,26 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         self.bytes_in_use() + entry + self.structure.growth::<Q>(context, source) <= bytes_max
     }
 
-    /// Accounts for an insertion.
-    fn grown(&mut self) {
+    fn sample_memory(&mut self) {
+        if M::SAMPLES_MEMORY {
+            self.meter.memory(self.bytes_in_use());
+        }
+    }
+
+    /// Bytes that the structure may spend on shorter searches.
+    fn spare(&self) -> usize {
+        self.bytes_max.map_or(usize::MAX, |bytes_max| bytes_max.saturating_sub(self.bytes_in_use()))
+    }
+
+    /// Takes note of the bytes in use before they shrink: between removals they only grow, by insertions and by
+    /// searches that build an index.
+    fn note_peak(&mut self) {
         let bytes = self.bytes_in_use();
         self.bytes_peak = self.bytes_peak.max(bytes);
-        self.meter.memory(bytes);
     }
 
     fn bytes_in_use(&self) -> usize {
-        self.posted.len() * Pool::<Envelope, S::Links<Envelope>, P>::ENTRY_BYTES
-            + self.unexpected.len() * Pool::<Pattern, S::Links<Pattern>, U>::ENTRY_BYTES
-            + self.structure.bytes()
+        self.posted.bytes() + self.unexpected.bytes() + self.structure.bytes()
     }
 }
 

@@ -12,6 +12,8 @@ pub trait Meter: Debug + Default {
     fn compare(&mut self);
     /// A search ended in a queue that held `length` entries; `hit` says how the receive matched, if it did.
     fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>);
+    /// Whether [`memory`](Self::memory) is of use: what it is told takes time to compute.
+    const SAMPLES_MEMORY: bool;
     /// The matcher uses that many bytes after an insertion or a removal.
     fn memory(&mut self, bytes: usize);
 }
@@ -30,6 +32,7 @@ pub struct Wildcards {
 pub struct Silent;
 
 impl Meter for Silent {
+    const SAMPLES_MEMORY: bool = false;
     #[inline(always)]
     fn hop(&mut self) {}
     #[inline(always)]
@@ -122,6 +125,8 @@ impl Counting {
 }
 
 impl Meter for Counting {
+    const SAMPLES_MEMORY: bool = true;
+
     fn hop(&mut self) {
         self.hops += 1;
     }

@@ -73,6 +73,11 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.len
     }
 
+    /// Bytes of the entries in use.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.len * Self::ENTRY_BYTES
+    }
+
     /// Bytes held from the allocator.
     pub(crate) fn reserved(&self) -> usize {
         self.cells.capacity() * Self::ENTRY_BYTES

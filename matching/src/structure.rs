@@ -26,11 +26,13 @@ pub trait Structure: Debug + Sized {
     /// An empty structure.
     fn new(config: &Config) -> Self;
 
-    /// The first inserted entry that matches `query`. May reorganize, so that the next search is shorter.
+    /// The first inserted entry that matches `query`. May reorganize, so that the next search is shorter, and for that
+    /// take up to `spare` bytes.
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, Self::Links<Q>, T>,
         query: &Q,
+        spare: usize,
         meter: &mut M,
     ) -> Option<Slot>;
 
@@ -48,7 +50,10 @@ pub trait Structure: Debug + Sized {
         found: &mut Vec<(Slot, u32)>,
     );
 
-    /// Bytes of the structure's own objects in use: all but the entries.
+    /// Forgets a context, which has no entries any more.
+    fn drop_context(&mut self, context: u32);
+
+    /// Bytes of the structure's own objects in use, apart from the entries and from the structure's fixed part.
     fn bytes(&self) -> usize;
 
     /// Bytes that the structure holds from the allocator for its own objects, at least [`bytes`](Self::bytes).
@@ -66,4 +71,14 @@ pub enum Selection {
     Source(u32),
     /// Those of one context.
     Context(u32),
+}
+
+impl Selection {
+    /// Whether entries of that source may be selected.
+    pub(crate) fn has_source(self, source: u32) -> bool {
+        match self {
+            Self::Source(selected) => selected == source,
+            Self::Context(_) => true,
+        }
+    }
 }

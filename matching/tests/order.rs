@@ -1,10 +1,17 @@
 //! MPI's matching order where wildcards and exact receives meet, on every structure.
 
-use samite_matching::{Arrival, Config, Envelope, LinkedList, Matcher, Pattern, Posting, Structure};
+use samite_matching::{
+    Adaptive, Arrival, BTree, Config, Envelope, FourD, LinkedList, Matcher, Pattern, Posting, RankArray,
+    Structure,
+};
 
 /// Runs the same test on every structure.
 macro_rules! on_every_structure {
     ($($test:ident),* $(,)?) => {
+        mod adaptive { $(#[test] fn $test() { super::$test::<super::Adaptive>(); })* }
+        mod btree { $(#[test] fn $test() { super::$test::<super::BTree>(); })* }
+        mod four_d { $(#[test] fn $test() { super::$test::<super::FourD>(); })* }
+        mod rank_array { $(#[test] fn $test() { super::$test::<super::RankArray>(); })* }
         mod linked_list { $(#[test] fn $test() { super::$test::<super::LinkedList>(); })* }
     };
 }

@@ -7,7 +7,7 @@ mod replay;
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use samite_matching::{Config, LinkedList, Structure};
+use samite_matching::{Adaptive, BTree, Config, FourD, LinkedList, RankArray, Structure};
 
 fn settings() -> ProptestConfig {
     ProptestConfig {
@@ -34,6 +34,10 @@ macro_rules! agrees_with_the_list {
 
 agrees_with_the_list! {
     linked_list: LinkedList,
+    rank_array: RankArray,
+    btree: BTree,
+    four_d: FourD,
+    adaptive: Adaptive,
 }
 
 fn replay<S: Structure>(operations: &[operation::Operation], ranks: u32, bytes_max: Option<usize>) {

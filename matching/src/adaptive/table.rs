@@ -1,0 +1,143 @@
+//! A hash table from (context, block of ranks) to a number, open-addressed.
+
+use alloc::vec::Vec;
+use core::mem;
+
+/// A key: a context, and within it a block of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) context: u32,
+    pub(super) block: u32,
+}
+
+/// Linear probing in a power of two of 12-byte cells, at most three quarters full. It shrinks when it is sparse, and
+/// removal leaves no tombstones: the cells behind move up.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    cells: Vec<Cell>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    key: Key,
+    /// `VACANT`, or the number stored.
+    value: u32,
+}
+
+const VACANT: Cell = Cell { key: Key { context: 0, block: 0 }, value: u32::MAX };
+
+/// The fewest cells once there are any; they are kept while the table is empty.
+const CELLS_MIN: usize = 16;
+
+impl Key {
+    /// Multiplicative hashing: the upper bits of the product are the good ones.
+    fn hash(self) -> u64 {
+        let key = u64::from(self.context) << 32 | u64::from(self.block);
+        (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Table {
+    pub(super) fn get(&self, key: Key) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut at = self.home(key);
+        loop {
+            let cell = self.cells[at];
+            if cell.key == key && cell.value != VACANT.value {
+                return Some(cell.value);
+            }
+            if cell.value == VACANT.value {
+                return None;
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// Stores a key that is not there.
+    pub(super) fn insert(&mut self, key: Key, value: u32) {
+        if self.is_full_with(self.len + 1) {
+            self.resize((2 * self.cells.len()).max(CELLS_MIN));
+        }
+        self.len += 1;
+        self.place(Cell { key, value });
+    }
+
+    /// Removes a key that is there.
+    pub(super) fn remove(&mut self, key: Key) {
+        let mut gap = self.home(key);
+        while self.cells[gap].key != key || self.cells[gap].value == VACANT.value {
+            gap = self.after(gap);
+        }
+        let mut at = gap;
+        loop {
+            at = self.after(at);
+            let cell = self.cells[at];
+            if cell.value == VACANT.value {
+                break;
+            }
+            // A cell may move into the gap unless its home lies behind the gap.
+            let mask = self.cells.len() - 1;
+            if at.wrapping_sub(self.home(cell.key)) & mask >= at.wrapping_sub(gap) & mask {
+                self.cells[gap] = cell;
+                gap = at;
+            }
+        }
+        self.cells[gap] = VACANT;
+        self.len -= 1;
+        if self.cells.len() > CELLS_MIN && self.len * 8 < self.cells.len() {
+            self.resize(self.cells.len() / 4);
+        }
+    }
+
+    /// Bytes in use: none while the table is empty.
+    pub(super) fn bytes(&self) -> usize {
+        if self.len == 0 { 0 } else { self.reserved() }
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.cells.capacity() * mem::size_of::<Cell>()
+    }
+
+    /// The most by which [`bytes`](Self::bytes) grows when that many keys are added.
+    pub(super) fn growth(&self, keys: usize) -> usize {
+        let mut cells = self.cells.len().max(CELLS_MIN);
+        while (self.len + keys) * 4 > cells * 3 {
+            cells *= 2;
+        }
+        cells * mem::size_of::<Cell>() - self.bytes()
+    }
+
+    fn is_full_with(&self, len: usize) -> bool {
+        len * 4 > self.cells.len() * 3
+    }
+
+    fn home(&self, key: Key) -> usize {
+        (key.hash() >> (64 - self.cells.len().trailing_zeros())) as usize
+    }
+
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.cells.len() - 1)
+    }
+
+    fn place(&mut self, cell: Cell) {
+        let mut at = self.home(cell.key);
+        while self.cells[at].value != VACANT.value {
+            at = self.after(at);
+        }
+        self.cells[at] = cell;
+    }
+
+    fn resize(&mut self, cells: usize) {
+        let mut fresh = Vec::new();
+        fresh.reserve_exact(cells);
+        fresh.resize(cells, VACANT);
+        for cell in mem::replace(&mut self.cells, fresh) {
+            if cell.value != VACANT.value {
+                self.place(cell);
+            }
+        }
+    }
+}
