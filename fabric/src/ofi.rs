@@ -153,7 +153,7 @@ impl OfiPort {
                 what: "work with packets under 512 bytes or without buffers",
             });
         }
-        let cleanup = cleanup_on_removal();
+        let cleanup = prepare_process();
         let info = Info::choose(config)?;
         let caps = info.caps(config, cleanup);
         if caps.packet_max < PACKET_MIN {
@@ -686,16 +686,21 @@ const PACKET_MIN: usize = 512;
 /// Bytes of an address that say of which kind it is.
 const FORMAT_LEN: usize = 8;
 
-/// Has libfabric close a peer's connection when its address is removed, and tells whether it will.
+/// Prepares the process for libfabric, once. Whether removing an address will close its connection.
 ///
-/// It is the parameter `FI_AV_REMOVE_CLEANUP`, which libfabric reads from the environment once, when it is first used. A
-/// program that has threads by then, or uses libfabric by itself before, must find it set: a launcher sets it.
-fn cleanup_on_removal() -> bool {
-    const NAME: &str = "FI_AV_REMOVE_CLEANUP";
-    static CLEANUP: OnceLock<bool> = OnceLock::new();
-    *CLEANUP.get_or_init(|| match os::env::get(NAME) {
-        Some(value) => ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)),
-        None => os::env::set_while_alone(NAME, "1"),
+/// * The parameter `FI_AV_REMOVE_CLEANUP` is read from the environment when libfabric is first used. A program that has
+///   threads by then, or uses libfabric by itself before, must find it set: a launcher sets it.
+/// * libinfinipath, which Debian's libfabric is linked to, catches the signals that end a process as soon as it is loaded,
+///   to print a backtrace and exit with a code instead. (`IPATH_NO_BACKTRACE=1` in the environment keeps it from that.)
+fn prepare_process() -> bool {
+    const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
+    static CLEANED_UP: OnceLock<bool> = OnceLock::new();
+    *CLEANED_UP.get_or_init(|| {
+        os::handlers::remove_those_of("libinfinipath");
+        match os::env::get(CLEANUP) {
+            Some(value) => ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)),
+            None => os::env::set_while_alone(CLEANUP, "1"),
+        }
     })
 }
 

@@ -1,6 +1,8 @@
 //! The operating system: what std has no safe call for, one file a subject.
 
 pub mod env;
+#[cfg(feature = "ofi")]
+pub(crate) mod handlers;
 pub mod process;
 pub(crate) mod shared;
 

@@ -533,3 +533,14 @@ fn an_interface_is_found_by_name_and_by_address() {
         );
     }
 }
+
+#[test]
+fn no_library_catches_the_signals_that_end_a_process() {
+    let _node = Node::open(1);
+    let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line of that name");
+    let caught = u64::from_str_radix(caught.trim(), 16).expect("hexadecimal");
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGABRT, libc::SIGILL] {
+        assert_eq!(caught >> (signal - 1) & 1, 0, "signal {signal} is caught");
+    }
+}
