@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::mailbox::{Mailbox, MappedRing, Phase};
-use super::ring::{Consumer, Pop, scratch};
+use super::ring::{Consumer, Payload, Pop, scratch};
 use crate::{PortError, Sink};
 
 pub(super) struct Inbox {
@@ -23,7 +23,7 @@ pub(super) struct Inbox {
     seen: u64,
     /// By slot: whether it has been taken in (and perhaps cut off since).
     known: Box<[bool]>,
-    scratch: Box<[u64]>,
+    scratch: Box<[Payload]>,
     /// Senders that nothing is taken from.
     cut: HashSet<u64>,
     /// Senders found to write garbage, cut off and not yet reported.
@@ -177,7 +177,7 @@ struct Incoming {
 
 impl Incoming {
     #[inline(always)]
-    fn read<S: Sink>(&mut self, scratch: &mut [u64], sink: &mut S) -> Read {
+    fn read<S: Sink>(&mut self, scratch: &mut [Payload], sink: &mut S) -> Read {
         for count in 0..BATCH {
             match self.ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),

@@ -46,6 +46,27 @@ pub(super) struct Line<W = AtomicU64> {
     cells: [W; CELLS],
 }
 
+impl<W: Word> Line<W> {
+    #[inline(always)]
+    fn write(&self, payload: &[u8; PAYLOAD]) {
+        for (cell, bytes) in self.cells.iter().zip(payload.as_chunks().0) {
+            cell.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn read(&self, payload: &mut Payload) {
+        for (cell, into) in self.cells.iter().zip(payload) {
+            *into = cell.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn publish(&self, lap: u64, len: usize) {
+        self.word.store(lap << LEN_BITS | len as u64, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 impl Line {
     /// Writes any word.
@@ -93,6 +114,22 @@ impl<P: Place> Producer<P> {
     /// Sends `head` and `body` as one packet of at most [`packet_max`] bytes.
     #[inline(always)]
     pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
+        if head.len() + body.len() > PAYLOAD || self.position == self.limit {
+            return self.push_long(head, body);
+        }
+        let line = &self.place.lines()[self.size.index(self.position)];
+        let mut payload = [0; PAYLOAD];
+        payload[..head.len()].copy_from_slice(head);
+        payload[head.len()..][..body.len()].copy_from_slice(body);
+        line.write(&payload);
+        line.publish(self.size.lap(self.position), head.len() + body.len());
+        self.position += 1;
+        Push::Done
+    }
+
+    /// All but the short packet for which there is room, kept out of the way of that one.
+    #[inline(never)]
+    fn push_long(&mut self, mut head: &[u8], mut body: &[u8]) -> Push {
         let len = head.len() + body.len();
         let count = lines_for(len);
         if self.position + count > self.limit
@@ -101,21 +138,21 @@ impl<P: Place> Producer<P> {
             return obstacle;
         }
         let lines = self.place.lines();
-        let first = &lines[self.size.index(self.position)];
-        if len <= PAYLOAD {
-            let mut writer = Writer { cells: first.cells.iter(), carry: 0, carried: 0 };
-            writer.bytes(head);
-            writer.bytes(body);
-            writer.finish();
-        } else {
-            let (end, start) = self.size.spans(lines, self.position, count);
-            let cells = end.iter().chain(start).flat_map(|line| &line.cells);
-            let mut writer = Writer { cells, carry: 0, carried: 0 };
-            writer.bytes(head);
-            writer.bytes(body);
-            writer.finish();
+        for position in self.position..self.position + count {
+            let line = &lines[self.size.index(position)];
+            if head.is_empty()
+                && let Some((whole, rest)) = body.split_first_chunk()
+            {
+                body = rest;
+                line.write(whole);
+            } else {
+                let mut payload = [0; PAYLOAD];
+                let rest = take(&mut head, &mut payload);
+                take(&mut body, rest);
+                line.write(&payload);
+            }
         }
-        first.word.store(self.size.lap(self.position) << LEN_BITS | len as u64, Ordering::Release);
+        lines[self.size.index(self.position)].publish(self.size.lap(self.position), len);
         self.position += count;
         Push::Done
     }
@@ -162,7 +199,7 @@ impl<P: Place> Consumer<P> {
 
     /// Copies the next packet to the start of `into`, a buffer made by [`scratch`].
     #[inline(always)]
-    pub(super) fn pop(&mut self, into: &mut [u64]) -> Pop {
+    pub(super) fn pop(&mut self, into: &mut [Payload]) -> Pop {
         let lines = self.place.lines();
         let first = &lines[self.size.index(self.position)];
         let word = first.word.load(Ordering::Acquire);
@@ -170,22 +207,28 @@ impl<P: Place> Consumer<P> {
             return Pop::Empty;
         }
         let len = (word & LEN_MASK) as usize;
-        let count = lines_for(len);
         if len <= PAYLOAD {
-            copy_out(first, &mut into[..CELLS]);
-        } else if len <= packet_max(lines.len()) {
-            let (end, start) = self.size.spans(lines, self.position, count);
-            for (line, into) in end.iter().chain(start).zip(into.chunks_exact_mut(CELLS)) {
-                copy_out(line, into);
-            }
+            first.read(&mut into[0]);
+            self.position += 1;
+        } else if len <= self.size.packet_max() {
+            self.pop_long(len, into);
         } else {
             return Pop::Garbled;
         }
-        self.position += count;
         if self.position - self.told >= self.size.lines / 4 {
             self.tell();
         }
         Pop::Packet { len }
+    }
+
+    #[inline(never)]
+    fn pop_long(&mut self, len: usize, into: &mut [Payload]) {
+        let lines = self.place.lines();
+        let end = self.position + lines_for(len);
+        for (position, into) in (self.position..end).zip(into) {
+            lines[self.size.index(position)].read(into);
+        }
+        self.position = end;
     }
 
     #[cold]
@@ -214,63 +257,17 @@ pub(super) enum Pop {
 }
 
 /// A buffer for [`Consumer::pop`].
-pub(super) fn scratch(lines: usize) -> Box<[u64]> {
-    vec![0; packet_max(lines) / size_of::<u64>()].into()
+pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
+    vec![[0; CELLS]; packet_max(lines).div_ceil(PAYLOAD).max(1)].into()
 }
 
-#[inline(always)]
-fn copy_out<W: Word>(line: &Line<W>, into: &mut [u64]) {
-    for (cell, into) in line.cells.iter().zip(into) {
-        *into = cell.load(Ordering::Relaxed).to_le();
-    }
-}
-
-/// Writes bytes to consecutive cells, whatever their number in each call.
-struct Writer<I> {
-    cells: I,
-    /// Bytes that do not fill a cell yet, from the least significant on, and how many bits they have.
-    carry: u64,
-    carried: u32,
-}
-
-impl<'a, W: Word + 'a, I: Iterator<Item = &'a W>> Writer<I> {
-    #[inline(always)]
-    fn bytes(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        if self.carried == 0 {
-            for (word, cell) in words.iter().zip(&mut self.cells) {
-                cell.store(u64::from_le_bytes(*word), Ordering::Relaxed);
-            }
-        } else {
-            for (word, cell) in words.iter().zip(&mut self.cells) {
-                let word = u64::from_le_bytes(*word);
-                cell.store(self.carry | word << self.carried, Ordering::Relaxed);
-                self.carry = word >> (64 - self.carried);
-            }
-        }
-        for &byte in rest {
-            self.carry |= u64::from(byte) << self.carried;
-            self.carried += 8;
-            if self.carried == 64 {
-                self.cell();
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn finish(mut self) {
-        if self.carried > 0 {
-            self.cell();
-        }
-    }
-
-    #[inline(always)]
-    fn cell(&mut self) {
-        if let Some(cell) = self.cells.next() {
-            cell.store(self.carry, Ordering::Relaxed);
-        }
-        (self.carry, self.carried) = (0, 0);
-    }
+/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns what is left of `into`.
+fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
+    let (taken, left) = from.split_at(from.len().min(into.len()));
+    let (filled, rest) = into.split_at_mut(taken.len());
+    filled.copy_from_slice(taken);
+    *from = left;
+    rest
 }
 
 /// The number of lines, a power of two, and arithmetic on positions.
@@ -292,28 +289,26 @@ impl Size {
         (position & (self.lines - 1)) as usize
     }
 
+    fn packet_max(self) -> usize {
+        packet_max(self.lines as usize)
+    }
+
     #[inline(always)]
     fn lap(self, position: u64) -> u64 {
         (position >> self.log2) + 1
     }
-
-    /// The `count` lines from `position` on: those up to the end of the ring, and those from its start.
-    #[inline(always)]
-    fn spans<T>(self, lines: &[T], position: u64, count: u64) -> (&[T], &[T]) {
-        let (start, end) = lines.split_at(self.index(position));
-        let in_end = end.len().min(count as usize);
-        (&end[..in_end], &start[..count as usize - in_end])
-    }
 }
 
-#[inline(always)]
 fn lines_for(len: usize) -> u64 {
-    if len <= PAYLOAD { 1 } else { len.div_ceil(PAYLOAD) as u64 }
+    len.div_ceil(PAYLOAD).max(1) as u64
 }
 
 /// Cells of payload in a line, and their bytes.
 const CELLS: usize = 7;
-const PAYLOAD: usize = CELLS * size_of::<u64>();
+const PAYLOAD: usize = size_of::<Payload>();
+
+/// What a line carries, as the receiver copies it out.
+pub(super) type Payload = [u64; CELLS];
 
 const LEN_BITS: u32 = 16;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;

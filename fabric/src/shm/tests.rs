@@ -1,30 +1,6 @@
 use super::*;
-use crate::Failure;
 use crate::os::shared::SharedFile;
-
-#[derive(Default)]
-struct Log {
-    packets: Vec<Vec<u8>>,
-    lost: Vec<PeerId>,
-}
-
-impl Sink for Log {
-    fn packet(&mut self, bytes: &[u8]) {
-        self.packets.push(bytes.to_vec());
-    }
-
-    fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
-        panic!("{op:?} was never posted, and ended with {result:?}");
-    }
-
-    fn notified(&mut self, immediate: u64) {
-        panic!("{immediate} was never posted");
-    }
-
-    fn peer_lost(&mut self, peer: PeerId) {
-        self.lost.push(peer);
-    }
-}
+use crate::testing::{Heard, Recorder};
 
 const SMALL: Config = Config { peers_max: 4, ring_bytes: 8 << 10 };
 
@@ -32,11 +8,19 @@ fn port() -> Shm {
     Shm::open(&SMALL).unwrap()
 }
 
+/// All that there is for a port to report.
+fn heard(port: &mut Shm) -> Vec<Heard> {
+    let mut sink = Recorder::default();
+    while port.poll(&mut sink).unwrap() > 0 {}
+    sink.0
+}
+
 fn packets(port: &mut Shm) -> Vec<Vec<u8>> {
-    let mut log = Log::default();
-    while port.poll(&mut log).unwrap() > 0 {}
-    assert_eq!(log.lost, []);
-    log.packets
+    let packet = |heard| match heard {
+        Heard::Packet(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    heard(port).into_iter().map(packet).collect()
 }
 
 #[test]
@@ -148,10 +132,8 @@ fn a_closed_port_is_reported_once_its_ring_is_full() {
         }
     };
     assert_eq!(error, PortError::PeerGone(to));
-    let mut log = Log::default();
-    assert_eq!(sender.poll(&mut log), Ok(1));
-    assert_eq!(log.lost, [to]);
-    assert_eq!(sender.poll(&mut log), Ok(0));
+    assert_eq!(heard(&mut sender), [Heard::Lost(to)]);
+    assert_eq!(heard(&mut sender), []);
 }
 
 #[test]
@@ -195,9 +177,9 @@ fn a_peer_that_writes_garbage_is_lost_and_others_are_not() {
     producer.place().forge_length(1, u16::MAX);
     let to = good.resolve(&receiver.address()).unwrap();
     assert_eq!(good.send(to, b"fine", &[]), Ok(Post::Done));
-    let mut log = Log::default();
-    while receiver.poll(&mut log).unwrap() > 0 {}
-    assert_eq!((log.packets, log.lost), (vec![b"fine".to_vec()], vec![bad_peer]));
+    let mut all = heard(&mut receiver);
+    all.sort_by_key(|heard| matches!(heard, Heard::Lost(_)));
+    assert_eq!(all, [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
     assert_eq!(receiver.send(bad_peer, &[], &[]), Err(PortError::PeerGone(bad_peer)));
 }
 
@@ -258,13 +240,13 @@ fn silent_peers_become_active_again() {
             assert_eq!(sender.send(to, &[round], &[]), Ok(Post::Done));
         }
         // As many polls as there are peers see each quiet one once.
-        let mut log = Log::default();
+        let mut sink = Recorder::default();
         for _ in 0..senders.len() {
-            receiver.poll(&mut log).unwrap();
+            receiver.poll(&mut sink).unwrap();
         }
-        assert_eq!(log.packets.len(), senders.len());
+        assert_eq!(sink.0, vec![Heard::Packet(vec![round]); senders.len()]);
         for _ in 0..3000 {
-            assert_eq!(receiver.poll(&mut log), Ok(0));
+            assert_eq!(receiver.poll(&mut sink), Ok(0));
         }
     }
 }

@@ -45,17 +45,17 @@ fn packets_are_read_whole_and_once_under_every_interleaving() {
         let mut consumer = Consumer::new(place);
         let sender = loom::thread::spawn(move || {
             for i in 1..=3u64 {
-                while producer.push(&i.to_le_bytes(), &[]) == Push::Full {
+                while producer.push(&i.to_ne_bytes(), &[]) == Push::Full {
                     loom::thread::yield_now();
                 }
             }
         });
-        let mut into = [0; CELLS];
+        let mut into = scratch(2);
         for i in 1..=3 {
             while consumer.pop(&mut into) == Pop::Empty {
                 loom::thread::yield_now();
             }
-            assert_eq!(into[0], i);
+            assert_eq!(into[0][0], i);
         }
         sender.join().unwrap();
     });
