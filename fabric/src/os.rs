@@ -5,6 +5,8 @@ pub mod env;
 pub(crate) mod handlers;
 pub mod process;
 pub(crate) mod shared;
+pub mod signal;
+pub mod spawn;
 
 use crate::PortError;
 

@@ -1,0 +1,102 @@
+//! A rank's connection to the launcher's agent on its node.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::control::{Channel, ChannelError, Ending, FromRank, Incoming, ToRank};
+
+/// The longest address that can be published, in bytes.
+const ADDRESS_BYTES_MAX: usize = 4096;
+
+/// A rank's connection to the launcher's agent on its node. No call blocks.
+///
+/// Dropping it without [`leave`](Self::leave) tells the other ranks all the same that this one has left.
+#[derive(Debug)]
+pub struct Connection {
+    channel: Channel,
+    is_closed: bool,
+}
+
+/// What the launcher tells a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The answer to [`Connection::request_address`].
+    Address {
+        /// The rank that was asked for.
+        rank: u32,
+        /// The bytes that it published.
+        address: Vec<u8>,
+        /// Which life of that rank published them, from 1.
+        incarnation: u32,
+    },
+    /// A rank has ended. Every other rank is told, once; it is final. What that rank sent before may still be on its way.
+    Died {
+        /// The rank that ended.
+        rank: u32,
+        /// How.
+        ending: Ending,
+    },
+    /// The agent is gone, and with it every later notice. Reported once; this process is about to be ended.
+    LauncherGone,
+}
+
+/// Why talking to the launcher failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The connection is unusable.
+    #[error("the connection to the launcher failed: {0}")]
+    Channel(#[from] ChannelError),
+    /// The address to publish is too long.
+    #[error("an address of {0} bytes cannot be published: the limit is {ADDRESS_BYTES_MAX}")]
+    AddressTooLong(usize),
+}
+
+impl Connection {
+    pub(crate) fn new(channel: Channel) -> Connection {
+        Connection { channel, is_closed: false }
+    }
+
+    /// Tells where this rank can be reached.
+    pub fn publish(&mut self, address: &[u8]) -> Result<(), ControlError> {
+        if address.len() > ADDRESS_BYTES_MAX {
+            return Err(ControlError::AddressTooLong(address.len()));
+        }
+        Ok(self.channel.send(&FromRank::Publish { address: address.to_vec() })?)
+    }
+
+    /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if it never
+    /// will be.
+    pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Request { rank })?)
+    }
+
+    /// The next notice, if there is one. One system call when there is none.
+    pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
+        if self.is_closed {
+            return Ok(None);
+        }
+        self.channel.flush()?;
+        Ok(match self.channel.receive()? {
+            Incoming::Message(ToRank::Address { rank, address, incarnation }) => {
+                Some(Notice::Address { rank, address, incarnation })
+            }
+            Incoming::Message(ToRank::Died { rank, ending }) => Some(Notice::Died { rank, ending }),
+            Incoming::Nothing => None,
+            Incoming::Closed => {
+                self.is_closed = true;
+                Some(Notice::LauncherGone)
+            }
+        })
+    }
+
+    /// Says that this rank is done: the others are told that it has left, and it gets no more notices.
+    pub fn leave(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Leave)?)
+    }
+}
+
+/// Readable when [`Connection::poll`] may have a notice.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

@@ -1,0 +1,12 @@
+//! The variables by which `samite run` invites a process to its job.
+
+/// The inherited descriptor that holds the rank's ticket: `fd:` and its number.
+pub(crate) const CONTROL: &str = "SAMITE_CONTROL";
+/// The rank.
+pub(crate) const RANK: &str = "SAMITE_RANK";
+/// The number of ranks.
+pub(crate) const SIZE: &str = "SAMITE_SIZE";
+/// The job's name.
+pub(crate) const JOB: &str = "SAMITE_JOB";
+/// The transport that the user asked for; the only one that a user may set.
+pub(crate) const TRANSPORT: &str = "SAMITE_TRANSPORT";

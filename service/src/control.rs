@@ -1,0 +1,19 @@
+//! What launcher, agents and ranks say to each other, and how.
+//!
+//! ```text
+//! samite run (front) ── one connection ── agent of a node ── one connection each ── ranks
+//! ```
+//! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are bounded, reading and
+//! writing never block, and malformed input is an error of that connection.
+
+mod channel;
+mod ending;
+mod message;
+mod ticket;
+
+pub use channel::ChannelError;
+pub(crate) use channel::{Channel, Incoming};
+pub use ending::Ending;
+pub(crate) use message::{FromAgent, FromRank, Plan, ToAgent, ToRank};
+pub use message::{JobId, Secret};
+pub(crate) use ticket::{PROTOCOL, Ticket, TicketError};

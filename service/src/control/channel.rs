@@ -1,0 +1,193 @@
+//! A connection that carries one JSON message a line.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The longest line that a rank or an agent may send, in bytes.
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// One end of a connection. Neither reading nor writing blocks: what the other end does not take yet is kept here.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    stream: UnixStream,
+    inbound: Vec<u8>,
+    outbound: Vec<u8>,
+    line_bytes_max: usize,
+}
+
+/// What [`Channel::receive`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Incoming<M> {
+    Message(M),
+    /// No whole message has arrived yet.
+    Nothing,
+    /// The other end is closed, and everything it sent has been received.
+    Closed,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// A line longer than the limit.
+    #[error("a line longer than {0} bytes")]
+    LineTooLong(usize),
+    /// A line that is not the message expected.
+    #[error("a line that is no message of this protocol: {0}")]
+    Malformed(#[source] serde_json::Error),
+    /// The socket itself failed.
+    #[error("the connection failed: {0}")]
+    Socket(#[from] io::Error),
+}
+
+impl Channel {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Channel> {
+        Channel::with_line_limit(stream, LINE_BYTES_MAX)
+    }
+
+    pub(crate) fn with_line_limit(stream: UnixStream, line_bytes_max: usize) -> io::Result<Channel> {
+        stream.set_nonblocking(true)?;
+        Ok(Channel { stream, inbound: Vec::new(), outbound: Vec::new(), line_bytes_max })
+    }
+
+    pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
+        let mut searched = 0;
+        loop {
+            if let Some(length) = self.inbound[searched..].iter().position(|&byte| byte == b'\n') {
+                let end = searched + length;
+                let message = serde_json::from_slice(&self.inbound[..end]).map_err(ChannelError::Malformed);
+                self.inbound.drain(..=end);
+                return message.map(Incoming::Message);
+            }
+            searched = self.inbound.len();
+            if searched > self.line_bytes_max {
+                return Err(ChannelError::LineTooLong(self.line_bytes_max));
+            }
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Ok(Incoming::Closed),
+                Ok(count) => self.inbound.extend_from_slice(&chunk[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(Incoming::Nothing),
+                    ErrorKind::Interrupted => {}
+                    // A Unix socket says so when its peer closed with something from us still unread.
+                    ErrorKind::ConnectionReset => return Ok(Incoming::Closed),
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+    }
+
+    /// Queues `message` and sends as much of the queue as the other end takes now.
+    pub(crate) fn send<M: Serialize>(&mut self, message: &M) -> Result<(), ChannelError> {
+        serde_json::to_writer(&mut self.outbound, message).map_err(ChannelError::Malformed)?;
+        self.outbound.push(b'\n');
+        self.flush()
+    }
+
+    /// Sends as much of the queue as the other end takes now. If it is closed the queue is dropped without an error:
+    /// [`receive`](Self::receive) is what reports [`Incoming::Closed`], after the last message.
+    pub(crate) fn flush(&mut self) -> Result<(), ChannelError> {
+        let mut sent = 0;
+        while sent < self.outbound.len() {
+            match self.stream.write(&self.outbound[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => break,
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => sent = self.outbound.len(),
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        self.outbound.drain(..sent);
+        Ok(())
+    }
+
+    /// Whether something waits for the other end to take it.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Channel, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Channel::new(ours).unwrap(), theirs)
+    }
+
+    #[test]
+    fn messages_arrive_whole_however_the_bytes_come() {
+        let (mut channel, mut peer) = pair();
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Nothing);
+        peer.write_all(b"1").unwrap();
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Nothing);
+        peer.write_all(b"2\n34\n5").unwrap();
+        drop(peer);
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Message(12));
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Message(34));
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Closed);
+    }
+
+    #[test]
+    fn malformed_lines_are_errors_and_the_next_line_is_read() {
+        let (mut channel, mut peer) = pair();
+        peer.write_all(b"{]\n\xff\xfe\n\n7\n").unwrap();
+        for _ in 0..3 {
+            assert!(matches!(channel.receive::<u32>(), Err(ChannelError::Malformed(_))));
+        }
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Message(7));
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_the_limit() {
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let mut channel = Channel::with_line_limit(ours, 10_000).unwrap();
+        peer.write_all(&[b'1'; 20_000]).unwrap();
+        assert!(matches!(channel.receive::<u32>(), Err(ChannelError::LineTooLong(10_000))));
+    }
+
+    #[test]
+    fn what_the_peer_does_not_take_is_kept_and_sent_later() {
+        let (mut channel, peer) = pair();
+        let message = "x".repeat(LINE_BYTES_MAX / 2);
+        let mut queued = 0;
+        while !channel.is_backed_up() {
+            channel.send(&message).unwrap();
+            queued += 1;
+        }
+        let mut peer = Channel::new(peer).unwrap();
+        let mut received = 0;
+        while received < queued {
+            match peer.receive::<String>().unwrap() {
+                Incoming::Message(text) => {
+                    assert_eq!(text, message);
+                    received += 1;
+                }
+                _ => channel.flush().unwrap(),
+            }
+        }
+        assert!(!channel.is_backed_up());
+    }
+
+    #[test]
+    fn a_closed_peer_is_seen_by_receive_and_not_by_send() {
+        let (mut channel, peer) = pair();
+        channel.send(&1).unwrap();
+        drop(peer);
+        channel.send(&2).unwrap();
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Closed);
+    }
+}

@@ -1,0 +1,100 @@
+//! How a rank ended.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use serde::{Deserialize, Serialize};
+
+/// How a rank ended, as its node's agent saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It left without failing: it said so, its process exited with 0, or closed its connection and ran on.
+    Left,
+    /// Its process exited with this code, which is not 0.
+    Exited {
+        /// The exit code, 1 to 255.
+        code: i32,
+    },
+    /// A signal killed its process.
+    Killed {
+        /// The signal's number.
+        signal: i32,
+        /// Whether the kernel says that it dumped core.
+        core: bool,
+    },
+}
+
+impl Ending {
+    /// The code that a shell gives to a process that ended so: its exit code, or 128 + signal.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Ending::Left => 0,
+            Ending::Exited { code } => code as u8,
+            Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
+        }
+    }
+}
+
+impl From<ExitStatus> for Ending {
+    fn from(status: ExitStatus) -> Ending {
+        match (status.signal(), status.code()) {
+            (Some(signal), _) => Ending::Killed { signal, core: status.core_dumped() },
+            (None, Some(code)) if code != 0 => Ending::Exited { code },
+            _ => Ending::Left,
+        }
+    }
+}
+
+/// Reads after a subject: "rank 3 …".
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Ending::Left => write!(f, "left the job"),
+            Ending::Exited { code } => write!(f, "exited with code {code}"),
+            Ending::Killed { signal, core } => {
+                let dumped = if core { ", core dumped" } else { "" };
+                match SIGNAL_NAMES.get(signal as usize) {
+                    Some(name) => write!(f, "was killed by SIG{name} (signal {signal}{dumped})"),
+                    None => write!(f, "was killed by signal {signal}{dumped}"),
+                }
+            }
+        }
+    }
+}
+
+/// By number, as signal(7) gives them for Linux on x86, ARM, RISC-V and POWER.
+const SIGNAL_NAMES: [&str; 32] = [
+    "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses_become_endings() {
+        // The encodings of wait(2): exit code in the second byte, signal in the low seven bits, core flag 0x80.
+        for (raw, ending, exit_code, text) in [
+            (0x0000, Ending::Left, 0, "left the job"),
+            (0x0300, Ending::Exited { code: 3 }, 3, "exited with code 3"),
+            (0xff00, Ending::Exited { code: 255 }, 255, "exited with code 255"),
+            (9, Ending::Killed { signal: 9, core: false }, 137, "was killed by SIGKILL (signal 9)"),
+            (
+                0x8b,
+                Ending::Killed { signal: 11, core: true },
+                139,
+                "was killed by SIGSEGV (signal 11, core dumped)",
+            ),
+            (34, Ending::Killed { signal: 34, core: false }, 162, "was killed by signal 34"),
+        ] {
+            let seen = Ending::from(ExitStatus::from_raw(raw));
+            assert_eq!(seen, ending);
+            assert_eq!(seen.exit_code(), exit_code);
+            assert_eq!(seen.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The messages between launcher, agents and ranks.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Ending;
+
+/// From the launcher to a node's agent. The agent ends the job at once when this connection closes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToAgent {
+    /// The first message: what to start.
+    Start(Plan),
+    /// Send this signal to every rank.
+    Signal(i32),
+    /// End every rank: SIGTERM now, SIGKILL after the plan's grace.
+    End,
+}
+
+/// From a node's agent to the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromAgent {
+    /// This rank could not be started; no rank is left running.
+    NotStarted { rank: u32, errno: i32 },
+    /// This rank's process has ended.
+    Ended { rank: u32, ending: Ending },
+    /// This rank broke the control protocol; its connection was closed.
+    Refused { rank: u32, reason: String },
+}
+
+/// The ranks that an agent starts, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) job: JobId,
+    pub(crate) secret: Secret,
+    /// The ranks of the job, of which the agent starts all: a job is one node for now.
+    pub(crate) size: u32,
+    pub(crate) transport: Option<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) prefix: bool,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+}
+
+/// From a rank to its agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromRank {
+    /// This is where my port can be reached.
+    Publish { address: Vec<u8> },
+    /// Tell me the address of this rank, as soon as it is known.
+    Request { rank: u32 },
+    /// I am done and need no notices any more; nothing sent to me will be received.
+    Leave,
+}
+
+/// From an agent to a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToRank {
+    /// The answer to [`FromRank::Request`].
+    Address { rank: u32, address: Vec<u8>, incarnation: u32 },
+    /// This rank has ended. Told to every rank once, and final.
+    Died { rank: u32, ending: Ending },
+}
+
+/// The name of a job, random: 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct JobId(pub(crate) u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<JobId, ParseIntError> {
+        u64::from_str_radix(text, 16).map(JobId)
+    }
+}
+
+impl From<JobId> for String {
+    fn from(id: JobId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for JobId {
+    type Error = ParseIntError;
+
+    fn try_from(text: String) -> Result<JobId, ParseIntError> {
+        text.parse()
+    }
+}
+
+/// What the ranks of a job know and strangers do not. Never in the environment, where `/proc` would show it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub(crate) [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}

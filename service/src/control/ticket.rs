@@ -1,0 +1,131 @@
+//! The ticket by which a rank joins: taken once, by whoever comes first.
+//!
+//! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already closed. The
+//! packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent. Receiving a packet is
+//! atomic, so one process gets all of it; any other that inherited the same descriptor finds the end of the stream.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, Secret};
+
+/// The version of the messages in [`super::message`]; a rank and its launcher must agree.
+pub(crate) const PROTOCOL: u32 = 1;
+
+const TICKET_BYTES_MAX: usize = 1024;
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ticket {
+    pub(crate) protocol: u32,
+    pub(crate) job: JobId,
+    pub(crate) secret: Secret,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) incarnation: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum TicketError {
+    /// Another process, or an earlier call in this one, has taken it.
+    Taken,
+    /// What the descriptor gives is no ticket.
+    NotATicket,
+    Socket(io::Error),
+}
+
+impl Ticket {
+    /// The descriptor for the rank to inherit, from which [`take`](Self::take) gets this ticket and `connection`.
+    pub(crate) fn issue(&self, connection: UnixStream) -> io::Result<OwnedFd> {
+        let (giver, taker) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let packet = serde_json::to_vec(self)?;
+        let fds = [connection.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        rights.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(giver, &[IoSlice::new(&packet)], &mut rights, SendFlags::NOSIGNAL)?;
+        Ok(taker)
+    }
+
+    /// Takes the ticket and the connection from an inherited descriptor. Does not block.
+    pub(crate) fn take(fd: BorrowedFd<'_>) -> Result<(Ticket, UnixStream), TicketError> {
+        let mut packet = [0; TICKET_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = match recvmsg(fd, &mut [IoSliceMut::new(&mut packet)], &mut rights, flags) {
+            Ok(received) => received,
+            Err(Errno::NOTSOCK | Errno::AGAIN | Errno::NOTCONN) => return Err(TicketError::NotATicket),
+            Err(error) => return Err(TicketError::Socket(error.into())),
+        };
+        if received.bytes == 0 {
+            return Err(TicketError::Taken);
+        }
+        let connection = rights.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let ticket = serde_json::from_slice(&packet[..received.bytes]);
+        match (ticket, connection) {
+            (Ok(ticket), Some(connection)) => Ok((ticket, connection.into())),
+            _ => Err(TicketError::NotATicket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    const TICKET: Ticket = Ticket {
+        protocol: PROTOCOL,
+        job: JobId(7),
+        secret: Secret([9; 16]),
+        rank: 1,
+        size: 2,
+        incarnation: 1,
+    };
+
+    #[test]
+    fn a_ticket_brings_its_connection_and_is_taken_once() {
+        let (mut agent, theirs) = UnixStream::pair().unwrap();
+        let fd = TICKET.issue(theirs).unwrap();
+        let (ticket, mut connection) = Ticket::take(fd.as_fd()).unwrap();
+        assert_eq!(ticket, TICKET);
+        assert!(matches!(Ticket::take(fd.as_fd()), Err(TicketError::Taken)));
+
+        connection.write_all(b"hello").unwrap();
+        drop(connection);
+        let mut text = String::new();
+        agent.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn an_unused_ticket_closes_its_connection_with_it() {
+        let (mut agent, theirs) = UnixStream::pair().unwrap();
+        drop(TICKET.issue(theirs).unwrap());
+        assert_eq!(agent.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn other_descriptors_are_no_tickets() {
+        let (stream, mut peer) = UnixStream::pair().unwrap();
+        assert!(matches!(Ticket::take(stream.as_fd()), Err(TicketError::NotATicket)));
+        peer.write_all(b"{\"protocol\":1}").unwrap();
+        assert!(matches!(Ticket::take(stream.as_fd()), Err(TicketError::NotATicket)));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(Ticket::take(file.as_fd()), Err(TicketError::NotATicket)));
+    }
+}

@@ -1,0 +1,82 @@
+//! Starting one rank.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use samite_fabric::os::signal::unblock_in;
+use samite_fabric::os::spawn::{end_with_parent, pass_fd};
+
+use super::output::Source;
+use super::registry::FIRST_INCARNATION;
+use crate::bootstrap::variable;
+use crate::control::{Channel, PROTOCOL, Plan, Ticket};
+
+/// A rank of this node.
+#[derive(Debug)]
+pub(super) struct Rank {
+    /// Its process, until that has been waited for.
+    pub(super) process: Option<Pid>,
+    /// Its connection, until either side closes it.
+    pub(super) channel: Option<Channel>,
+    /// When the connection was closed by the rank without a word: if it is dying, its status will tell more.
+    pub(super) lost_at: Option<Instant>,
+}
+
+impl Rank {
+    /// Starts `rank` of `plan`, in a process group of its own, and returns it with its stdout and
+    /// stderr.
+    ///
+    /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group may not
+    /// read. All others have none.
+    pub(super) fn start(plan: &Plan, rank: u32) -> io::Result<(Rank, Source, Source)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let ticket = Ticket {
+            protocol: PROTOCOL,
+            job: plan.job,
+            secret: plan.secret,
+            rank,
+            size: plan.size,
+            incarnation: FIRST_INCARNATION,
+        };
+        let takes_input = rank == 0 && !io::stdin().is_terminal();
+        let mut command = Command::new(&plan.program);
+        unblock_in(end_with_parent(&mut command, Signal::KILL));
+        let fd = pass_fd(&mut command, ticket.issue(theirs)?);
+        command
+            .args(&plan.args)
+            .envs(plan.env.iter().map(|(key, value)| (key, value)))
+            .env(variable::CONTROL, format!("fd:{fd}"))
+            .env(variable::RANK, rank.to_string())
+            .env(variable::SIZE, plan.size.to_string())
+            .env(variable::JOB, plan.job.to_string())
+            .envs(plan.transport.iter().map(|transport| (variable::TRANSPORT, transport)))
+            .stdin(if takes_input { Stdio::inherit() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn()?;
+        let source = |pipe: Option<OwnedFd>| Source { rank, pipe: pipe.expect("the output is piped") };
+        let stdout = source(child.stdout.take().map(OwnedFd::from));
+        let stderr = source(child.stderr.take().map(OwnedFd::from));
+        let rank = Rank {
+            process: Some(Pid::from_child(&child)),
+            channel: Some(Channel::new(ours)?),
+            lost_at: None,
+        };
+        Ok((rank, stdout, stderr))
+    }
+
+    /// Sends `signal` to the rank and to what it has started in its process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(process) = self.process {
+            // The process has not been waited for, so its group exists and is nobody else's. A refusal, for a program
+            // that runs as another user, changes nothing for the other ranks.
+            let _ = kill_process_group(process, signal);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Waiting for several descriptors at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// Something to wait for, and the name by which the caller knows it.
+pub(super) struct Interest<'fd, T> {
+    name: T,
+    fd: PollFd<'fd>,
+}
+
+impl<'fd, T> Interest<'fd, T> {
+    pub(super) fn read(name: T, fd: &'fd impl AsFd) -> Interest<'fd, T> {
+        Interest { name, fd: PollFd::new(fd, PollFlags::IN) }
+    }
+
+    pub(super) fn write(name: T, fd: &'fd impl AsFd) -> Interest<'fd, T> {
+        Interest { name, fd: PollFd::new(fd, PollFlags::OUT) }
+    }
+}
+
+/// Waits until one of `interests` is ready, or closed by its other end, or `timeout` has passed. Returns the names of
+/// those that are ready, in the order given.
+pub(super) fn wait<T>(interests: Vec<Interest<'_, T>>, timeout: Option<Duration>) -> io::Result<Vec<T>> {
+    let (names, mut fds): (Vec<T>, Vec<PollFd<'_>>) =
+        interests.into_iter().map(|interest| (interest.name, interest.fd)).unzip();
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let ready = names.into_iter().zip(fds).filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(ready.map(|(name, _)| name).collect())
+}
+
+/// Waits until `fd` can be written to.
+pub(super) fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    wait(vec![Interest::write((), &fd)], None).map(drop)
+}

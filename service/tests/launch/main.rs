@@ -1,0 +1,6 @@
+//! `samite run` with real processes.
+
+mod join;
+mod kill;
+mod run;
+mod support;

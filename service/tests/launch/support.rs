@@ -1,0 +1,165 @@
+//! Running jobs, and finding every process of one.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// The variable by which the processes of one job are known, the launcher's included.
+const MARK: &str = "SAMITE_TEST_MARK";
+
+/// Longer than anything here takes, on a busy machine too.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// A job to run, whose processes can all be found.
+pub(crate) struct Job {
+    mark: String,
+    pub(crate) command: Command,
+}
+
+impl Job {
+    /// `samite run` with these arguments, separated by spaces.
+    pub(crate) fn new(arguments: &str) -> Job {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
+        command.arg("run").args(arguments.split_whitespace()).env(MARK, &mark).stdin(Stdio::null());
+        Job { mark, command }
+    }
+
+    /// The same, and each rank runs this script.
+    pub(crate) fn shell(arguments: &str, script: &str) -> Job {
+        let mut job = Job::new(arguments);
+        job.command.args(["--", "sh", "-c", script]);
+        job
+    }
+
+    /// Runs it to its end, and checks that nothing is left.
+    pub(crate) fn output(mut self) -> Output {
+        let output = self.command.output().unwrap();
+        assert_eq!(processes(&self.mark), [], "nothing is left");
+        output
+    }
+
+    pub(crate) fn start(mut self) -> Running {
+        let mut child =
+            self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running {
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            stderr: BufReader::new(child.stderr.take().unwrap()),
+            front: child,
+            mark: self.mark,
+        }
+    }
+}
+
+/// A job that is running.
+pub(crate) struct Running {
+    pub(crate) front: Child,
+    pub(crate) stdout: BufReader<ChildStdout>,
+    pub(crate) stderr: BufReader<ChildStderr>,
+    mark: String,
+}
+
+impl Running {
+    /// The next `count` lines of its output, sorted.
+    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
+        let mut lines: Vec<String> = self.stdout.by_ref().lines().take(count).map(Result::unwrap).collect();
+        assert_eq!(lines.len(), count, "the output ended early: {lines:?}");
+        lines.sort();
+        lines
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.front_pid(), signal).unwrap();
+    }
+
+    pub(crate) fn front_pid(&self) -> Pid {
+        Pid::from_child(&self.front)
+    }
+
+    /// The agent: the front's only child.
+    pub(crate) fn agent_pid(&self) -> Pid {
+        let front = self.front.id();
+        let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
+        Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+    }
+
+    /// Every process of the job.
+    pub(crate) fn processes(&self) -> Processes {
+        Processes(
+            processes(&self.mark)
+                .into_iter()
+                .filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+                .collect(),
+        )
+    }
+
+    /// Waits for the end; the exit code, and what remained of stdout and stderr. Checks that nothing is left.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
+        drop(self.front.stdin.take());
+        let mut texts = [String::new(), String::new()];
+        self.stdout.read_to_string(&mut texts[0]).unwrap();
+        self.stderr.read_to_string(&mut texts[1]).unwrap();
+        let status = self.front.wait().unwrap();
+        assert_eq!(processes(&self.mark), [], "nothing is left");
+        let [stdout, stderr] = texts;
+        (status.code(), stdout, stderr)
+    }
+}
+
+/// Handles of processes, by which their end can be awaited.
+pub(crate) struct Processes(Vec<OwnedFd>);
+
+impl Processes {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn wait(&self) {
+        for process in &self.0 {
+            let ready = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+            assert_eq!(ready, 1, "a process of the job is still there");
+        }
+    }
+}
+
+/// A directory for one test, removed with it.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("samite-test-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The output as text.
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+fn processes(mark: &str) -> Vec<Pid> {
+    let needle = format!("{MARK}={mark}");
+    let numbers =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let has_mark = |pid: &i32| {
+        // A zombie has no environment any more, and counts as ended.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == needle.as_bytes())
+    };
+    numbers.filter(has_mark).filter_map(Pid::from_raw).collect()
+}
