@@ -4,7 +4,7 @@
 //!   send ≤ short_max ── fi_inject ─────────────▶ ┐
 //!   send ≤ packet_max ─ copy to a send buffer ─▶ │ fi_send            one receive buffer per packet
 //!   send_zcopy ──────── head copied, body not ─▶ │ fi_sendmsg  ─────▶ posted before, posted again after Sink::packet
-//!   put, put_imm ────── FI_DELIVERY_COMPLETE ──▶ │ fi_writemsg
+//!   put, put_imm ────── FI_DELIVERY_COMPLETE ──▶ │ fi_writemsg, twice where an immediate must travel alone
 //!   get ───────────────────────────────────────▶ ┘ fi_read
 //!   poll ◀───────────── fi_cq_read, a batch at a time, and fi_cq_readerr
 //! ```
@@ -23,9 +23,11 @@
 //!   [`Port::fence_peer`].
 
 mod endpoint;
+mod events;
 mod info;
 mod memory;
 mod object;
+mod post;
 #[cfg(feature = "raw")]
 pub mod raw;
 mod slots;
@@ -37,16 +39,17 @@ use std::sync::OnceLock;
 use samite_fabric_sys as sys;
 
 use self::endpoint::{Batch, Completions, Domain};
+use self::events::Event;
 use self::info::Info;
 use self::memory::{Mode, Registered, Registrations};
-use self::object::{Object, check, error, text};
-use self::slots::{Flight, Operation, Slot, Slots};
+use self::object::{Object, check, error};
+use self::post::Note;
+use self::slots::{Flight, Slots};
 use crate::mem::Memory;
 use crate::os;
 use crate::rng::SplitMix64;
 use crate::{
-    Access, Address, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    Sink,
+    Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
 };
 
 /// What to open, and how large.
@@ -105,6 +108,10 @@ pub struct OfiPort {
     scratch: Vec<u8>,
     /// Receives that the provider had no room for.
     unposted: Vec<u32>,
+    /// Whether an immediate must travel alone, after its data.
+    notes_alone: bool,
+    /// Notifications that the provider had no room for.
+    notes: Vec<Note>,
     /// What was read from the completion queue while fencing, and is to be reported by the next poll.
     backlog: VecDeque<Event>,
 }
@@ -129,18 +136,6 @@ struct Peer {
     fenced: bool,
 }
 
-#[derive(Debug)]
-enum Event {
-    Packet { buffer: u32, len: usize },
-    Completed { op: OpId, result: Result<(), Failure> },
-    Notified { immediate: u64 },
-    Lost { peer: PeerId },
-}
-
-/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few come without a
-/// receive buffer, which fencing does not post again.
-const DRAIN_READS_MAX: usize = 1 << 12;
-
 impl OfiPort {
     /// Opens the provider on an interface of this host.
     ///
@@ -155,7 +150,7 @@ impl OfiPort {
         }
         let cleanup = prepare_process();
         let info = Info::choose(config)?;
-        let caps = info.caps(config, cleanup);
+        let (caps, notes_alone) = (info.caps(config, cleanup), info.closing_in_transfer_crashes());
         if caps.packet_max < PACKET_MIN {
             return Err(PortError::Unsupported { what: "use a provider whose messages are under 512 bytes" });
         }
@@ -190,6 +185,8 @@ impl OfiPort {
             address,
             peers: Vec::new(),
             resolved: HashMap::new(),
+            notes_alone,
+            notes: Vec::new(),
             unposted: (0..config.receive_buffers).rev().collect(),
             backlog: VecDeque::new(),
         };
@@ -209,80 +206,11 @@ impl OfiPort {
         }
     }
 
-    /// What became of a post that used `slot`, or none if it was injected.
-    #[inline]
-    fn posted(
-        &mut self,
-        call: &'static str,
-        status: isize,
-        peer: PeerId,
-        slot: Option<(u32, Option<Operation>)>,
-    ) -> Result<Post, PortError> {
-        let known = &mut self.peers[peer.0 as usize];
-        known.settled = status == 0;
-        if status == 0 {
-            if let Some((slot, operation)) = slot {
-                known.in_flight += 1;
-                self.slots.fly(slot, Flight { peer, operation });
-                if let Some(operation) = operation {
-                    self.registrations.hold(operation.registration);
-                }
-            }
-            return Ok(Post::Done);
-        }
-        if let Some((slot, _)) = slot {
-            self.slots.give_back(slot);
-        }
-        if status == -(sys::FI_EAGAIN as isize) { Ok(Post::Again) } else { Err(error(call, -status as i32)) }
-    }
-
     fn check_packet(&self, head: &[u8], body_len: usize, max: usize) -> Result<usize, PortError> {
         match head.len().checked_add(body_len) {
             Some(len) if len <= max => Ok(len),
             len => Err(PortError::TooLong { len: len.unwrap_or(usize::MAX), max }),
         }
-    }
-
-    /// Posts a write; `flags` beside those of any.
-    fn write(
-        &mut self,
-        to: PeerId,
-        from: Local,
-        into: Remote,
-        immediate: Option<u64>,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        let fi_address = self.peer(to)?;
-        if from.len > self.caps.rma_max {
-            return Err(PortError::TooLong { len: from.len, max: self.caps.rma_max });
-        }
-        let span = self.registrations.span(from, Access::LOCAL_READ)?;
-        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        let iov = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
-        let mut descriptor = span.descriptor;
-        let remote = sys::fi_rma_iov { addr: into.address, len: span.len, key: into.key };
-        let message = sys::fi_msg_rma {
-            msg_iov: &iov,
-            desc: &mut descriptor,
-            iov_count: 1,
-            addr: fi_address,
-            rma_iov: &remote,
-            rma_iov_count: 1,
-            context: self.slots.context(slot),
-            data: immediate.unwrap_or(0),
-        };
-        let flags = sys::FI_COMPLETION
-            | sys::FI_DELIVERY_COMPLETE
-            | if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
-        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call; the memory that it names is kept
-        // by its registration, which is held until the slot lands, and so is the context.
-        let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
-        self.posted(
-            "fi_writemsg",
-            status,
-            to,
-            Some((slot, Some(Operation { id: op, registration: from.registration.id }))),
-        )
     }
 
     /// Posts the receives that wait for it, as far as the provider has room.
@@ -303,126 +231,6 @@ impl OfiPort {
             self.unposted.pop();
         }
         Ok(())
-    }
-
-    /// What a completion means; `None` for the end of a copied packet.
-    fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
-        match self.slots.of(entry.op_context) {
-            Some(Slot::Receive(buffer)) => {
-                Some(Event::Packet { buffer, len: entry.len.min(self.receives.size) })
-            }
-            Some(Slot::Flight(slot)) => {
-                let flight = self.land(slot)?;
-                flight.operation.map(|operation| Event::Completed { op: operation.id, result: Ok(()) })
-            }
-            // A peer's write: with a null context, and on some providers a length of 0.
-            None if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 => {
-                Some(Event::Notified { immediate: entry.data })
-            }
-            None => None,
-        }
-    }
-
-    /// What a failed operation means: up to two events.
-    #[cold]
-    fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
-        let slot = match self.slots.of(entry.op_context) {
-            // A connection broke in the middle of a packet, or a packet was too long: there is no packet.
-            Some(Slot::Receive(buffer)) => {
-                self.unposted.push(buffer);
-                return [None, None];
-            }
-            Some(Slot::Flight(slot)) => slot,
-            // It belongs to no operation of ours, and no peer can be told from it.
-            None => return [None, None],
-        };
-        let Some(flight) = self.land(slot) else { return [None, None] };
-        let fenced = self.peers[flight.peer.0 as usize].fenced;
-        let failure = match entry.err {
-            _ if fenced => Failure::Fenced,
-            sys::FI_ECANCELED
-            | sys::FI_ECONNRESET
-            | sys::FI_ECONNABORTED
-            | sys::FI_ECONNREFUSED
-            | sys::FI_ENOTCONN
-            | sys::FI_ESHUTDOWN
-            | sys::FI_EHOSTUNREACH
-            | sys::FI_EHOSTDOWN
-            | sys::FI_ENETUNREACH
-            | sys::FI_ENETDOWN
-            | sys::FI_ETIMEDOUT => Failure::PeerLost,
-            sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
-                Failure::Refused
-            }
-            code => Failure::Provider { code, text: text(code) },
-        };
-        // A packet that was lost must be the last: what follows would arrive out of order.
-        let lost = matches!(failure, Failure::PeerLost) || (!fenced && flight.operation.is_none());
-        let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
-        [flight.operation.map(|operation| Event::Completed { op: operation.id, result: Err(failure) }), lost]
-    }
-
-    /// Ends a flight's hold on its slot, its peer and its registration.
-    fn land(&mut self, slot: u32) -> Option<Flight> {
-        let flight = self.slots.land(slot)?;
-        self.peers[flight.peer.0 as usize].in_flight -= 1;
-        if let Some(operation) = flight.operation {
-            self.registrations.release(operation.registration);
-        }
-        Some(flight)
-    }
-
-    /// Refuses posts to a peer from here on; false if it was so before.
-    fn cut_off(&mut self, peer: PeerId) -> bool {
-        let known = &mut self.peers[peer.0 as usize];
-        if known.gone {
-            return false;
-        }
-        known.gone = true;
-        let address = known.address.clone();
-        self.resolved.remove(&address);
-        true
-    }
-
-    /// Reports an event, and posts its buffer again if it was a packet.
-    #[inline]
-    fn report<S: Sink>(&mut self, event: Event, sink: &mut S) {
-        match event {
-            Event::Packet { buffer, len } => {
-                if let Ok(span) = self.receives.span(buffer, len) {
-                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and gets it back only
-                    // below, so that nothing writes to it; nobody else has access to the region.
-                    sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
-                }
-                self.unposted.push(buffer);
-            }
-            Event::Completed { op, result } => sink.completed(op, result),
-            Event::Notified { immediate } => sink.notified(immediate),
-            Event::Lost { peer } => sink.peer_lost(peer),
-        }
-    }
-
-    /// Moves all completions that there are to the backlog. False if more kept coming.
-    fn drain(&mut self) -> bool {
-        let mut batch = Batch::new();
-        for _ in 0..DRAIN_READS_MAX {
-            match self.domain.read(&mut batch) {
-                Ok(Completions::None) => return true,
-                Ok(Completions::Some(entries)) => {
-                    for entry in entries {
-                        let event = self.completed(entry);
-                        self.backlog.extend(event);
-                    }
-                }
-                Ok(Completions::Failed(entry)) => {
-                    let events = self.failed(&entry);
-                    self.backlog.extend(events.into_iter().flatten());
-                }
-                // The port is broken; the next poll says so.
-                Err(_) => return false,
-            }
-        }
-        false
     }
 }
 
@@ -482,7 +290,7 @@ impl Port for OfiPort {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_send(self.ep(), start, span.len, span.descriptor, fi_address, context)
         };
-        self.posted("fi_send", status, to, Some((slot, None)))
+        self.posted("fi_send", status, to, Some((slot, Flight { peer: to, op: None, registration: None })))
     }
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
@@ -512,7 +320,7 @@ impl Port for OfiPort {
             "fi_sendmsg",
             status,
             to,
-            Some((slot, Some(Operation { id: op, registration: body.registration.id }))),
+            Some((slot, Flight { peer: to, op: Some(op), registration: Some(body.registration.id) })),
         )
     }
 
@@ -567,7 +375,7 @@ impl Port for OfiPort {
             "fi_read",
             status,
             to,
-            Some((slot, Some(Operation { id: op, registration: into.registration.id }))),
+            Some((slot, Flight { peer: to, op: Some(op), registration: Some(into.registration.id) })),
         )
     }
 
@@ -590,6 +398,9 @@ impl Port for OfiPort {
         // Buffers go back at the next poll, not at the end of this one: first the packets are answered.
         if !self.unposted.is_empty() {
             self.post_receives()?;
+        }
+        if !self.notes.is_empty() {
+            self.post_notes();
         }
         let mut events = 0;
         while let Some(event) = self.backlog.pop_front() {

@@ -71,22 +71,20 @@ impl Info {
         let packet_max = config.packet_max.min(ep.max_msg_size);
         let rma_max = ep.max_msg_size.min(RMA_MAX);
         let has = |capabilities| info.caps & capabilities == capabilities;
-        let name = string(fabric.prov_name).unwrap_or_default();
-        let survives = survives_closing_in_transfer(&name);
         let mut order = Order::SEND_AFTER_SEND;
         order.set(Order::SEND_AFTER_PUT, tx.msg_order & sys::FI_ORDER_SAW != 0);
         let put_after_put = tx.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         order.set(Order::PUT_AFTER_PUT, put_after_put && ep.max_order_waw_size >= rma_max);
         Caps {
-            name,
+            name: string(fabric.prov_name).unwrap_or_default(),
             short_max: tx.inject_size.min(packet_max),
             packet_max,
             zcopy_max: if tx.iov_limit >= 2 { packet_max } else { 0 },
             rma_max,
             rma_depth: config.operations_max,
             put: has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE),
-            get: survives && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ),
-            immediate_bits: if survives { 8 * domain.cq_data_size.min(8) as u32 } else { 0 },
+            get: !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ),
+            immediate_bits: 8 * domain.cq_data_size.min(8) as u32,
             order,
             target_must_poll: domain.data_progress != sys::FI_PROGRESS_AUTO,
             // The rxm protocol closes a removed peer's connection and cancels what is queued on it (rxm_conn.c and tcpx_ep.c
@@ -95,17 +93,19 @@ impl Info {
             peers_max: config.peers_max,
         }
     }
-}
 
-/// Whether a connection may be closed while the answer to a read, or a write with immediate data, is coming in over it.
-///
-/// Over tcp that crashes the process that closes, be it by a fence or at its end (seen at 1.17.0, same code at 2.4):
-/// tcpx_ep_flush_all_queues completes the read twice, since it is both on the queue of reads and the current transfer, and
-/// completes the write although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that
-/// stops at the wrong moment must not take others with it, so neither is used. This is the one thing that is known by
-/// name, for no attribute tells it.
-fn survives_closing_in_transfer(provider: &str) -> bool {
-    !matches!(provider.split(';').next(), Some("tcp" | "net"))
+    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the answer to a read or
+    /// a write with immediate data is just coming in.
+    ///
+    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read twice, since it is both
+    /// on the queue of reads and the current transfer, and completes the write although it has no context;
+    /// rxm_handle_comp_error then follows a null pointer. A peer that stops at the wrong moment must not take others with
+    /// it, so neither is used: there is no get, and the data of a put with an immediate goes before it, so that the
+    /// immediate's own write is over as soon as it begins. This is the one thing known by name: no attribute tells it.
+    pub(super) fn closing_in_transfer_crashes(&self) -> bool {
+        let name = string(self.attributes().fabric.prov_name).unwrap_or_default();
+        matches!(name.split(';').next(), Some("tcp" | "net"))
+    }
 }
 
 /// An interface and its attributes, all of which libfabric allocates.

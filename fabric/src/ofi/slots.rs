@@ -24,16 +24,10 @@ pub(super) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
     pub(super) peer: PeerId,
-    /// What the user waits for; none if it is a packet that was copied.
-    pub(super) operation: Option<Operation>,
-}
-
-/// The user's operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operation {
-    pub(super) id: OpId,
+    /// The operation that ends with it; none if it is a packet that was copied, or a first part.
+    pub(super) op: Option<OpId>,
     /// The registration that it holds.
-    pub(super) registration: u32,
+    pub(super) registration: Option<u32>,
 }
 
 /// A slot, by what it is for.
@@ -94,9 +88,14 @@ impl Slots {
         flight
     }
 
+    /// Whether a slot that is not a receive is a send.
+    pub(super) fn is_send(&self, slot: u32) -> bool {
+        slot < self.first_operation
+    }
+
     /// Frees a slot that the provider does not use.
     pub(super) fn give_back(&mut self, slot: u32) {
-        if slot < self.first_operation { &mut self.sends } else { &mut self.operations }.push(slot);
+        if self.is_send(slot) { &mut self.sends } else { &mut self.operations }.push(slot);
     }
 
     /// The slot that a completion's context names; none if it is not one of ours.

@@ -1,0 +1,145 @@
+//! What the provider reports, and what it means.
+
+use samite_fabric_sys as sys;
+
+use super::OfiPort;
+use super::endpoint::{Batch, Completions};
+use super::object::text;
+use super::slots::{Flight, Slot};
+use crate::{Failure, OpId, PeerId, Sink};
+
+/// What is to be reported.
+#[derive(Debug)]
+pub(super) enum Event {
+    Packet { buffer: u32, len: usize },
+    Completed { op: OpId, result: Result<(), Failure> },
+    Notified { immediate: u64 },
+    Lost { peer: PeerId },
+}
+
+/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few come without a
+/// receive buffer, which fencing does not post again.
+const DRAIN_READS_MAX: usize = 1 << 12;
+
+impl OfiPort {
+    /// What a completion means; `None` for the end of a copied packet, or of a first part.
+    pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
+        match self.slots.of(entry.op_context) {
+            Some(Slot::Receive(buffer)) => {
+                Some(Event::Packet { buffer, len: entry.len.min(self.receives.size) })
+            }
+            Some(Slot::Flight(slot)) => {
+                let flight = self.land(slot)?;
+                flight.op.map(|op| Event::Completed { op, result: Ok(()) })
+            }
+            // A peer's write: with a null context, and on some providers a length of 0.
+            None if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 => {
+                Some(Event::Notified { immediate: entry.data })
+            }
+            None => None,
+        }
+    }
+
+    /// What a failed operation means: up to two events.
+    #[cold]
+    pub(super) fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
+        let slot = match self.slots.of(entry.op_context) {
+            // A connection broke in the middle of a packet, or a packet was too long: there is no packet.
+            Some(Slot::Receive(buffer)) => {
+                self.unposted.push(buffer);
+                return [None, None];
+            }
+            Some(Slot::Flight(slot)) => slot,
+            // It belongs to no operation of ours, and no peer can be told from it.
+            None => return [None, None],
+        };
+        let Some(flight) = self.land(slot) else { return [None, None] };
+        let fenced = self.peers[flight.peer.0 as usize].fenced;
+        let failure = match entry.err {
+            _ if fenced => Failure::Fenced,
+            sys::FI_ECANCELED
+            | sys::FI_ECONNRESET
+            | sys::FI_ECONNABORTED
+            | sys::FI_ECONNREFUSED
+            | sys::FI_ENOTCONN
+            | sys::FI_ESHUTDOWN
+            | sys::FI_EHOSTUNREACH
+            | sys::FI_EHOSTDOWN
+            | sys::FI_ENETUNREACH
+            | sys::FI_ENETDOWN
+            | sys::FI_ETIMEDOUT => Failure::PeerLost,
+            sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
+                Failure::Refused
+            }
+            code => Failure::Provider { code, text: text(code) },
+        };
+        // A packet or a first part that was lost must be the last: what follows would arrive out of order.
+        let in_sequence = flight.op.is_none() || self.slots.is_send(slot);
+        let lost = !fenced && (in_sequence || matches!(failure, Failure::PeerLost));
+        let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
+        [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
+    }
+
+    /// Ends a flight's hold on its slot, its peer and its registration.
+    fn land(&mut self, slot: u32) -> Option<Flight> {
+        let flight = self.slots.land(slot)?;
+        self.peers[flight.peer.0 as usize].in_flight -= 1;
+        if let Some(registration) = flight.registration {
+            self.registrations.release(registration);
+        }
+        Some(flight)
+    }
+
+    /// Refuses posts to a peer from here on; false if it was so before.
+    pub(super) fn cut_off(&mut self, peer: PeerId) -> bool {
+        let known = &mut self.peers[peer.0 as usize];
+        if known.gone {
+            return false;
+        }
+        known.gone = true;
+        let address = known.address.clone();
+        self.resolved.remove(&address);
+        true
+    }
+
+    /// Reports an event, and posts its buffer again if it was a packet.
+    #[inline]
+    pub(super) fn report<S: Sink>(&mut self, event: Event, sink: &mut S) {
+        match event {
+            Event::Packet { buffer, len } => {
+                if let Ok(span) = self.receives.span(buffer, len) {
+                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and gets it back only
+                    // below, so that nothing writes to it; nobody else has access to the region.
+                    sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
+                }
+                self.unposted.push(buffer);
+            }
+            Event::Completed { op, result } => sink.completed(op, result),
+            Event::Notified { immediate } => sink.notified(immediate),
+            Event::Lost { peer } => sink.peer_lost(peer),
+        }
+    }
+
+    /// Moves all completions that there are to the backlog. False if more kept coming.
+    pub(super) fn drain(&mut self) -> bool {
+        let mut batch = Batch::new();
+        for _ in 0..DRAIN_READS_MAX {
+            match self.domain.read(&mut batch) {
+                Ok(Completions::None) => return true,
+                Ok(Completions::Some(entries)) => {
+                    for entry in entries {
+                        let event = self.completed(entry);
+                        self.backlog.extend(event);
+                    }
+                }
+                Ok(Completions::Failed(entry)) => {
+                    let events = self.failed(&entry);
+                    self.backlog.extend(events.into_iter().flatten());
+                }
+                // The port is broken; the next poll says so.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
