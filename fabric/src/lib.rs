@@ -19,6 +19,7 @@ pub mod os;
 pub mod port;
 mod registry;
 mod rng;
+pub mod route;
 pub mod shm;
 pub mod sim;
 #[cfg(test)]

@@ -1,0 +1,431 @@
+//! The port of several paths: for each peer, the best port that reaches it.
+//!
+//! ```text
+//!                     ┌─ loopback   its address is one of this process's hub
+//!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
+//!                     └─ ofi        whatever else has an address there
+//! ```
+//! The first that can resolve the peer's address carries everything to it; [`Route::explain`] tells why. The choice follows from what
+//! the addresses say and what the system permits, never from names of hosts. It is made once: a peer that comes back is another
+//! peer.
+//!
+//! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
+
+mod address;
+mod pace;
+
+use std::collections::HashMap;
+
+use self::address::{Addresses, Path};
+use self::pace::Pace;
+use crate::loopback::Loopback;
+#[cfg(feature = "ofi")]
+use crate::ofi::OfiPort;
+use crate::shm::Shm;
+use crate::{
+    Access, Address, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
+    Sink,
+};
+
+/// The ports a [`Route`] is made of, those that the job has use for.
+#[derive(Debug, Default)]
+pub struct Ports {
+    /// To ports of this process.
+    pub loopback: Option<Loopback>,
+    /// To processes of this host.
+    pub shm: Option<Shm>,
+    /// To all others.
+    #[cfg(feature = "ofi")]
+    pub ofi: Option<OfiPort>,
+}
+
+/// A port over several others. See the [module](self).
+#[derive(Debug)]
+pub struct Route {
+    loopback: Option<Branch<Loopback>>,
+    shm: Option<Branch<Shm>>,
+    #[cfg(feature = "ofi")]
+    ofi: Option<Branch<OfiPort>>,
+    peers: Vec<Peer>,
+    names: Names,
+    caps: Caps,
+}
+
+/// The names of peers, by path and the name that the port of that path has for them.
+type Names = HashMap<(Path, PeerId), PeerId>;
+
+#[derive(Debug)]
+struct Peer {
+    path: Path,
+    inner: PeerId,
+    addresses: Addresses,
+    /// Why the paths that would have been better do not lead to it.
+    refusals: Box<[(Path, String)]>,
+}
+
+/// Calls a closure-like expression with the branch of a path; none if there is no such branch.
+macro_rules! on {
+    ($route:expr, $path:expr, $branch:ident => $call:expr) => {
+        match $path {
+            Path::Shm => $route.shm.as_mut().map(|$branch| $call),
+            Path::Loopback => $route.loopback.as_mut().map(|$branch| $call),
+            #[cfg(feature = "ofi")]
+            Path::Ofi => $route.ofi.as_mut().map(|$branch| $call),
+            #[cfg(not(feature = "ofi"))]
+            Path::Ofi => None,
+        }
+    };
+}
+
+impl Route {
+    /// Joins ports.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`] if there is none.
+    pub fn new(ports: Ports) -> Result<Self, PortError> {
+        let Ports { loopback, shm, .. } = ports;
+        #[cfg(feature = "ofi")]
+        let ofi = ports.ofi;
+        let caps = [
+            loopback.as_ref().map(Port::caps),
+            shm.as_ref().map(Port::caps),
+            #[cfg(feature = "ofi")]
+            ofi.as_ref().map(Port::caps),
+        ];
+        let count = caps.iter().flatten().count();
+        let caps = caps
+            .into_iter()
+            .flatten()
+            .cloned()
+            .reduce(common)
+            .ok_or(PortError::Unsupported { what: "lead anywhere: it was given no port" })?;
+        // A port that is alone is polled each time.
+        let interval_max = |interval_max| if count == 1 { 1 } else { interval_max };
+        Ok(Self {
+            loopback: loopback.map(|port| Branch::new(port, interval_max(LOOPBACK_INTERVAL_MAX))),
+            shm: shm.map(|port| Branch::new(port, 1)),
+            #[cfg(feature = "ofi")]
+            ofi: ofi.map(|port| Branch::new(port, interval_max(OFI_INTERVAL_MAX))),
+            peers: Vec::new(),
+            names: Names::new(),
+            caps,
+        })
+    }
+
+    /// Why packets to `peer` go the way they go, in words; none if it is not a peer of this port.
+    #[must_use]
+    pub fn explain(&self, peer: PeerId) -> Option<String> {
+        let Peer { path, refusals, .. } = self.peers.get(peer.0 as usize)?;
+        let reason = match path {
+            Path::Loopback => "it is in this process",
+            Path::Shm => "it is on this host, in this pid namespace, and its mailbox could be opened",
+            Path::Ofi => "it has an address there",
+        };
+        let refusals: String = refusals.iter().map(|(path, why)| format!("; not {path}: {why}")).collect();
+        Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
+    }
+
+    #[inline(always)]
+    fn peer(&self, peer: PeerId) -> Result<(Path, PeerId), PortError> {
+        match self.peers.get(peer.0 as usize) {
+            Some(known) => Ok((known.path, known.inner)),
+            None => Err(PortError::PeerGone(peer)),
+        }
+    }
+
+    /// The first path that leads to one of the addresses, and the peer's name there; why those before it do not.
+    fn choose(
+        &mut self,
+        addresses: &Addresses,
+        refusals: &mut Vec<(Path, String)>,
+    ) -> Option<(Path, PeerId)> {
+        for (path, address) in addresses.iter() {
+            match on!(self, path, branch => branch.port.resolve(address)) {
+                Some(Ok(inner)) => return Some((path, inner)),
+                Some(Err(error)) => refusals.push((path, error.to_string())),
+                None => refusals.push((path, "this process has no such port".into())),
+            }
+        }
+        None
+    }
+
+    /// The path to a peer, the peer's name there, and that of a span of memory, if it is registered there.
+    fn with_local(&self, to: PeerId, local: Local) -> Result<(Path, PeerId, Local), PortError> {
+        let (path, inner) = self.peer(to)?;
+        match inner_registration(local.registration) {
+            Some((registered, registration)) if registered == path => {
+                Ok((path, inner, Local { registration, ..local }))
+            }
+            _ => Err(PortError::OutOfBounds { offset: local.offset, len: local.len }),
+        }
+    }
+}
+
+impl Port for Route {
+    /// What holds on every path.
+    #[inline]
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    #[inline]
+    fn caps_for(&self, peer: PeerId) -> &Caps {
+        let caps = match self.peers.get(peer.0 as usize).map(|peer| peer.path) {
+            Some(Path::Shm) => self.shm.as_ref().map(|branch| branch.port.caps()),
+            Some(Path::Loopback) => self.loopback.as_ref().map(|branch| branch.port.caps()),
+            #[cfg(feature = "ofi")]
+            Some(Path::Ofi) => self.ofi.as_ref().map(|branch| branch.port.caps()),
+            #[cfg(not(feature = "ofi"))]
+            Some(Path::Ofi) => None,
+            None => None,
+        };
+        caps.unwrap_or(&self.caps)
+    }
+
+    fn address(&self) -> Address {
+        let addresses = [
+            self.loopback.as_ref().map(|branch| (Path::Loopback, branch.port.address())),
+            self.shm.as_ref().map(|branch| (Path::Shm, branch.port.address())),
+            #[cfg(feature = "ofi")]
+            self.ofi.as_ref().map(|branch| (Path::Ofi, branch.port.address())),
+        ];
+        Addresses::new(addresses.into_iter().flatten()).encode()
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        let addresses = Addresses::decode(address)?;
+        let mut refusals = Vec::new();
+        let Some((path, inner)) = self.choose(&addresses, &mut refusals) else {
+            let refusals: Vec<_> = refusals.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+            return Err(PortError::Unreachable {
+                why: match refusals.is_empty() {
+                    true => "its address names no port that this version knows".into(),
+                    false => refusals.join("; "),
+                },
+            });
+        };
+        if let Some(&known) = self.names.get(&(path, inner)) {
+            return Ok(known);
+        }
+        let peer = PeerId(u32::try_from(self.peers.len()).map_err(|_| PortError::Exhausted {
+            what: "names of peers",
+            hint: "2^32 were resolved by this port: open another".into(),
+        })?);
+        self.names.insert((path, inner), peer);
+        self.peers.push(Peer { path, inner, addresses, refusals: refusals.into() });
+        Ok(peer)
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let (path, inner) = self.peer(to)?;
+        let posted = match (path, &mut self.shm) {
+            (Path::Shm, Some(branch)) => Some(branch.port.send(inner, head, body)),
+            _ => on!(self, path, branch => {
+                branch.pace.hasten();
+                branch.port.send(inner, head, body)
+            }),
+        };
+        outcome(to, posted)
+    }
+
+    fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
+        let (path, inner, body) = self.with_local(to, body)?;
+        outcome(to, on!(self, path, branch => branch.operate(|port| port.send_zcopy(inner, head, body, op))))
+    }
+
+    fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        let (path, inner, from) = self.with_local(to, from)?;
+        outcome(to, on!(self, path, branch => branch.operate(|port| port.put(inner, from, into, op))))
+    }
+
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let (path, inner, from) = self.with_local(to, from)?;
+        outcome(
+            to,
+            on!(self, path, branch => branch.operate(|port| port.put_imm(inner, from, into, immediate, op))),
+        )
+    }
+
+    fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
+        let (path, inner, into) = self.with_local(to, into)?;
+        outcome(to, on!(self, path, branch => branch.operate(|port| port.get(inner, into, from, op))))
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        let (path, inner) = self.peer(peer)?;
+        let registration =
+            outcome(peer, on!(self, path, branch => branch.port.register(inner, region, access)))?;
+        if registration.id > INNER_ID_MAX {
+            on!(self, path, branch => branch.port.deregister(registration));
+            return Err(PortError::Exhausted {
+                what: "names of registrations",
+                hint: format!("{INNER_ID_MAX} are in use on one path: register less, larger memory"),
+            });
+        }
+        Ok(Registration { id: (path as u32) << PATH_SHIFT | registration.id, ..registration })
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        if let Some((path, registration)) = inner_registration(registration) {
+            on!(self, path, branch => branch.port.deregister(registration));
+        }
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        let names = &self.names;
+        let mut events = 0;
+        if let Some(shm) = &mut self.shm {
+            events += shm.poll(Path::Shm, names, sink)?;
+        }
+        if let Some(loopback) = &mut self.loopback
+            && loopback.pace.is_due()
+        {
+            events += loopback.poll(Path::Loopback, names, sink)?;
+        }
+        #[cfg(feature = "ofi")]
+        if let Some(ofi) = &mut self.ofi
+            && ofi.pace.is_due()
+        {
+            events += ofi.poll(Path::Ofi, names, sink)?;
+        }
+        Ok(events)
+    }
+
+    /// Cuts the peer off on all paths: it may have chosen another towards this side.
+    fn fence_peer(&mut self, peer: PeerId) {
+        let Some(Peer { path: chosen, inner, addresses, .. }) = self.peers.get(peer.0 as usize) else {
+            return;
+        };
+        on!(self, *chosen, branch => branch.port.fence_peer(*inner));
+        for (path, address) in addresses.iter().filter(|(path, _)| path != chosen) {
+            on!(self, path, branch => {
+                if let Ok(inner) = branch.port.resolve(address) {
+                    branch.port.fence_peer(inner);
+                }
+            });
+        }
+    }
+}
+
+/// One of the ports.
+#[derive(Debug)]
+struct Branch<P> {
+    port: P,
+    pace: Pace,
+    /// Operations that have not completed.
+    outstanding: usize,
+}
+
+impl<P: Port> Branch<P> {
+    fn new(port: P, interval_max: u32) -> Self {
+        Self { port, pace: Pace::new(interval_max), outstanding: 0 }
+    }
+
+    fn operate(&mut self, post: impl FnOnce(&mut P) -> Result<Post, PortError>) -> Result<Post, PortError> {
+        let posted = post(&mut self.port)?;
+        if posted == Post::Done {
+            self.outstanding += 1;
+            self.pace.hasten();
+        }
+        Ok(posted)
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, path: Path, names: &Names, sink: &mut S) -> Result<usize, PortError> {
+        let events =
+            self.port.poll(&mut Renamer { sink, path, names, outstanding: &mut self.outstanding })?;
+        self.pace.polled(events > 0 || self.outstanding > 0);
+        Ok(events)
+    }
+}
+
+/// Passes on what one port reports, in the names of the route.
+struct Renamer<'a, S> {
+    sink: &'a mut S,
+    path: Path,
+    names: &'a Names,
+    outstanding: &'a mut usize,
+}
+
+impl<S: Sink> Sink for Renamer<'_, S> {
+    #[inline(always)]
+    fn packet(&mut self, bytes: &[u8]) {
+        self.sink.packet(bytes);
+    }
+
+    fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
+        *self.outstanding = self.outstanding.saturating_sub(1);
+        self.sink.completed(op, result);
+    }
+
+    fn notified(&mut self, immediate: u64) {
+        self.sink.notified(immediate);
+    }
+
+    fn peer_lost(&mut self, peer: PeerId) {
+        // One that was only fenced on this path, and is reached on another, has no name here.
+        if let Some(&peer) = self.names.get(&(self.path, peer)) {
+            self.sink.peer_lost(peer);
+        }
+    }
+}
+
+/// What a port answered, in the names of the route.
+#[inline(always)]
+fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, PortError> {
+    match answer {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) if !matches!(error, PortError::PeerGone(_)) => Err(error),
+        _ => Err(PortError::PeerGone(peer)),
+    }
+}
+
+/// A registration as the port that made it knows it, and the path of that port.
+fn inner_registration(registration: Registration) -> Option<(Path, Registration)> {
+    let path = Path::ALL.into_iter().find(|&path| path as u32 == registration.id >> PATH_SHIFT)?;
+    Some((path, Registration { id: registration.id & INNER_ID_MAX, ..registration }))
+}
+
+/// What both can do.
+fn common(a: Caps, b: Caps) -> Caps {
+    Caps {
+        name: format!("{}+{}", a.name, b.name),
+        short_max: a.short_max.min(b.short_max),
+        packet_max: a.packet_max.min(b.packet_max),
+        zcopy_max: a.zcopy_max.min(b.zcopy_max),
+        rma_max: a.rma_max.min(b.rma_max),
+        rma_depth: a.rma_depth.min(b.rma_depth),
+        put: a.put && b.put,
+        get: a.get && b.get,
+        immediate_bits: a.immediate_bits.min(b.immediate_bits),
+        order: a.order & b.order,
+        target_must_poll: a.target_must_poll || b.target_must_poll,
+        fence: a.fence && b.fence,
+        // A peer for whom one has no room goes another way.
+        peers_max: a.peers_max.max(b.peers_max),
+    }
+}
+
+/// The top bits of a registration's name are its path, the rest is the name that the port of that path gave.
+const PATH_SHIFT: u32 = 30;
+const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
+
+/// An idle loopback port is looked at once in so many polls. It costs a few nanoseconds.
+const LOOPBACK_INTERVAL_MAX: u32 = 16;
+
+/// An idle provider is looked at once in so many polls. Over tcp that is a system call, half a microsecond or so, and thus some 4 ns a
+/// poll. Not more, since a caller may poll but now and then: its wait for the first packet is as many times as long.
+#[cfg(feature = "ofi")]
+const OFI_INTERVAL_MAX: u32 = 128;
+
+#[cfg(test)]
+mod tests;

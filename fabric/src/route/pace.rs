@@ -1,0 +1,92 @@
+//! How often a port is polled that is idle.
+
+/// Polls every time while there is traffic, and for a while after it; then every second time, every fourth, and so on.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Calls of [`Pace::is_due`] until the next poll.
+    countdown: u32,
+    interval: u32,
+    interval_max: u32,
+    /// Polls without traffic, as far as [`PATIENCE`].
+    idle: u32,
+}
+
+impl Pace {
+    pub(super) fn new(interval_max: u32) -> Self {
+        Self { countdown: 1, interval: 1, interval_max, idle: 0 }
+    }
+
+    /// Whether to poll this time.
+    #[inline(always)]
+    pub(super) fn is_due(&mut self) -> bool {
+        self.countdown -= 1;
+        if self.countdown > 0 {
+            return false;
+        }
+        self.countdown = self.interval;
+        true
+    }
+
+    /// Takes note of a poll: whether anything came, or is expected.
+    #[inline]
+    pub(super) fn polled(&mut self, traffic: bool) {
+        if traffic {
+            self.hasten();
+        } else if self.idle < PATIENCE {
+            self.idle += 1;
+        } else if self.interval < self.interval_max {
+            self.interval = (2 * self.interval).min(self.interval_max);
+            self.countdown = self.interval;
+        }
+    }
+
+    /// Polls every time from now on: something was sent, so something may come back.
+    #[inline]
+    pub(super) fn hasten(&mut self) {
+        (self.countdown, self.interval, self.idle) = (1, 1, 0);
+    }
+}
+
+/// Polls without traffic before the interval grows: well above an exchange with a peer over the network, at some half a microsecond
+/// each, so that the answer is never waited for at a slow pace.
+const PATIENCE: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `calls` calls lead to a poll, if none finds traffic.
+    fn polls(pace: &mut Pace, calls: u32) -> u32 {
+        let mut polls = 0;
+        for _ in 0..calls {
+            if pace.is_due() {
+                pace.polled(false);
+                polls += 1;
+            }
+        }
+        polls
+    }
+
+    #[test]
+    fn an_idle_port_is_polled_less_and_less_up_to_a_limit() {
+        let mut pace = Pace::new(8);
+        assert_eq!(polls(&mut pace, PATIENCE), PATIENCE);
+        assert_eq!(polls(&mut pace, 1), 1);
+        assert_eq!([2, 4, 8, 8, 8].map(|calls| polls(&mut pace, calls)), [1; 5]);
+    }
+
+    #[test]
+    fn traffic_hastens_it_again() {
+        for traffic in [|pace: &mut Pace| pace.polled(true), Pace::hasten] {
+            let mut pace = Pace::new(8);
+            polls(&mut pace, 2 * PATIENCE);
+            traffic(&mut pace);
+            assert_eq!(polls(&mut pace, PATIENCE), PATIENCE);
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_alone_is_polled_each_time() {
+        assert_eq!(polls(&mut Pace::new(1), 3 * PATIENCE), 3 * PATIENCE);
+    }
+}
