@@ -1,159 +1,123 @@
 //! The loops straight on libfabric, between two processes: the measure of what Samite adds.
 //!
-//! The loops themselves are [`samite_fabric::ofi::raw`]; here they are set up over any channel between the two, and
-//! timed. Both sides call the same methods with the same arguments, one as [`Role::First`].
+//! The loops themselves are [`samite_fabric::ofi::raw`]; here they are set up and timed. The two processes agree, and swap
+//! addresses, over a socket between them.
 
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use samite_fabric::PortError;
 use samite_fabric::ofi::OfiConfig;
 use samite_fabric::ofi::raw::RawPair;
 
-/// Which of the two a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Sends first, and its clock counts.
-    First,
-    /// The other.
-    Second,
-}
+use crate::benchmark::{Benchmark, Point};
+use crate::measure::{End, EndError};
 
-/// Two processes connected by libfabric alone.
+/// One of two processes that libfabric alone connects.
 #[derive(Debug)]
 pub struct Raw {
-    pair: RawPair,
-    role: Role,
-    window: usize,
-}
-
-impl Raw {
-    /// Opens libfabric for messages of up to `len_max` bytes, `window` of them in flight, and swaps addresses with the
-    /// other process over `channel`.
-    ///
-    /// # Errors
-    /// [`RawError`], of libfabric or of the channel.
-    pub fn open(
-        config: &OfiConfig,
-        len_max: usize,
-        window: usize,
-        role: Role,
-        channel: &mut (impl Read + Write),
-    ) -> Result<Self, RawError> {
-        let mut pair = RawPair::open(config, len_max, window)?;
-        let theirs = swap(channel, pair.address())?;
-        pair.connect(&theirs)?;
-        let mut raw = Self { pair, role, window };
-        // The connection is made by the first message.
-        raw.exchange(1, 1)?;
-        Ok(raw)
-    }
-
-    /// The time of `count` messages of `len` bytes each way, one at a time: divide by twice the count for the latency.
-    ///
-    /// # Errors
-    /// [`RawError`] if the provider fails, or the other side is silent for long.
-    pub fn ping_pong(&mut self, len: usize, count: usize) -> Result<Duration, RawError> {
-        self.exchange(len, count / 10 + 1)?;
-        let start = now();
-        self.exchange(len, count)?;
-        Ok(start.elapsed())
-    }
-
-    /// The time of `count` windows of messages of `len` bytes from first to second, each acknowledged as a whole. There are
-    /// [`window`](Self::window) messages in each.
-    ///
-    /// # Errors
-    /// As [`ping_pong`](Self::ping_pong).
-    pub fn stream(&mut self, len: usize, count: usize) -> Result<Duration, RawError> {
-        self.flow(len, count / 10 + 1)?;
-        let start = now();
-        self.flow(len, count)?;
-        Ok(start.elapsed())
-    }
-
-    /// Messages in flight.
-    #[must_use]
-    pub fn window(&self) -> usize {
-        self.window
-    }
-
-    fn exchange(&mut self, len: usize, count: usize) -> Result<(), RawError> {
-        let done = match self.role {
-            Role::First => self.pair.ping(len, count),
-            Role::Second => self.pair.pong(len, count),
-        };
-        done.map_err(RawError::from)
-    }
-
-    fn flow(&mut self, len: usize, count: usize) -> Result<(), RawError> {
-        let done = match self.role {
-            Role::First => self.pair.stream(len, count),
-            Role::Second => self.pair.sink(count),
-        };
-        done.map_err(RawError::from)
-    }
-}
-
-/// Why a raw measurement failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RawError {
-    /// Libfabric, which says why.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// The channel to the other process.
-    #[error("the other process is gone: {0}")]
-    Channel(#[from] io::Error),
+    rank: u32,
+    config: OfiConfig,
+    other: UnixStream,
+    ready: Option<(RawPair, Benchmark, usize)>,
 }
 
 /// Addresses are shorter than this.
 const ADDRESS_LEN_MAX: usize = 1024;
 
-fn swap(channel: &mut (impl Read + Write), ours: &[u8]) -> io::Result<Vec<u8>> {
-    channel.write_all(&(ours.len() as u32).to_le_bytes())?;
-    channel.write_all(ours)?;
-    channel.flush()?;
-    let mut len = [0; 4];
-    channel.read_exact(&mut len)?;
-    let len = u32::from_le_bytes(len) as usize;
-    if len > ADDRESS_LEN_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not an address"));
+impl Raw {
+    /// The end of `rank`, 0 or 1; `other` leads to the other one.
+    pub fn new(rank: u32, config: OfiConfig, other: UnixStream) -> Self {
+        Self { rank, config, other, ready: None }
     }
-    let mut theirs = vec![0; len];
-    channel.read_exact(&mut theirs)?;
-    Ok(theirs)
+
+    fn swap(&mut self, ours: &[u8]) -> io::Result<Vec<u8>> {
+        self.other.write_all(&(ours.len() as u32).to_le_bytes())?;
+        self.other.write_all(ours)?;
+        let mut len = [0; 4];
+        self.other.read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > ADDRESS_LEN_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not an address"));
+        }
+        let mut theirs = vec![0; len];
+        self.other.read_exact(&mut theirs)?;
+        Ok(theirs)
+    }
 }
 
-#[expect(clippy::disallowed_methods, reason = "measuring is what this crate is for")]
-fn now() -> Instant {
-    Instant::now()
+impl End for Raw {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn transport(&self) -> String {
+        self.config.provider.clone()
+    }
+
+    fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError> {
+        self.ready = None;
+        let window = match benchmark {
+            Benchmark::Latency => 1,
+            Benchmark::Bandwidth | Benchmark::Rate => point.window(),
+            Benchmark::Depth => return Err("libfabric alone is measured without tags".into()),
+        };
+        let mut pair = RawPair::open(&self.config, point.bytes, window)?;
+        let theirs = self.swap(pair.address())?;
+        pair.connect(&theirs)?;
+        self.ready = Some((pair, benchmark, point.bytes));
+        Ok(())
+    }
+
+    fn agree(&mut self, number: u64) -> Result<u64, EndError> {
+        let mut bytes = number.to_le_bytes();
+        if self.rank == 0 {
+            self.other.write_all(&bytes)?;
+            self.other.read_exact(&mut [0])?;
+        } else {
+            self.other.read_exact(&mut bytes)?;
+            self.other.write_all(&[0])?;
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError> {
+        let (pair, benchmark, bytes) = self.ready.as_mut().ok_or("no point to measure")?;
+        let count = usize::try_from(iterations)?;
+        let begin = Instant::now();
+        match (benchmark, self.rank) {
+            (Benchmark::Latency, 0) => pair.ping(*bytes, count),
+            (Benchmark::Latency, _) => pair.pong(*bytes, count),
+            (_, 0) => pair.stream(*bytes, count),
+            (_, _) => pair.sink(count),
+        }?;
+        Ok(begin.elapsed())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
-
     use super::*;
-
-    fn run(role: Role, mut channel: UnixStream) -> [Duration; 4] {
-        let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
-        let mut raw = Raw::open(&config, 1 << 20, 8, role, &mut channel).expect("tcp;ofi_rxm on lo");
-        [
-            raw.ping_pong(8, 100).expect("injected"),
-            raw.ping_pong(1 << 20, 10).expect("by rendezvous"),
-            raw.stream(8, 20).expect("injected"),
-            raw.stream(100_000, 5).expect("by rendezvous"),
-        ]
-    }
+    use crate::measure::measure;
 
     #[test]
     fn the_loops_end_on_both_sides() {
-        let (a, b) = UnixStream::pair().expect("a socket pair");
-        let times = std::thread::scope(|scope| {
-            let second = scope.spawn(|| run(Role::Second, b));
-            [run(Role::First, a), second.join().expect("the other side")]
+        let (zero, one) = UnixStream::pair().unwrap();
+        let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
+        // Injected, and by the provider's rendezvous.
+        let points = [Benchmark::Latency, Benchmark::Bandwidth]
+            .map(|benchmark| (benchmark, benchmark.points(&[8, 100_000], &[])));
+        let run = |rank: u32, other: UnixStream| {
+            let mut raw = Raw::new(rank, config.clone(), other);
+            let all = points.iter().flat_map(|(benchmark, points)| points.iter().map(|point| (*benchmark, *point)));
+            all.map(|(benchmark, point)| measure(&mut raw, benchmark, point).unwrap()).collect::<Vec<_>>()
+        };
+        let figures = std::thread::scope(|scope| {
+            let follower = scope.spawn(|| run(1, one));
+            let figures = run(0, zero);
+            assert_eq!(follower.join().unwrap(), [None; 4]);
+            figures
         });
-        assert!(times.iter().flatten().all(|time| *time > Duration::ZERO));
+        assert!(figures.iter().all(|spread| spread.is_some_and(|spread| spread.min > 0.0)));
     }
 }

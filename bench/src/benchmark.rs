@@ -1,0 +1,137 @@
+//! What can be measured, and in which unit.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// Messages in flight at once in [`Benchmark::Bandwidth`] and [`Benchmark::Rate`], unless they are long.
+const WINDOW: usize = 64;
+
+/// Bytes in flight at once, beyond [`WINDOW_MIN`] messages.
+const WINDOW_BYTES_MAX: usize = 8 << 20;
+
+/// The fewest messages in flight.
+const WINDOW_MIN: usize = 4;
+
+/// A measurement between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Benchmark {
+    /// A message to and fro; half the time of a round
+    Latency,
+    /// A window of messages, then a word back; bytes for each second
+    Bandwidth,
+    /// As bandwidth; messages for each second
+    Rate,
+    /// Messages of distinct tags that all wait, then are received in reverse; time for each receive
+    Depth,
+}
+
+/// What a benchmark is run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The length of each message.
+    pub bytes: usize,
+    /// Messages that wait: for [`Benchmark::Depth`] only.
+    pub depth: Option<usize>,
+}
+
+impl Benchmark {
+    /// Its name on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::Rate => "rate",
+            Self::Depth => "depth",
+        }
+    }
+
+    /// The figure's name.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Self::Latency => "latency_us",
+            Self::Bandwidth => "bandwidth_mb_s",
+            Self::Rate => "rate_per_s",
+            Self::Depth => "match_ns",
+        }
+    }
+
+    /// The figure's unit. A megabyte is 10^6 bytes.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Latency => "us",
+            Self::Bandwidth => "MB/s",
+            Self::Rate => "1/s",
+            Self::Depth => "ns",
+        }
+    }
+
+    /// The points to measure: for each of `bytes`, each of `depths`. Where the user names none there are defaults.
+    pub fn points(self, bytes: &[usize], depths: &[usize]) -> Vec<Point> {
+        let bytes = match (bytes, self) {
+            ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],
+            ([], Self::Bandwidth) => &[1 << 10, 64 << 10, 1 << 20][..],
+            ([], Self::Rate | Self::Depth) => &[8],
+            _ => bytes,
+        };
+        let depths = match (depths, self) {
+            ([], Self::Depth) => &[16, 256, 1024, 4096, 16_384, 65_536],
+            _ => depths,
+        };
+        let with = |bytes: usize| -> Vec<Point> {
+            match self {
+                Self::Depth => depths.iter().map(|&depth| Point { bytes, depth: Some(depth) }).collect(),
+                _ => vec![Point { bytes, depth: None }],
+            }
+        };
+        bytes.iter().copied().flat_map(with).collect()
+    }
+
+    /// The figure, from the time that one iteration of the loop took.
+    pub fn figure(self, point: Point, iteration: Duration) -> f64 {
+        let ns = iteration.as_nanos() as f64;
+        match self {
+            Self::Latency => ns / 2.0 / 1e3,
+            Self::Bandwidth => (point.window() * point.bytes) as f64 / ns * 1e3,
+            Self::Rate => point.window() as f64 / ns * 1e9,
+            Self::Depth => ns / point.depth.unwrap_or(1) as f64,
+        }
+    }
+}
+
+impl Point {
+    /// Messages in flight at once.
+    pub fn window(self) -> usize {
+        (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(WINDOW_MIN, WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_in_their_units() {
+        let point = Point { bytes: 1000, depth: None };
+        let us = Duration::from_micros;
+        assert_eq!(Benchmark::Latency.figure(point, us(10)), 5.0);
+        assert_eq!(Benchmark::Bandwidth.figure(point, us(64)), 1000.0);
+        assert_eq!(Benchmark::Rate.figure(point, us(64)), 1e6);
+        assert_eq!(Benchmark::Depth.figure(Point { depth: Some(50), ..point }, us(10)), 200.0);
+    }
+
+    #[test]
+    fn windows_are_narrow_for_long_messages() {
+        let window = |bytes| Point { bytes, depth: None }.window();
+        assert_eq!([0, 8, 128 << 10, 1 << 20, 1 << 30].map(window), [64, 64, 64, 8, 4]);
+    }
+
+    #[test]
+    fn depths_matter_to_one_benchmark_only() {
+        let points = Benchmark::Depth.points(&[8, 16], &[4, 2]);
+        let pairs: Vec<_> = points.iter().map(|point| (point.bytes, point.depth)).collect();
+        assert_eq!(pairs, [(8, Some(4)), (8, Some(2)), (16, Some(4)), (16, Some(2))]);
+        assert_eq!(Benchmark::Latency.points(&[3], &[4, 2]), [Point { bytes: 3, depth: None }]);
+        assert_eq!(Benchmark::Latency.points(&[], &[]).len(), 4);
+    }
+}

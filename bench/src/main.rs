@@ -1,0 +1,38 @@
+//! Measurements of Samite beside raw libfabric and its peers.
+//!
+//! `samite-bench latency` and its like measure once, between two processes that they start themselves; `samite-bench
+//! compare` runs all implementations that it finds in turns, and sets them side by side.
+//!
+//! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in [`loops`]. To `compare`
+//! an implementation is a command that prints a [`Record`](record::Record), so that one in another language can join.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are what this program is for")]
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
+
+mod benchmark;
+mod cli;
+mod compare;
+mod implementation;
+mod loops;
+mod measure;
+mod once;
+#[cfg(feature = "ofi")]
+mod raw;
+mod record;
+mod spread;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("samite-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

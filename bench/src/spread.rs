@@ -1,0 +1,36 @@
+//! Summaries of several samples.
+
+/// The middle and the ends of some samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle one, or the mean of the two in the middle.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Summarizes samples; None without any.
+    pub fn of(mut samples: Vec<f64>) -> Option<Self> {
+        samples.sort_by(f64::total_cmp);
+        let (&min, &max) = (samples.first()?, samples.last()?);
+        let upper = samples.len() / 2;
+        let lower = (samples.len() - 1) / 2;
+        Some(Self { median: (samples[lower] + samples[upper]) / 2.0, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(Spread::of(vec![]), None);
+        assert_eq!(Spread::of(vec![3.0]), Some(Spread { median: 3.0, min: 3.0, max: 3.0 }));
+        assert_eq!(Spread::of(vec![9.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 9.0 }));
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
+    }
+}
