@@ -15,7 +15,7 @@ const WINDOW_MIN: usize = 4;
 
 /// A measurement between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Benchmark {
+pub(crate) enum Benchmark {
     /// A message to and fro; half the time of a round
     Latency,
     /// A window of messages, then a word back; bytes for each second
@@ -28,16 +28,16 @@ pub enum Benchmark {
 
 /// What a benchmark is run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub(crate) struct Point {
     /// The length of each message.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// Messages that wait: for [`Benchmark::Depth`] only.
-    pub depth: Option<usize>,
+    pub(crate) depth: Option<usize>,
 }
 
 impl Benchmark {
     /// Its name on the command line and in records.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
             Self::Bandwidth => "bandwidth",
@@ -47,7 +47,7 @@ impl Benchmark {
     }
 
     /// The figure's name.
-    pub fn metric(self) -> &'static str {
+    pub(crate) fn metric(self) -> &'static str {
         match self {
             Self::Latency => "latency_us",
             Self::Bandwidth => "bandwidth_mb_s",
@@ -57,7 +57,7 @@ impl Benchmark {
     }
 
     /// The figure's unit. A megabyte is 10^6 bytes.
-    pub fn unit(self) -> &'static str {
+    pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Latency => "us",
             Self::Bandwidth => "MB/s",
@@ -67,7 +67,7 @@ impl Benchmark {
     }
 
     /// The points to measure: for each of `bytes`, each of `depths`. Where the user names none there are defaults.
-    pub fn points(self, bytes: &[usize], depths: &[usize]) -> Vec<Point> {
+    pub(crate) fn points(self, bytes: &[usize], depths: &[usize]) -> Vec<Point> {
         let bytes = match (bytes, self) {
             ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],
             ([], Self::Bandwidth) => &[1 << 10, 64 << 10, 1 << 20][..],
@@ -88,7 +88,7 @@ impl Benchmark {
     }
 
     /// The figure, from the time that one iteration of the loop took.
-    pub fn figure(self, point: Point, iteration: Duration) -> f64 {
+    pub(crate) fn figure(self, point: Point, iteration: Duration) -> f64 {
         let ns = iteration.as_nanos() as f64;
         match self {
             Self::Latency => ns / 2.0 / 1e3,
@@ -101,7 +101,7 @@ impl Benchmark {
 
 impl Point {
     /// Messages in flight at once.
-    pub fn window(self) -> usize {
+    pub(crate) fn window(self) -> usize {
         (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(WINDOW_MIN, WINDOW)
     }
 }

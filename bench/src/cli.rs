@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use samite::launch;
 
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
 use crate::implementation::Implementation;
-use crate::once::Once;
+use crate::once::{Once, Ours};
 use crate::table;
 
 /// Measurements of Samite beside raw libfabric and its peers
@@ -18,7 +19,7 @@ use crate::table;
 /// Both ranks run on this machine. They are not bound to cores, unless --pin is given.
 #[derive(Debug, Parser)]
 #[command(name = "samite-bench", version)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -35,13 +36,19 @@ enum Command {
     Depth(DepthArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
+    /// Start and watch the ranks; the measurements start it
+    #[command(name = launch::AGENT_COMMAND, hide = true)]
+    Agent {
+        /// The descriptor of the connection to its starter
+        connection: i32,
+    },
 }
 
 /// One run, of one implementation.
 #[derive(Debug, Args)]
 struct OnceArgs {
     /// Whose loops to run
-    #[arg(long = "impl", value_enum, default_value_t = Ours::Samite)]
+    #[arg(long = "impl", value_enum, default_value_t = Ours::Libfabric)]
     implementation: Ours,
     /// What carries the bytes, like `samite-shm` or `tcp;ofi_rxm`; by default what Samite chooses
     #[arg(long, value_name = "T")]
@@ -64,7 +71,7 @@ struct CompareArgs {
     /// What to measure
     benchmark: Benchmark,
     /// What carries the bytes; where an implementation has another name for the same, it takes that. May be repeated
-    #[arg(long, value_name = "T", default_values_t = TRANSPORTS.map(str::to_owned))]
+    #[arg(long, value_name = "T", default_values = TRANSPORTS)]
     transport: Vec<String>,
     /// How many messages wait, for `depth`
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -95,36 +102,34 @@ struct CommonArgs {
     json: bool,
 }
 
-/// Implementations that this program contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Ours {
-    /// Samite
-    Samite,
-    /// The same loops straight on libfabric, without any protocol
-    #[cfg(feature = "ofi")]
-    Libfabric,
-}
-
 /// What is compared by default.
-const TRANSPORTS: [&str; if cfg!(feature = "ofi") { 2 } else { 1 }] = [
-    "samite-shm",
-    #[cfg(feature = "ofi")]
-    "tcp;ofi_rxm",
-];
+const TRANSPORTS: &[&str] = &["samite-shm", "tcp;ofi_rxm"];
 
 impl Cli {
     /// Does what was asked.
     ///
     /// # Errors
     /// Whatever stood in the way, ready to be printed.
-    pub fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    pub(crate) fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match self.command {
             Command::Latency(args) => args.run(Benchmark::Latency, &[]),
             Command::Bandwidth(args) => args.run(Benchmark::Bandwidth, &[]),
             Command::Rate(args) => args.run(Benchmark::Rate, &[]),
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
             Command::Compare(args) => args.run(),
+            Command::Agent { connection } => {
+                launch::serve_as_agent(connection)?;
+                Ok(ExitCode::SUCCESS)
+            }
         }
+    }
+}
+
+impl OnceArgs {
+    fn run(self, benchmark: Benchmark, depths: &[usize]) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        let Self { implementation, transport, common: CommonArgs { bytes, pin, json } } = self;
+        let points = benchmark.points(&bytes, depths);
+        Once { benchmark, points, implementation, transport, pin, json }.run()
     }
 }
 
@@ -149,7 +154,6 @@ impl CompareArgs {
                 implementations.retain(|found| self.implementations.contains(&found.name));
             }
             comparisons.push(Comparison {
-                benchmark: self.benchmark,
                 points: self.benchmark.points(&bytes, &self.depth),
                 implementations,
                 runs: self.runs as usize,

@@ -3,24 +3,22 @@
 //! Machines drift: clocks change, neighbours come and go. So no implementation is measured all at once: each run of a
 //! point goes through all of them, beginning with another one each time, and ratios are of medians gathered so.
 
-use crate::benchmark::{Benchmark, Point};
+use crate::benchmark::Point;
 use crate::implementation::{Implementation, RunError};
 use crate::record::Record;
 use crate::spread::Spread;
 
 /// What to compare, over one transport.
 #[derive(Clone, Debug)]
-pub struct Comparison {
-    /// The benchmark.
-    pub benchmark: Benchmark,
+pub(crate) struct Comparison {
     /// Its points.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
     /// Who takes part.
-    pub implementations: Vec<Implementation>,
+    pub(crate) implementations: Vec<Implementation>,
     /// Runs of each implementation at each point: at least 1.
-    pub runs: usize,
+    pub(crate) runs: usize,
     /// Whether ranks are bound to cores.
-    pub pin: bool,
+    pub(crate) pin: bool,
 }
 
 /// One run that is to be made.
@@ -32,7 +30,7 @@ struct Turn {
 
 impl Comparison {
     /// How many runs it takes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.points.len() * self.implementations.len() * self.runs
     }
 
@@ -40,7 +38,7 @@ impl Comparison {
     ///
     /// # Errors
     /// [`RunError`] of the first run that failed.
-    pub fn run(&self, mut progress: impl FnMut()) -> Result<Vec<Vec<Record>>, RunError> {
+    pub(crate) fn run(&self, mut progress: impl FnMut()) -> Result<Vec<Vec<Record>>, RunError> {
         self.run_with(|implementation, point| {
             let record = implementation.run(point, self.pin);
             progress();
@@ -82,13 +80,13 @@ fn summary(runs: Vec<Record>) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::Benchmark;
 
     #[test]
     fn runs_take_turns_and_their_medians_are_summarized() {
         let comparison = Comparison {
-            benchmark: Benchmark::Latency,
             points: Benchmark::Latency.points(&[1, 2], &[]),
-            implementations: Implementation::find(Benchmark::Latency, "tcp;ofi_rxm").unwrap(),
+            implementations: ["samite", "libfabric"].map(|name| Implementation::new(name, "true", [])).into(),
             runs: 3,
             pin: false,
         };
@@ -98,19 +96,17 @@ mod tests {
                 let median = seen.len() as f64;
                 seen.push((implementation.name.clone(), point.bytes));
                 let spread = Spread { median, min: -1.0, max: 1e9 };
-                Ok::<_, ()>(Record::new(Benchmark::Latency, &implementation.name, "t", point, spread, 1))
+                Ok::<_, ()>(Record::new(Benchmark::Latency, &implementation.name, "t", point, spread))
             })
             .unwrap();
         assert_eq!(seen.len(), comparison.len());
-        if comparison.implementations.len() == 2 {
-            let names: Vec<_> = seen.iter().map(|(name, bytes)| (&name[..3], *bytes)).collect();
-            let (sam, lib) = ("sam", "lib");
-            assert_eq!(names[..4], [(sam, 1), (lib, 1), (sam, 2), (lib, 2)]);
-            assert_eq!(names[4..8], [(lib, 1), (sam, 1), (lib, 2), (sam, 2)]);
-            assert_eq!(names[8..], names[..4]);
-            let first = &records[0][0];
-            assert_eq!((first.median, first.min, first.max, first.runs), (5.0, 0.0, 8.0, 3));
-            assert_eq!((records[1][1].bytes, records[1][1].implementation.as_str()), (Some(2), "libfabric"));
-        }
+        let names: Vec<_> = seen.iter().map(|(name, bytes)| (&name[..3], *bytes)).collect();
+        let (sam, lib) = ("sam", "lib");
+        assert_eq!(names[..4], [(sam, 1), (lib, 1), (sam, 2), (lib, 2)]);
+        assert_eq!(names[4..8], [(lib, 1), (sam, 1), (lib, 2), (sam, 2)]);
+        assert_eq!(names[8..], names[..4]);
+        let first = &records[0][0];
+        assert_eq!((first.median, first.min, first.max, first.runs), (5.0, 0.0, 8.0, 3));
+        assert_eq!((records[1][1].bytes, records[1][1].implementation.as_str()), (Some(2), "libfabric"));
     }
 }

@@ -12,26 +12,35 @@ const SAMITE_SHM: &str = "samite-shm";
 
 /// A command that measures: with `BENCH --bytes N [--depth N] [--pin] --json` behind it, it prints a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Implementation {
+pub(crate) struct Implementation {
     /// As records name it.
-    pub name: String,
+    pub(crate) name: String,
     program: OsString,
     args: Vec<String>,
 }
 
 impl Implementation {
+    /// The command `program`, with `args` before all others.
+    pub(crate) fn new<'a>(
+        name: &str,
+        program: impl Into<OsString>,
+        args: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let args = args.into_iter().map(str::to_owned).collect();
+        Self { name: name.to_owned(), program: program.into(), args }
+    }
+
     /// Those that can run a benchmark over a transport, or over what comes nearest to it.
     ///
     /// # Errors
     /// The path of this program is not known.
-    pub fn find(benchmark: Benchmark, transport: &str) -> io::Result<Vec<Self>> {
+    pub(crate) fn find(benchmark: Benchmark, transport: &str) -> io::Result<Vec<Self>> {
         let program = std::env::current_exe()?.into_os_string();
         let ours = |name: &str, transport: &str| {
-            let args = [benchmark.name(), "--impl", name, "--transport", transport];
-            Self { name: name.to_owned(), program: program.clone(), args: args.map(str::to_owned).into() }
+            Self::new(name, &program, [benchmark.name(), "--impl", name, "--transport", transport])
         };
-        let mut found = vec![ours("samite", transport)];
-        if cfg!(feature = "ofi") && benchmark != Benchmark::Depth {
+        let mut found = Vec::new();
+        if benchmark != Benchmark::Depth {
             found.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
         }
         Ok(found)
@@ -41,7 +50,7 @@ impl Implementation {
     ///
     /// # Errors
     /// [`RunError`].
-    pub fn run(&self, point: Point, pin: bool) -> Result<Record, RunError> {
+    pub(crate) fn run(&self, point: Point, pin: bool) -> Result<Record, RunError> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).arg("--json").args(["--bytes", &point.bytes.to_string()]);
         if let Some(depth) = point.depth {
@@ -50,9 +59,10 @@ impl Implementation {
         if pin {
             command.arg("--pin");
         }
+        command.stdin(Stdio::null());
+        let output = command.output();
         let failed = |cause| RunError { name: self.name.clone(), command: format!("{command:?}"), cause };
-        let output =
-            command.stdin(Stdio::null()).output().map_err(|error| failed(Cause::NotStarted(error)))?;
+        let output = output.map_err(|error| failed(Cause::NotStarted(error)))?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(failed(Cause::Failed { status: output.status, stderr }));
@@ -64,7 +74,7 @@ impl Implementation {
 /// An implementation that could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} was not measured: {cause}\n  {command}")]
-pub struct RunError {
+pub(crate) struct RunError {
     name: String,
     command: String,
     cause: Cause,
@@ -85,8 +95,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Implementation {
-        let args = vec!["-c".to_owned(), script.to_owned(), "sh".to_owned()];
-        Implementation { name: "shell".to_owned(), program: "sh".into(), args }
+        Implementation::new("shell", "sh", ["-c", script, "sh"])
     }
 
     #[test]
@@ -96,7 +105,10 @@ mod tests {
                    "median":2,"min":1,"max":3,"runs":1}'"#;
         let point = Point { bytes: 3, depth: Some(5) };
         let record = shell(echo).run(point, true).unwrap();
-        assert_eq!((record.implementation.as_str(), record.median), ("--json --bytes 3 --depth 5 --pin", 2.0));
+        assert_eq!(
+            (record.implementation.as_str(), record.median),
+            ("--json --bytes 3 --depth 5 --pin", 2.0)
+        );
     }
 
     #[test]

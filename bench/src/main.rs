@@ -3,7 +3,7 @@
 //! `samite-bench latency` and its like measure once, between two processes that they start themselves; `samite-bench
 //! compare` runs all implementations that it finds in turns, and sets them side by side.
 //!
-//! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in [`loops`]. To `compare`
+//! An implementation is an [`End`](measure::End) of two; to `compare`
 //! an implementation is a command that prints a [`Record`](record::Record), so that one in another language can join.
 
 #![forbid(unsafe_code)]
@@ -14,10 +14,8 @@ mod benchmark;
 mod cli;
 mod compare;
 mod implementation;
-mod loops;
 mod measure;
 mod once;
-#[cfg(feature = "ofi")]
 mod raw;
 mod record;
 mod spread;

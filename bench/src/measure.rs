@@ -23,7 +23,7 @@ const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
 /// One of the two ranks that run a loop.
 ///
 /// Both call the same methods with the same arguments; where they differ, it says how.
-pub trait End {
+pub(crate) trait End {
     /// 0 or 1.
     fn rank(&self) -> u32;
 
@@ -41,10 +41,14 @@ pub trait End {
 }
 
 /// Why an implementation failed. Nothing is done about it but to print it.
-pub type EndError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type EndError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures one point; rank 0 gets the figure.
-pub fn measure(end: &mut impl End, benchmark: Benchmark, point: Point) -> Result<Option<Spread>, EndError> {
+pub(crate) fn measure(
+    end: &mut impl End,
+    benchmark: Benchmark,
+    point: Point,
+) -> Result<Option<Spread>, EndError> {
     end.prepare(benchmark, point)?;
     if end.rank() != 0 {
         loop {
@@ -73,9 +77,7 @@ pub fn measure(end: &mut impl End, benchmark: Benchmark, point: Point) -> Result
     }
     let mut figures = Vec::new();
     let begin = Instant::now();
-    while figures.len() < BATCHES_MIN
-        || figures.len() < BATCHES_MAX && begin.elapsed() < BATCHES_TIME_MAX
-    {
+    while figures.len() < BATCHES_MIN || figures.len() < BATCHES_MAX && begin.elapsed() < BATCHES_TIME_MAX {
         let time = batch(iterations)?;
         figures.push(benchmark.figure(point, time.div_f64(iterations as f64)));
     }

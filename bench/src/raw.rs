@@ -4,9 +4,12 @@
 //! addresses, over a socket between them.
 
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use samite::bootstrap::{Connection, Job, Notice};
 use samite_fabric::ofi::OfiConfig;
 use samite_fabric::ofi::raw::RawPair;
 
@@ -15,7 +18,7 @@ use crate::measure::{End, EndError};
 
 /// One of two processes that libfabric alone connects.
 #[derive(Debug)]
-pub struct Raw {
+pub(crate) struct Raw {
     rank: u32,
     config: OfiConfig,
     other: UnixStream,
@@ -27,8 +30,22 @@ const ADDRESS_LEN_MAX: usize = 1024;
 
 impl Raw {
     /// The end of `rank`, 0 or 1; `other` leads to the other one.
-    pub fn new(rank: u32, config: OfiConfig, other: UnixStream) -> Self {
+    pub(crate) fn new(rank: u32, config: OfiConfig, other: UnixStream) -> Self {
         Self { rank, config, other, ready: None }
+    }
+
+    /// Meets the other rank of a job of two.
+    pub(crate) fn join(job: &mut Job, config: OfiConfig) -> Result<Self, EndError> {
+        let other = if job.rank == 0 {
+            job.connection.request_address(1)?;
+            UnixStream::connect_addr(&socket_name(&wait_for_address(&mut job.connection)?)?)?
+        } else {
+            let name = format!("samite-bench-{}", job.id);
+            let listener = UnixListener::bind_addr(&socket_name(name.as_bytes())?)?;
+            job.connection.publish(name.as_bytes())?;
+            listener.accept()?.0
+        };
+        Ok(Self::new(job.rank, config, other))
     }
 
     fn swap(&mut self, ours: &[u8]) -> io::Result<Vec<u8>> {
@@ -95,6 +112,24 @@ impl End for Raw {
     }
 }
 
+/// A name that no file has (unix(7), abstract addresses): it goes with the socket.
+fn socket_name(name: &[u8]) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+fn wait_for_address(connection: &mut Connection) -> Result<Vec<u8>, EndError> {
+    loop {
+        match connection.poll()? {
+            Some(Notice::Address { address, .. }) => return Ok(address),
+            Some(Notice::Died { rank, ending }) => {
+                return Err(format!("rank {rank} is gone: {ending}").into());
+            }
+            Some(Notice::LauncherGone) => return Err("the launcher is gone".into()),
+            None => poll(&mut [PollFd::new(connection, PollFlags::IN)], None).map(drop)?,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +144,8 @@ mod tests {
             .map(|benchmark| (benchmark, benchmark.points(&[8, 100_000], &[])));
         let run = |rank: u32, other: UnixStream| {
             let mut raw = Raw::new(rank, config.clone(), other);
-            let all = points.iter().flat_map(|(benchmark, points)| points.iter().map(|point| (*benchmark, *point)));
+            let all =
+                points.iter().flat_map(|(benchmark, points)| points.iter().map(|point| (*benchmark, *point)));
             all.map(|(benchmark, point)| measure(&mut raw, benchmark, point).unwrap()).collect::<Vec<_>>()
         };
         let figures = std::thread::scope(|scope| {

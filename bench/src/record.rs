@@ -8,43 +8,42 @@ use crate::spread::Spread;
 /// A figure and all that is needed to know what it says. The keys of the JSON object are these, in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub(crate) struct Record {
     /// The benchmark's name.
-    pub bench: String,
+    pub(crate) bench: String,
     /// `samite`, `libfabric`, or a peer with its version like `openmpi-4.1.4`.
     #[serde(rename = "impl")]
-    pub implementation: String,
+    pub(crate) implementation: String,
     /// What carried the bytes; providers under their own names, our shared memory as `samite-shm`.
-    pub transport: String,
+    pub(crate) transport: String,
     /// Processes that took part.
-    pub ranks: u32,
-    /// The length of a message.
-    pub bytes: Option<usize>,
-    /// Messages that waited to be received.
-    pub depth: Option<usize>,
+    pub(crate) ranks: u32,
+    /// The length of a message; null where it has no meaning.
+    pub(crate) bytes: Option<usize>,
+    /// Messages that waited to be received; null where it has no meaning.
+    pub(crate) depth: Option<usize>,
     /// What the figure is.
-    pub metric: String,
+    pub(crate) metric: String,
     /// Its unit.
-    pub unit: String,
+    pub(crate) unit: String,
     /// The median: of the batches of one run, or of the medians of several runs.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The smallest of them.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The largest of them.
-    pub max: f64,
+    pub(crate) max: f64,
     /// Runs, each with processes of its own.
-    pub runs: usize,
+    pub(crate) runs: usize,
 }
 
 impl Record {
-    /// The figure of a benchmark between two ranks.
-    pub fn new(
+    /// The figure of one run between two ranks.
+    pub(crate) fn new(
         benchmark: Benchmark,
         implementation: &str,
         transport: &str,
         point: Point,
         spread: Spread,
-        runs: usize,
     ) -> Self {
         Self {
             bench: benchmark.name().to_owned(),
@@ -58,12 +57,12 @@ impl Record {
             median: spread.median,
             min: spread.min,
             max: spread.max,
-            runs,
+            runs: 1,
         }
     }
 
     /// As a line of JSON, without its end.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("names and numbers can be written")
     }
 }
@@ -76,11 +75,11 @@ mod tests {
     fn the_keys_are_what_readers_expect() {
         let point = Point { bytes: 8, depth: None };
         let spread = Spread { median: 4.1, min: 4.0, max: 5.25 };
-        let record = Record::new(Benchmark::Latency, "samite", "tcp;ofi_rxm", point, spread, 5);
+        let record = Record::new(Benchmark::Latency, "samite", "tcp;ofi_rxm", point, spread);
         let json = record.to_json();
         assert_eq!(
             json,
-            r#"{"bench":"latency","impl":"samite","transport":"tcp;ofi_rxm","ranks":2,"bytes":8,"depth":null,"metric":"latency_us","unit":"us","median":4.1,"min":4.0,"max":5.25,"runs":5}"#
+            r#"{"bench":"latency","impl":"samite","transport":"tcp;ofi_rxm","ranks":2,"bytes":8,"depth":null,"metric":"latency_us","unit":"us","median":4.1,"min":4.0,"max":5.25,"runs":1}"#
         );
         assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
         assert!(serde_json::from_str::<Record>(&json.replace("runs", "rums")).is_err());

@@ -2,18 +2,18 @@
 
 /// The middle and the ends of some samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The middle one, or the mean of the two in the middle.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The smallest.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The largest.
-    pub max: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
     /// Summarizes samples; None without any.
-    pub fn of(mut samples: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(mut samples: Vec<f64>) -> Option<Self> {
         samples.sort_by(f64::total_cmp);
         let (&min, &max) = (samples.first()?, samples.last()?);
         let upper = samples.len() / 2;

@@ -6,14 +6,14 @@ use crate::record::Record;
 
 /// Records as lines of a table.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     record: &'a Record,
     /// The median, divided by the baseline's.
     ratio: Option<f64>,
 }
 
 /// The line above the rows.
-pub fn header(ratio: bool) -> String {
+pub(crate) fn header(ratio: bool) -> String {
     line(["transport", "bytes", "depth", "implementation", "median", "min", "max"].map(str::to_owned), {
         if ratio { "ratio" } else { "" }
     })
@@ -21,7 +21,7 @@ pub fn header(ratio: bool) -> String {
 
 impl<'a> Row<'a> {
     /// The row of `record`, among others of the same point of which one may be the baseline.
-    pub fn new(record: &'a Record, baseline: Option<&Record>) -> Self {
+    pub(crate) fn new(record: &'a Record, baseline: Option<&Record>) -> Self {
         Self { record, ratio: baseline.map(|baseline| record.median / baseline.median) }
     }
 }
@@ -31,7 +31,8 @@ impl fmt::Display for Row<'_> {
         let Record { transport, bytes, depth, implementation, median, min, max, .. } = self.record;
         let count = |count: &Option<usize>| count.map_or(String::new(), |count| count.to_string());
         let [median, min, max] = [median, min, max].map(|&figure| short(figure));
-        let columns = [transport.clone(), count(bytes), count(depth), implementation.clone(), median, min, max];
+        let columns =
+            [transport.clone(), count(bytes), count(depth), implementation.clone(), median, min, max];
         f.write_str(&line(columns, &self.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))))
     }
 }
@@ -67,14 +68,11 @@ mod tests {
     fn columns_line_up() {
         let record = |name, median| {
             let spread = Spread { median, min: 0.1234, max: 12_345.6 };
-            Record::new(Benchmark::Latency, name, "tcp;ofi_rxm", Point { bytes: 8, depth: None }, spread, 5)
+            Record::new(Benchmark::Latency, name, "tcp;ofi_rxm", Point { bytes: 8, depth: None }, spread)
         };
         let (ours, theirs) = (record("samite", 4.2), record("libfabric", 4.0));
-        let table = [
-            header(true),
-            Row::new(&ours, Some(&theirs)).to_string(),
-            Row::new(&theirs, None).to_string(),
-        ];
+        let table =
+            [header(true), Row::new(&ours, Some(&theirs)).to_string(), Row::new(&theirs, None).to_string()];
         assert_eq!(
             table,
             [

@@ -1,0 +1,125 @@
+//! One run: as one of its two ranks, or as the launcher of both.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use samite::bootstrap::Launch;
+use samite::launch::{self, OnFailure, Options};
+use samite_fabric::ofi::OfiConfig;
+
+use crate::benchmark::{Benchmark, Point};
+use crate::measure::{End, measure};
+use crate::raw::Raw;
+use crate::record::Record;
+use crate::table;
+
+/// A run that takes longer is ended.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Implementations that this program contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Ours {
+    /// The same loops straight on libfabric, without any protocol
+    Libfabric,
+}
+
+/// One run of one implementation.
+#[derive(Clone, Debug)]
+pub(crate) struct Once {
+    /// The benchmark.
+    pub(crate) benchmark: Benchmark,
+    /// Its points.
+    pub(crate) points: Vec<Point>,
+    /// Whose loops.
+    pub(crate) implementation: Ours,
+    /// What carries the bytes.
+    pub(crate) transport: Option<String>,
+    /// Whether to bind the ranks to cores.
+    pub(crate) pin: bool,
+    /// Whether to print JSON.
+    pub(crate) json: bool,
+}
+
+impl Once {
+    /// Does this process's part of it: started by `samite run` it is a rank, else it starts itself as two.
+    ///
+    /// # Errors
+    /// Whatever stood in the way, ready to be printed.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        let invitation = match Launch::detect(&|name| std::env::var_os(name))? {
+            Launch::Invited(invitation) => invitation,
+            Launch::Alone { transport } => {
+                let code = launch::run(Options {
+                    ranks: 2,
+                    transport: self.transport.clone().or(transport),
+                    env: Vec::new(),
+                    timeout: Some(TIMEOUT),
+                    prefix: false,
+                    on_failure: OnFailure::End,
+                    program: std::env::current_exe()?.into(),
+                    args: std::env::args_os().skip(1).collect(),
+                })?;
+                return Ok(code.into());
+            }
+        };
+        match self.implementation {
+            Ours::Libfabric => {
+                let mut job = invitation.accept()?;
+                self.check_size(job.size)?;
+                let mut config = OfiConfig::default();
+                if let Some(transport) = self.transport.as_ref().or(job.transport.as_ref()) {
+                    config.provider.clone_from(transport);
+                }
+                self.measure(&mut Raw::join(&mut job, config)?)?;
+                job.connection.leave()?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check_size(&self, size: u32) -> Result<(), String> {
+        if size == 2 {
+            return Ok(());
+        }
+        let benchmark = self.benchmark.name();
+        Err(format!("{benchmark} is measured between 2 ranks, and this job has {size}: start it with `-n 2`"))
+    }
+
+    fn measure(&self, end: &mut impl End) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if self.pin {
+            pin(end.rank())?;
+        }
+        if end.rank() == 0 && !self.json {
+            let (benchmark, metric) = (self.benchmark.name(), self.benchmark.metric());
+            println!("{benchmark}, {metric}: one run, {}", if self.pin { "pinned" } else { "not pinned" });
+            println!("{}", table::header(false));
+        }
+        for &point in &self.points {
+            let Some(spread) = measure(end, self.benchmark, point)? else { continue };
+            let record = Record::new(self.benchmark, self.name(), &end.transport(), point, spread);
+            if self.json {
+                println!("{}", record.to_json());
+            } else {
+                println!("{}", table::Row::new(&record, None));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        match self.implementation {
+            Ours::Libfabric => "libfabric",
+        }
+    }
+}
+
+/// Binds this process to one of the cores that it may use: the first for rank 0, and so on, around.
+fn pin(rank: u32) -> rustix::io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    let mut one = CpuSet::new();
+    one.set(cores[rank as usize % cores.len()]);
+    sched_setaffinity(None, &one)
+}
