@@ -46,6 +46,10 @@ impl Process {
     /// If /proc is not mounted, or belongs to another pid namespace.
     pub fn current() -> io::Result<Self> {
         let pid = std::process::id();
+        // In the /proc of another namespace, `self` is still this process, and `pid` somebody else.
+        if fs::read_link("/proc/self")?.to_str() != Some(&pid.to_string()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc is of another pid namespace"));
+        }
         Ok(Self { pid, start: start_of(pid)? })
     }
 

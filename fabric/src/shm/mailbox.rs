@@ -382,3 +382,6 @@ const _: () = {
 unsafe impl Shareable for Header {}
 // SAFETY: 16 atomic words, `repr(C)`, 128 bytes: no padding.
 unsafe impl Shareable for Slot {}
+
+#[cfg(test)]
+mod tests;

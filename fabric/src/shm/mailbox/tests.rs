@@ -1,0 +1,150 @@
+use super::*;
+use crate::os::random;
+use crate::port::{Port, Post};
+use crate::shm::{Shm, ring};
+use crate::testing::{Heard, Recorder};
+
+const ONE_SLOT: Config = Config { peers_max: 1, ring_bytes: 8 << 10 };
+
+/// What a sender does from its first step to its last; it may be killed after each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Claim,
+    Allocate,
+    Name,
+    Open,
+    TellOpen,
+    /// A packet's bytes are in the ring, but not announced.
+    Write,
+    Publish,
+    Close,
+    TellClosed,
+}
+
+impl Step {
+    const ALL: [Self; 9] = [
+        Self::Claim,
+        Self::Allocate,
+        Self::Name,
+        Self::Open,
+        Self::TellOpen,
+        Self::Write,
+        Self::Publish,
+        Self::Close,
+        Self::TellClosed,
+    ];
+
+    /// Does what [`Remote::claim`], [`ring::Producer::push`] and [`Claim`]'s drop do in this step.
+    fn take(self, remote: &Remote, owner: Process) {
+        let (slot, changes) = (&remote.slots[0], &remote.header().changes);
+        let ring = || MappedRing::map(&remote.file, remote.layout, &remote.slots, 0).unwrap();
+        match self {
+            Self::Claim => slot.owner.store(Phase::Claimed.word(owner), Ordering::Relaxed),
+            Self::Allocate => remote.file.allocate(remote.layout.ring(0)).unwrap(),
+            Self::Name => slot.sender.store(random().unwrap(), Ordering::Relaxed),
+            Self::Open => slot.owner.store(Phase::Open.word(owner), Ordering::Release),
+            Self::TellOpen | Self::TellClosed => _ = changes.fetch_add(1, Ordering::Release),
+            Self::Write => {
+                let mut producer = ring::Producer::new(ring());
+                assert_eq!(producer.push(b"left behind", &[]), ring::Push::Done);
+                ring().lines[0].forge(0);
+            }
+            Self::Publish => ring().lines[0].forge(1 << 16 | 11),
+            Self::Close => slot.owner.store(Phase::Closed.word(owner), Ordering::Release),
+        }
+    }
+}
+
+/// A process that was killed and reaped.
+fn dead() -> Process {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let this = Process::current().unwrap();
+    let dead = Process { pid: child.id(), start: this.start };
+    assert!(!dead.is_alive());
+    dead
+}
+
+fn packets(port: &mut Shm) -> Vec<Heard> {
+    let mut sink = Recorder::default();
+    while port.poll(&mut sink).unwrap() > 0 {}
+    sink.0
+}
+
+#[test]
+fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
+    let dead = dead();
+    for last in Step::ALL {
+        // Between any two steps the receiver may look.
+        for looks in [false, true] {
+            let mut receiver = Shm::open(&ONE_SLOT).unwrap();
+            let remote = Remote::open(&receiver.whereabouts).unwrap();
+            let mut heard = Vec::new();
+            for step in Step::ALL.into_iter().filter(|&step| step <= last) {
+                step.take(&remote, dead);
+                if looks {
+                    heard.extend(packets(&mut receiver));
+                }
+            }
+            let mut sender = Shm::open(&ONE_SLOT).unwrap();
+            let to = sender.resolve(&receiver.address()).unwrap();
+            let told = last == Step::TellClosed && looks;
+            let first = if told { Post::Done } else { Post::Again };
+            assert_eq!(sender.send(to, b"new", &[]), Ok(first), "{last:?}, {looks}");
+            heard.extend(packets(&mut receiver));
+            if first == Post::Again {
+                assert_eq!(sender.send(to, b"new", &[]), Ok(Post::Done), "{last:?}, {looks}");
+                heard.extend(packets(&mut receiver));
+            }
+            let left_behind = (last >= Step::Publish).then(|| Heard::Packet(b"left behind".to_vec()));
+            let expected: Vec<_> = left_behind.into_iter().chain([Heard::Packet(b"new".to_vec())]).collect();
+            assert_eq!(heard, expected, "{last:?}, {looks}");
+        }
+    }
+}
+
+#[test]
+fn one_word_holds_a_phase_and_its_owner() {
+    let owner = Process { pid: (1 << 22) - 1, start: (1 << 40) - 1 };
+    for phase in [Phase::Claimed, Phase::Open, Phase::Closed] {
+        assert_eq!(Phase::parse(phase.word(owner)), Some((phase, owner)));
+    }
+    assert_eq!(Phase::parse(FREE), None);
+}
+
+/// Senders of many threads claim slots at once: each gets its own, and nothing is lost or mixed.
+#[test]
+fn claims_from_many_threads_do_not_collide() {
+    let config = Config { peers_max: 8, ring_bytes: 8 << 10 };
+    let mut receiver = Shm::open(&config).unwrap();
+    let address = receiver.address();
+    let count = 40;
+    let mut heard = Vec::new();
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let (address, config) = (&address, &config);
+            scope.spawn(move || {
+                for life in 0..count {
+                    let mut sender = Shm::open(config).unwrap();
+                    let to = sender.resolve(address).unwrap();
+                    while sender.send(to, &[thread, life], &[]).unwrap() == Post::Again {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        while heard.len() < 8 * usize::from(count) {
+            heard.extend(packets(&mut receiver));
+        }
+    });
+    for thread in 0..8 {
+        let lives = heard.iter().filter_map(|heard| match heard {
+            Heard::Packet(bytes) if bytes[0] == thread => Some(bytes[1]),
+            _ => None,
+        });
+        let mut lives: Vec<u8> = lives.collect();
+        // Each life is a sender of its own, and senders are not ordered among each other.
+        lives.sort_unstable();
+        assert!(lives.into_iter().eq(0..count));
+    }
+}
