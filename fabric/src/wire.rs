@@ -113,12 +113,14 @@ bitflags::bitflags! {
     /// Flags common to all protocols.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u8 {
-        /// The sender waits for credit: grant it more as soon as there is room.
+        /// The sender waits for credit: answer with a grant, or with [`Flags::EXHAUSTED`].
         const STARVED = 1;
         /// The packet carries several messages, each with its own header (coalescing).
         const BUNDLE = 2;
         /// The sender is blocked until this packet is answered: do not delay the answer.
         const URGENT = 4;
+        /// The sender has no credit left to give: what its receiver has for it goes as envelopes, until it grants again.
+        const EXHAUSTED = 8;
     }
 }
 

@@ -35,6 +35,8 @@ impl Limits {
 pub(crate) enum Choice {
     /// With its envelope, at once.
     Eager,
+    /// Not yet: credit for it is to come.
+    Wait,
     /// Envelope first; the receiver gets the bytes.
     Pull,
     /// Envelope first; the receiver calls for the bytes, and they are sent.
@@ -47,11 +49,16 @@ pub(crate) fn cost(len: usize) -> u32 {
     u32::try_from(len + OVERHEAD).unwrap_or(u32::MAX)
 }
 
-/// Chooses. `owned` tells whether the bytes may be left with the port until the receiver has them.
-pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, owned: bool) -> Choice {
+/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the bytes may be left with the port until the
+/// receiver has them.
+pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, owned: bool) -> Choice {
     if len <= limits.eager_max {
-        // Registering memory for what fits in a packet costs more than a second packet.
-        if credit >= cost(len) { Choice::Eager } else { Choice::Push }
+        match exhausted {
+            _ if credit >= cost(len) => Choice::Eager,
+            false => Choice::Wait,
+            // Registering memory for what fits in a packet costs more than a second packet.
+            true => Choice::Push,
+        }
     } else if owned && limits.get {
         Choice::Pull
     } else {
@@ -68,20 +75,18 @@ mod tests {
         let limits = Limits { eager_max: 1000, data_max: 1000, get: true, get_max: 1 << 20 };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
-        for (len, limits, credit, owned, choice) in [
-            (0, limits, rich, false, Choice::Eager),
-            (1000, limits, cost(1000), false, Choice::Eager),
-            (1000, limits, cost(1000) - 1, true, Choice::Push),
-            (0, limits, 0, false, Choice::Push),
-            (1001, limits, rich, true, Choice::Pull),
-            (1001, limits, rich, false, Choice::Push),
-            (1001, without, rich, true, Choice::Push),
+        for (len, limits, credit, exhausted, owned, choice) in [
+            (0, limits, rich, false, false, Choice::Eager),
+            (1000, limits, cost(1000), true, false, Choice::Eager),
+            (1000, limits, cost(1000) - 1, false, true, Choice::Wait),
+            (1000, limits, cost(1000) - 1, true, true, Choice::Push),
+            (0, limits, 0, true, false, Choice::Push),
+            (1001, limits, rich, false, true, Choice::Pull),
+            (1001, limits, rich, false, false, Choice::Push),
+            (1001, without, rich, false, true, Choice::Push),
         ] {
-            assert_eq!(
-                choose(len, &limits, credit, owned),
-                choice,
-                "{len} bytes, credit {credit}, owned {owned}"
-            );
+            let chosen = choose(len, &limits, credit, exhausted, owned);
+            assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");
         }
     }
 }

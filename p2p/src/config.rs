@@ -8,12 +8,12 @@ pub struct Config {
     /// carries is the upper bound.
     pub eager_max: usize,
     /// Budget for data that arrived before its receive: what is held and what peers may still send, together. At the limit
-    /// peers get no more credit, and their messages wait with them.
+    /// peers get no more credit, and their messages wait with them, announced by envelopes.
     pub unexpected_max: usize,
     /// Budget for envelopes without data that arrived before their receive. At the limit a message is refused, and its send
     /// ends with [`Error::Exhausted`](crate::Error::Exhausted).
     pub envelopes_max: usize,
-    /// Credit a peer gets at first contact; doubles as it is used up, within `unexpected_max`.
+    /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
     pub window_min: usize,
     /// Most credit that one peer may hold.
     pub window_max: usize,

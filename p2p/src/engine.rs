@@ -104,7 +104,7 @@ struct Core {
     envelopes: HashMap<(u32, u64), UnexpectedId>,
 
     // Work that an event or call left for the next time the port is at hand.
-    /// Peers with something in their outbox.
+    /// Peers with something to send.
     senders: VecDeque<u32>,
     /// Peers that should have more credit.
     starving: VecDeque<u32>,
@@ -448,7 +448,7 @@ impl<P: Port> Engine<P> {
             peers: core.peers.len(),
             requests: core.requests.len(),
             operations: core.operations.len(),
-            queued: core.peers.iter().map(|(_, peer)| peer.outbox.len()).sum(),
+            queued: core.peers.iter().map(|(_, peer)| peer.packets.len() + peer.messages.len()).sum(),
             credit_granted: core.credit_out,
             unexpected: core.unexpected_cost,
             envelopes: core.envelopes_cost,

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use samite_fabric::wire::Protocol;
+use samite_fabric::wire::{Flags, Protocol};
 use samite_fabric::{Address, PeerId};
 use smallvec::SmallVec;
 
 use crate::RequestId;
 use crate::choose::Limits;
 use crate::error::Cause;
+use crate::wire::control;
 
 /// One peer, in one of its lives.
 #[derive(Debug)]
@@ -28,9 +29,13 @@ pub(crate) struct Peer {
     /// Credit it granted and credit used, in all: cumulative, wrapping.
     pub(crate) granted: u32,
     pub(crate) spent: u32,
-    /// What waits for room in the port, in order.
-    pub(crate) outbox: VecDeque<Outgoing>,
-    /// Whether it is in the engine's list of peers with something in the outbox.
+    /// Whether it was asked for more credit and has not answered; whether it answered that it has none.
+    pub(crate) asked: bool,
+    pub(crate) exhausted: bool,
+    /// What waits for room in the port, in order. Packets go before messages: those may have to wait for credit too.
+    pub(crate) packets: VecDeque<Packet>,
+    pub(crate) messages: VecDeque<Outgoing>,
+    /// Whether it is in the engine's list of peers with something to send.
     pub(crate) listed: bool,
 
     /// Number of the next packet from it.
@@ -43,6 +48,8 @@ pub(crate) struct Peer {
     pub(crate) charged: u32,
     /// Credit it may hold unused.
     pub(crate) window: u32,
+    /// Whether it asked for more, and waits for an answer.
+    pub(crate) hungry: bool,
     /// Whether it is in the engine's list of peers that need credit.
     pub(crate) starving: bool,
 }
@@ -56,23 +63,28 @@ pub(crate) enum Standing {
     Failed(Cause),
 }
 
-/// A packet, or what becomes one when its turn comes.
-#[derive(Debug)]
+/// What keeps its order with the messages.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Outgoing {
     /// A message's first packet: eager or RTS, decided when there is room.
     Message(RequestId),
-    Packet {
-        protocol: Protocol,
-        kind: u8,
-        urgent: bool,
-        body: SmallVec<[u8; 32]>,
-    },
+    /// The last packet of all.
+    Goodbye,
 }
 
-impl Outgoing {
-    /// A packet that carries nothing but its header. `urgent`: the peer is to answer it at once.
-    pub(crate) fn control(kind: u8, urgent: bool) -> Self {
-        Self::Packet { protocol: Protocol::Control, kind, urgent, body: SmallVec::new() }
+/// A packet that may overtake messages.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) protocol: Protocol,
+    pub(crate) kind: u8,
+    pub(crate) flags: Flags,
+    pub(crate) body: SmallVec<[u8; 32]>,
+}
+
+impl Packet {
+    /// One that carries nothing but its header.
+    pub(crate) fn credit(flags: Flags) -> Self {
+        Self { protocol: Protocol::Control, kind: control::CREDIT, flags, body: SmallVec::new() }
     }
 }
 
@@ -87,7 +99,10 @@ impl Peer {
             acked: 0,
             granted: 0,
             spent: 0,
-            outbox: VecDeque::new(),
+            asked: false,
+            exhausted: false,
+            packets: VecDeque::new(),
+            messages: VecDeque::new(),
             listed: false,
             expected: 0,
             heard: false,
@@ -95,6 +110,7 @@ impl Peer {
             told: 0,
             charged: 0,
             window: 0,
+            hungry: false,
             starving: false,
         }
     }
@@ -109,6 +125,12 @@ impl Peer {
     #[inline]
     pub(crate) fn unused(&self) -> u32 {
         self.given.wrapping_sub(self.charged)
+    }
+
+    /// Whether nothing waits to be sent to it.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.packets.is_empty() && self.messages.is_empty()
     }
 
     /// Why it takes no part, if so.

@@ -1,11 +1,47 @@
 //! A message-passing runtime over libfabric: tagged messages, deadlines everywhere, safe Rust.
 //!
-//! [`launch`] is the embedded launcher behind `samite run`, [`bootstrap`] how a process that it started joins its job.
+//! ```
+//! let results = samite::local(2, |world| {
+//!     if world.rank() == 0 {
+//!         world.send(&[1u64, 2, 3], 1, 7)?;
+//!     } else {
+//!         let mut numbers = [0u64; 3];
+//!         let status = world.recv(&mut numbers, 0, 7)?;
+//!         assert_eq!((numbers, status.bytes), ([1, 2, 3], 24));
+//!     }
+//!     Ok::<(), samite::Error>(())
+//! });
+//! assert!(results.iter().all(Result::is_ok));
+//! ```
+//! [`local`] runs ranks as threads, for tests. [`launch`] is the embedded launcher behind `samite run`, [`bootstrap`] how a process that it
+//! started joins its job.
+//!
+//! # Contract
+//! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
+//! * Every operation ends. One that fails says why, who, and what is known of the message ([`Fate`]). See [`Comm::within`] for deadlines.
+//! * Progress is made by whoever calls: by any call that waits or tests, on behalf of all of the process.
 
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+mod comm;
 mod control;
 pub mod launch;
+mod local;
+mod request;
+mod runtime;
+mod scope;
+mod select;
+mod transport;
+mod world;
 
+pub use comm::{Comm, Message};
 pub use control::{ChannelError, Ending, JobId, Secret};
+pub use local::local;
+pub use request::{Done, Failed, Request};
+pub use runtime::Cancel;
+pub use samite_fabric::mem::Element;
+pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, Report, Status};
+pub use scope::{Pending, Scope};
+pub use select::{Source, Tag};
+pub use world::World;

@@ -17,6 +17,7 @@
 use std::cmp::Reverse;
 
 use samite_fabric::Port;
+use samite_fabric::wire::Flags;
 use samite_matching::Purged;
 
 use super::inbound::is_later;
@@ -24,9 +25,9 @@ use super::{Core, Engine, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
-use crate::peer::{Outgoing, Standing};
+use crate::peer::{Outgoing, Packet, Standing};
 use crate::request::{Buffer, Request, State};
-use crate::wire::{Abort, Fin, Revoke, Verdict, control, kind};
+use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
 impl<P: Port> Engine<P> {
     /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was matched goes on.
@@ -86,8 +87,9 @@ impl<P: Port> Engine<P> {
         core.closing = true;
         for index in 0..core.peers.len() as u32 {
             let peer = &core.peers[index];
-            if peer.standing == Standing::Alive && (peer.path.is_some() || !peer.outbox.is_empty()) {
-                core.enqueue(index, Outgoing::control(control::BYE, true));
+            if peer.standing == Standing::Alive && (peer.path.is_some() || !peer.is_idle()) {
+                core.peers[index].messages.push_back(Outgoing::Goodbye);
+                core.list(index);
             }
         }
         self.drive(&mut ());
@@ -96,8 +98,8 @@ impl<P: Port> Engine<P> {
     /// Whether every peer that takes part has taken all that was sent to it.
     pub fn closed(&self) -> bool {
         self.core.peers.iter().all(|(_, peer)| match peer.standing {
-            Standing::Alive => peer.outbox.is_empty() && peer.acked == peer.sequence,
-            Standing::Left => peer.outbox.is_empty(),
+            Standing::Alive => peer.is_idle() && peer.acked == peer.sequence,
+            Standing::Left => peer.is_idle(),
             Standing::Failed(_) => true,
         })
     }
@@ -181,18 +183,16 @@ impl Core {
         }
     }
 
-    /// A peer failed: everything that concerns it ends.
+    /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more: what it sent stays.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
-        if matches!(self.peers[index].standing, Standing::Failed(_)) {
+        if self.peers[index].standing != Standing::Alive {
+            self.severed.extend(self.peers[index].path.take().map(|(path, _)| path));
             return;
         }
         self.counters.failed_peers += 1;
         self.end_peer(index, Standing::Failed(cause.clone()));
-        let peer = &mut self.peers[index];
-        let rank = peer.rank;
-        if let Some((path, _)) = peer.path.take() {
-            self.severed.push(path);
-        }
+        let rank = self.peers[index].rank;
+        self.severed.extend(self.peers[index].path.take().map(|(path, _)| path));
         let (mut unexpected_cost, mut waiting) = (0, Vec::new());
         let store = &mut self.store;
         self.matcher.purge_source(rank, |purged| {
@@ -238,17 +238,16 @@ impl Core {
         }
         self.fail_requests(rank, &Cause::Left);
         // The one packet that it still waits for.
-        self.enqueue(index, Outgoing::control(control::CREDIT, false));
+        self.enqueue(index, Packet::credit(Flags::empty()));
     }
 
     fn end_peer(&mut self, index: u32, standing: Standing) {
         let peer = &mut self.peers[index];
-        if peer.standing == Standing::Alive {
-            self.credit_out -= u64::from(peer.unused());
-            peer.given = peer.charged;
-        }
+        self.credit_out -= u64::from(peer.unused());
+        peer.given = peer.charged;
         peer.standing = standing;
-        peer.outbox.clear();
+        peer.packets.clear();
+        peer.messages.clear();
     }
 
     /// Ends the requests that have to do with a rank.

@@ -8,7 +8,7 @@ use super::{Core, Rendezvous, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::error::{Cause, Error, Fate, Status};
-use crate::peer::{Outgoing, Place, Standing};
+use crate::peer::{Packet, Place, Standing};
 use crate::request::{Buffer, State};
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
 use crate::{Lent, RequestId};
@@ -66,8 +66,10 @@ impl Core {
             if peer.incarnation == Some(header.incarnation.get()) && peer.heard {
                 if number == expected && peer.standing == Standing::Alive {
                     peer.expected = number.wrapping_add(1);
-                    peer.granted = header.grant.get();
                     peer.acked = header.ack.get();
+                    if header.grant.get() != peer.granted || !header.flags().is_empty() {
+                        self.credit_news(index, header.grant.get(), header.flags());
+                    }
                     return Some(index);
                 }
                 if peer.standing == Standing::Alive && number != 0 {
@@ -121,12 +123,30 @@ impl Core {
         peer.incarnation = Some(incarnation);
         peer.heard = true;
         peer.expected = 1;
-        peer.granted = header.grant.get();
         peer.acked = header.ack.get();
-        peer.window = u32::try_from(self.config.window_min).unwrap_or(u32::MAX / 4);
+        let window = self.config.window_min.min(self.config.unexpected_max);
+        peer.window = u32::try_from(window).unwrap_or(u32::MAX / 4);
+        // It has none, and may have something to send: it is to know how much it gets, or that it gets none.
+        peer.hungry = true;
+        self.credit_news(index, header.grant.get(), header.flags());
         self.callers.push((index, Place { incarnation, address }));
         self.starve(index);
         Some(())
+    }
+
+    /// A packet brings more credit, or asks for it, or says that there is none.
+    fn credit_news(&mut self, index: u32, granted: u32, flags: Flags) {
+        let peer = &mut self.peers[index];
+        let more = peer.granted != granted;
+        peer.granted = granted;
+        if more || flags.contains(Flags::EXHAUSTED) {
+            peer.exhausted = !more;
+            peer.asked = false;
+            self.list(index);
+        }
+        if flags.contains(Flags::STARVED) {
+            self.widen(index);
+        }
     }
 
     fn control(&mut self, peer: u32, kind: u8) -> Result<(), WireError> {
@@ -308,7 +328,7 @@ impl Core {
         body: &(impl zerocopy::IntoBytes + zerocopy::Immutable),
     ) {
         let body = body.as_bytes().into();
-        self.enqueue(index, Outgoing::Packet { protocol: Protocol::P2p, kind, urgent: false, body });
+        self.enqueue(index, Packet { protocol: Protocol::P2p, kind, flags: Flags::empty(), body });
     }
 }
 
@@ -357,9 +377,6 @@ impl<L: Lent> Inbound<'_, L> {
                     1 => Some(Remote { key: rts.key.get(), address: rts.address.get() }),
                     _ => return Err(WireError::Value { field: "pull" }),
                 };
-                if header.flags().contains(Flags::STARVED) {
-                    core.widen(index);
-                }
                 let envelope = Envelope {
                     context: header.context.get(),
                     source: header.sender.get(),

@@ -1,4 +1,4 @@
-//! The way of a send: at once if nothing is in its way, else through the peer's outbox; and credit, which is what may be.
+//! The way of a send: at once if nothing is in its way, else in its turn; and credit, which is what may be.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
@@ -8,7 +8,7 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 use super::{Core, Engine};
 use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
-use crate::peer::{Outgoing, Place};
+use crate::peer::{Outgoing, Packet, Place, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::wire::{Eager, Hello, Rts, control, kind};
 use crate::{Lent, RequestId};
@@ -20,7 +20,7 @@ impl<P: Port> Engine<P> {
         let core = &mut self.core;
         let peer = &mut core.peers[index];
         let Some((path, limits)) = peer.path else { return false };
-        if !peer.outbox.is_empty() || data.len() > limits.eager_max || peer.credit() < cost(data.len()) {
+        if !peer.is_idle() || data.len() > limits.eager_max || peer.credit() < cost(data.len()) {
             return false;
         }
         let head = EagerHead {
@@ -28,7 +28,7 @@ impl<P: Port> Engine<P> {
             eager: Eager { tag: tag.into() },
         };
         if self.port.send(path, head.as_bytes(), data) != Ok(Post::Done) {
-            // Whatever it is, the outbox finds out.
+            // Whatever it is, it shows again when its turn comes.
             return false;
         }
         core.counters.eager += 1;
@@ -52,10 +52,11 @@ impl<P: Port> Engine<P> {
         let request = Request::new(State::AwaitingRoom, buffer, Some(rank), context, tag, core.now_ns);
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
-        core.enqueue(index, Outgoing::Message(id));
-        if core.peers[index].path.is_some() {
+        let peer = &mut core.peers[index];
+        peer.messages.push_back(Outgoing::Message(id));
+        if peer.path.is_some() {
             self.flush(index);
-        } else if core.peers[index].outbox.len() == 1 {
+        } else if peer.messages.len() == 1 {
             core.wanted.push(rank);
         }
         id
@@ -110,111 +111,129 @@ impl<P: Port> Engine<P> {
         };
         let mut body = SmallVec::from_slice(hello.as_bytes());
         body.extend_from_slice(&address);
-        let hello =
-            Outgoing::Packet { protocol: Protocol::Control, kind: control::HELLO, urgent: false, body };
-        peer.outbox.push_front(hello);
+        let flags = Flags::empty();
+        peer.packets.push_front(Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
+        peer.asked = true;
         core.list(index);
     }
 
     /// Gives starving peers credit out of what the budget leaves, and tells those that are short of it.
     fn replenish(&mut self) {
         let core = &mut self.core;
+        // Crumbs would cost a packet each.
+        let least = u32::try_from(core.config.window_min / 2).unwrap_or(u32::MAX);
         for _ in 0..core.starving.len() {
             let Some(index) = core.starving.pop_front() else { break };
             let held = core.credit_out + core.unexpected_cost;
-            let room = (core.config.unexpected_max as u64).saturating_sub(held);
+            let room =
+                u32::try_from((core.config.unexpected_max as u64).saturating_sub(held)).unwrap_or(u32::MAX);
             let peer = &mut core.peers[index];
             peer.starving = false;
-            if peer.failure().is_some() || !peer.heard {
+            if peer.standing != Standing::Alive || !peer.heard {
                 continue;
             }
             let wanted = peer.window.saturating_sub(peer.unused());
-            let given = u64::from(wanted).min(room) as u32;
+            let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
             peer.given = peer.given.wrapping_add(given);
             core.credit_out += u64::from(given);
             // Any packet to it carries the news; where none has gone for long, one goes for this alone.
             let known = peer.told.wrapping_sub(peer.charged);
-            if peer.given != peer.told && known < peer.window / 4 && peer.outbox.is_empty() {
-                core.enqueue(index, Outgoing::control(control::CREDIT, false));
+            let is_short = peer.given != peer.told && known < peer.window / 4 && peer.packets.is_empty();
+            if std::mem::take(&mut peer.hungry) || is_short {
+                let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
+                core.enqueue(index, Packet::credit(flags));
             }
             if core.peers[index].unused() < core.peers[index].window / 2 {
                 // The budget is used up: again when it has room.
                 core.starve(index);
-                if room == 0 {
-                    break;
-                }
             }
         }
     }
 
-    /// Sends what can be sent of a peer's outbox, in order.
+    /// Sends what can be sent to a peer, in order.
     fn flush(&mut self, index: u32) {
         loop {
             let core = &self.core;
+            let peer = &core.peers[index];
             // Without a path it is listed again when there is one.
-            let Some((path, _)) = core.peers[index].path else { return };
-            let sent = match core.peers[index].outbox.front() {
-                None => return,
-                Some(Outgoing::Message(id)) => self.begin_message(index, *id),
-                Some(Outgoing::Packet { protocol, kind, urgent, body }) => {
-                    let flags = if *urgent { Flags::URGENT } else { Flags::empty() };
-                    let header = core.header(index, *protocol, *kind, flags, 0, core.now_ns);
-                    let sent = self.port.send(path, header.as_bytes(), body);
-                    if sent == Ok(Post::Done) {
-                        self.core.sent(index);
-                    }
-                    sent
+            let Some((path, _)) = peer.path else { return };
+            let is_packet = !peer.packets.is_empty();
+            let turn = match (peer.packets.front(), peer.messages.front()) {
+                (Some(packet), _) => {
+                    let header =
+                        core.header(index, packet.protocol, packet.kind, packet.flags, 0, core.now_ns);
+                    self.port.send(path, header.as_bytes(), &packet.body).map(Turn::of)
                 }
+                (None, Some(Outgoing::Message(id))) => self.begin_message(index, *id),
+                (None, Some(Outgoing::Goodbye)) => {
+                    let flags = Flags::URGENT;
+                    let header = core.header(index, Protocol::Control, control::BYE, flags, 0, core.now_ns);
+                    self.port.send(path, header.as_bytes(), &[]).map(Turn::of)
+                }
+                (None, None) => return,
             };
-            match sent {
-                Ok(Post::Done) => {
-                    self.core.peers[index].outbox.pop_front();
+            let core = &mut self.core;
+            let peer = &mut core.peers[index];
+            match turn {
+                Ok(turn @ (Turn::Sent | Turn::Skipped)) => {
+                    if is_packet {
+                        peer.packets.pop_front();
+                    } else {
+                        peer.messages.pop_front();
+                    }
+                    if matches!(turn, Turn::Sent) {
+                        core.sent(index);
+                    }
                 }
-                Ok(Post::Again) => {
-                    self.core.counters.again += 1;
-                    return self.core.list(index);
+                Ok(Turn::NoRoom) => {
+                    core.counters.again += 1;
+                    return core.list(index);
                 }
-                Err(PortError::PeerGone(_)) => return self.core.bury(index, Cause::Lost),
-                Err(error) => return self.core.bury(index, Cause::Unreachable(error.to_string())),
+                // Listed again when the answer comes.
+                Ok(Turn::NoCredit) if peer.asked => return,
+                Ok(Turn::NoCredit) => {
+                    peer.asked = true;
+                    peer.packets.push_back(Packet::credit(Flags::STARVED));
+                }
+                Err(PortError::PeerGone(_)) => return core.bury(index, Cause::Lost),
+                Err(error) => return core.bury(index, Cause::Unreachable(error.to_string())),
             }
         }
     }
 
     /// Sends the first packet of a message: with its data or alone.
-    fn begin_message(&mut self, index: u32, id: RequestId) -> Result<Post, PortError> {
+    fn begin_message(&mut self, index: u32, id: RequestId) -> Result<Turn, PortError> {
         let core = &mut self.core;
-        let (Some((path, limits)), credit) = (core.peers[index].path, core.peers[index].credit()) else {
-            return Ok(Post::Again);
-        };
-        let Some(request) =
-            core.requests.get(id).filter(|request| matches!(request.state, State::AwaitingRoom))
-        else {
-            // It ended while it waited.
-            return Ok(Post::Done);
-        };
+        let peer = &core.peers[index];
+        let Some((path, limits)) = peer.path else { return Ok(Turn::NoRoom) };
+        let waiting = core.requests.get(id).filter(|request| matches!(request.state, State::AwaitingRoom));
+        // One that ended while it waited is not sent.
+        let Some(request) = waiting else { return Ok(Turn::Skipped) };
         let (len, tag, context, born_ns) =
             (request.buffer.len(), request.tag, request.context, request.born_ns);
-        let choice = choose(len, &limits, credit, !matches!(request.buffer, Buffer::Lent { .. }));
-        if let (Choice::Eager, Buffer::Owned(memory)) = (choice, &request.buffer) {
-            let head = EagerHead {
-                header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns),
-                eager: Eager { tag: tag.into() },
-            };
-            let sent = self.port.send(path, head.as_bytes(), memory.as_bytes())?;
-            if sent == Post::Done {
-                core.counters.eager += 1;
-                core.sent(index);
-                let peer = &mut core.peers[index];
-                peer.spent = peer.spent.wrapping_add(cost(len));
-                let status = Status { source: peer.rank, tag, bytes: len };
-                core.finish(id, Ok(status));
+        let owned = !matches!(request.buffer, Buffer::Lent { .. });
+        let remote = match (choose(len, &limits, peer.credit(), peer.exhausted, owned), &request.buffer) {
+            (Choice::Wait, _) => return Ok(Turn::NoCredit),
+            (Choice::Eager, Buffer::Owned(memory)) => {
+                let head = EagerHead {
+                    header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns),
+                    eager: Eager { tag: tag.into() },
+                };
+                let turn = self.port.send(path, head.as_bytes(), memory.as_bytes()).map(Turn::of)?;
+                if matches!(turn, Turn::Sent) {
+                    core.counters.eager += 1;
+                    let peer = &mut core.peers[index];
+                    peer.spent = peer.spent.wrapping_add(cost(len));
+                    let status = Status { source: peer.rank, tag, bytes: len };
+                    core.finish(id, Ok(status));
+                }
+                return Ok(turn);
             }
-            return Ok(sent);
-        }
-        let remote = if choice == Choice::Pull { Some(self.expose(id, path)?) } else { None };
+            (Choice::Pull, _) => Some(self.expose(id, path)?),
+            _ => None,
+        };
         let core = &mut self.core;
-        let flags = if len <= limits.eager_max { Flags::STARVED } else { Flags::empty() };
-        let header = core.header(index, Protocol::P2p, kind::RTS, flags, context, born_ns);
+        let header = core.header(index, Protocol::P2p, kind::RTS, Flags::empty(), context, born_ns);
         let rts = Rts {
             tag: tag.into(),
             len: (len as u64).into(),
@@ -224,15 +243,12 @@ impl<P: Port> Engine<P> {
             pull: remote.is_some().into(),
             reserved: [0; 7],
         };
-        let sent = self.port.send(path, header.as_bytes(), rts.as_bytes())?;
-        if sent == Post::Done {
+        let turn = self.port.send(path, header.as_bytes(), rts.as_bytes()).map(Turn::of)?;
+        if let (Turn::Sent, Some(request)) = (turn, core.requests.get_mut(id)) {
             core.counters.rendezvous += 1;
-            core.sent(index);
-            if let Some(request) = core.requests.get_mut(id) {
-                request.state = State::AwaitingMatch { revoked: false };
-            }
+            request.state = State::AwaitingMatch { revoked: false };
         }
-        Ok(sent)
+        Ok(turn)
     }
 
     /// Makes a send's memory reachable for its receiver, once.
@@ -287,13 +303,13 @@ impl Core {
         peer.told = peer.given;
     }
 
-    /// Puts a packet or message behind what waits for a peer.
-    pub(super) fn enqueue(&mut self, index: u32, outgoing: Outgoing) {
-        self.peers[index].outbox.push_back(outgoing);
+    /// Puts a packet behind those that wait for a peer.
+    pub(super) fn enqueue(&mut self, index: u32, packet: Packet) {
+        self.peers[index].packets.push_back(packet);
         self.list(index);
     }
 
-    /// Notes that a peer's outbox is to be flushed.
+    /// Notes that there is something to send to a peer.
     pub(super) fn list(&mut self, index: u32) {
         let peer = &mut self.peers[index];
         if !peer.listed {
@@ -302,12 +318,32 @@ impl Core {
         }
     }
 
-    /// Doubles the credit that a peer may hold: it ran out of it.
+    /// Doubles the credit that a peer may hold: it ran out of it, and waits to know.
     pub(super) fn widen(&mut self, index: u32) {
-        let most = u32::try_from(self.config.window_max).unwrap_or(u32::MAX / 4);
+        let most = self.config.window_max.min(self.config.unexpected_max);
         let peer = &mut self.peers[index];
-        peer.window = peer.window.saturating_mul(2).min(most);
+        peer.window = peer.window.saturating_mul(2).min(u32::try_from(most).unwrap_or(u32::MAX / 4));
+        peer.hungry = true;
         self.starve(index);
+    }
+}
+
+/// What became of the first in the queue.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Sent,
+    /// It is over already.
+    Skipped,
+    NoRoom,
+    NoCredit,
+}
+
+impl Turn {
+    fn of(post: Post) -> Self {
+        match post {
+            Post::Done => Self::Sent,
+            Post::Again => Self::NoRoom,
+        }
     }
 }
 

@@ -186,7 +186,7 @@ fn deadlines_and_cancels_end_operations_in_every_state() {
 
 #[test]
 fn without_credit_only_envelopes_travel() {
-    let config = Config { unexpected_max: 10_000, ..Config::default() };
+    let config = Config { unexpected_max: 10_000, window_min: 4_000, ..Config::default() };
     let mut engines = pair(&config);
     settle(&mut engines);
     let sends: Vec<_> = (0..100)

@@ -194,8 +194,8 @@ impl<P: Port> Engine<P> {
             if next == end {
                 return Ok(Post::Done);
             }
-            if !core.peers[index].outbox.is_empty() {
-                // What waits was there before.
+            if !core.peers[index].packets.is_empty() {
+                // What waits for room was there before.
                 return Ok(Post::Again);
             }
             let bytes = match &request.buffer {

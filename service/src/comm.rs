@@ -1,0 +1,291 @@
+//! Communicators: the calls that send and receive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use samite_fabric::Memory;
+use samite_fabric::mem::Element;
+use samite_p2p::{Claimed, Engine, Error, Pattern, RequestId, Status};
+use zerocopy::IntoBytes;
+
+use crate::request::{Failed, Request};
+use crate::runtime::{Bounds, Cancel, Runtime};
+use crate::scope::Scope;
+use crate::select::{Source, Tag};
+use crate::transport::Transport;
+
+/// A group of ranks that send messages to each other, apart from those of other communicators.
+///
+/// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at once.
+///
+/// Every call ends: with success, or with an [`Error`]. What bounds it is chosen by the `Comm` it is made on: see
+/// [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
+#[derive(Clone)]
+pub struct Comm {
+    pub(crate) runtime: Arc<Runtime<Transport>>,
+    pub(crate) context: u32,
+    pub(crate) bounds: Bounds,
+}
+
+impl Comm {
+    /// This rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.runtime.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.runtime.size
+    }
+
+    /// The same communicator, on which every operation takes at most `timeout` from the call that begins it; then it ends with
+    /// [`Error::TimedOut`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # samite::local(1, |world| {
+    /// let nothing = world.within(Duration::from_millis(10)).recv(&mut [0u8], 0, 7);
+    /// assert!(matches!(nothing, Err(samite::Error::TimedOut { .. })));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
+    }
+
+    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used, unless they have met their message
+    /// by then: those go on to their end.
+    #[must_use]
+    pub fn until(&self, cancel: &Cancel) -> Self {
+        Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
+    }
+
+    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then on its way, or received.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Exhausted`].
+    #[inline]
+    pub fn send<T: Element>(&self, data: &[T], to: u32, tag: u64) -> Result<(), Error> {
+        self.runtime.send(to, self.context, tag, data.as_bytes(), &self.bounds)
+    }
+
+    /// Receives the first message that matches into the beginning of `buffer`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer, [`Error::PeerFailed`],
+    /// [`Error::FailurePending`], [`Error::TimedOut`], [`Error::Cancelled`]. After the last four the buffer's contents are undefined.
+    #[inline]
+    pub fn recv<T: Element>(
+        &self,
+        buffer: &mut [T],
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Status, Error> {
+        self.runtime.recv(self.pattern(from.into(), tag.into()), buffer.as_mut_bytes(), &self.bounds)
+    }
+
+    /// Receives the first message that matches, whatever its length. Bytes that do not make a whole element are cut off; the status tells.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv), but for [`Error::Truncated`].
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// if world.rank() == 0 {
+    ///     world.send(&[1.0, 2.0, 3.0], 1, 7).unwrap();
+    /// } else {
+    ///     let (data, status) = world.recv_vec::<f64>(samite::Source::ANY, 7).unwrap();
+    ///     assert_eq!((data, status.source), (vec![1.0, 2.0, 3.0], 0));
+    /// }
+    /// # });
+    /// ```
+    pub fn recv_vec<T: Element>(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(Vec<T>, Status), Error> {
+        self.claim(from, tag)?.recv()
+    }
+
+    /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it towards each other.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send) and [`recv`](Self::recv).
+    pub fn sendrecv<T: Element, U: Element>(
+        &self,
+        data: &[T],
+        to: u32,
+        tag: u64,
+        buffer: &mut [U],
+        from: impl Into<Source>,
+        recv_tag: impl Into<Tag>,
+    ) -> Result<Status, Error> {
+        self.scope(|scope| {
+            let receive = scope.irecv(buffer, from, recv_tag)?;
+            let send = scope.isend(data, to, tag)?;
+            scope.wait(send)?;
+            scope.wait(receive)
+        })
+    }
+
+    /// Begins to send `data`, which comes back with the request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the data is given back.
+    pub fn isend<T: Element>(&self, data: Vec<T>, to: u32, tag: u64) -> Result<Request<T>, Failed<T>> {
+        self.begin(data, |engine, now_ns, memory, deadline_ns| {
+            engine.isend(now_ns, to, self.context, tag, memory, deadline_ns)
+        })
+    }
+
+    /// Begins to receive into the elements of `buffer`, which comes back with the request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the buffer is given back.
+    pub fn irecv<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Request<T>, Failed<T>> {
+        let pattern = self.pattern(from.into(), tag.into());
+        self.begin(buffer, |engine, now_ns, memory, deadline_ns| {
+            engine.irecv(now_ns, pattern, memory, deadline_ns)
+        })
+    }
+
+    /// Runs `body` with a [`Scope`], in which sends and receives that borrow their buffers can be under way together. All of
+    /// them have ended when this returns.
+    ///
+    /// # Errors
+    /// That of `body`, or else the first of an operation that `body` did not wait for.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// let (left, mut right) = ([world.rank()], [0]);
+    /// world.scope(|scope| {
+    ///     scope.irecv(&mut right, world.rank() ^ 1, 7)?;
+    ///     scope.isend(&left, world.rank() ^ 1, 7)?;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(right, [world.rank() ^ 1]);
+    /// # Ok::<(), samite::Error>(()) }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scope<'env, R>(
+        &self,
+        body: impl FnOnce(&mut Scope<'env>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut scope = Scope::new(self.clone());
+        let result = body(&mut scope);
+        let rest = scope.wait_all();
+        result.and_then(|value| rest.map(|()| value))
+    }
+
+    /// Waits until a message that matches has arrived, and tells what it is. It stays.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`].
+    pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
+        self.runtime.probe(&self.pattern(from.into(), tag.into()), &self.bounds)
+    }
+
+    /// What message that matches has arrived first, if any. It stays.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
+        let pattern = self.pattern(from.into(), tag.into());
+        self.runtime.look(|engine| engine.probe(&pattern))
+    }
+
+    /// Waits until a message that matches has arrived, and takes it: no other receive can get it any more (MPI: matched probe).
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
+        let (status, claimed) = self.runtime.claim(&self.pattern(from.into(), tag.into()), &self.bounds)?;
+        Ok(Message { comm: self.clone(), status, claimed: Some(claimed) })
+    }
+
+    /// As [`claim`](Self::claim), without waiting.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
+        let pattern = self.pattern(from.into(), tag.into());
+        let found = self.runtime.look(|engine| engine.claim(&pattern))?;
+        Ok(found.map(|(status, claimed)| Message { comm: self.clone(), status, claimed: Some(claimed) }))
+    }
+
+    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Pattern {
+        Pattern { context: self.context, source: from.0, tag: tag.tag, mask: tag.mask }
+    }
+
+    fn begin<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        start: impl FnOnce(&mut Engine<Transport>, u64, Memory, u64) -> Result<RequestId, (Error, Memory)>,
+    ) -> Result<Request<T>, Failed<T>> {
+        let memory = Memory::new(buffer);
+        let started = self
+            .runtime
+            .start(&self.bounds, |engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns));
+        match started {
+            Ok(id) => Ok(Request::new(self.clone(), id)),
+            Err((error, memory)) => Err(Failed::new(error, Some(memory))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Comm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Comm").field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
+/// A message that was claimed. Dropping it drops the message; for its sender it is received.
+#[derive(Debug)]
+pub struct Message {
+    comm: Comm,
+    status: Status,
+    claimed: Option<Claimed>,
+}
+
+impl Message {
+    /// What it is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Receives it. Bytes that do not make a whole element are cut off.
+    ///
+    /// # Errors
+    /// [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
+    pub fn recv<T: Element>(mut self) -> Result<(Vec<T>, Status), Error> {
+        let Some(claimed) = self.claimed.take() else { return Err(Error::NoSuchRequest) };
+        let status = self.status;
+        // Room for the last bytes too, which need not make a whole element.
+        let elements = status.bytes.div_ceil(size_of::<T>().max(1));
+        let memory = Memory::new(vec![T::new_zeroed(); elements]);
+        let id = self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
+            engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)
+        });
+        let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
+        completion.result?;
+        let mut data =
+            completion.memory.and_then(|memory| memory.into_vec().ok()).ok_or(Error::NoSuchRequest)?;
+        data.truncate(status.bytes / size_of::<T>().max(1));
+        Ok((data, status))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(claimed) = self.claimed.take() {
+            self.comm.runtime.start(&Bounds::default(), |engine, now_ns, _| engine.discard(now_ns, claimed));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Ranks as threads of one process, for doctests and for testing programs.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use samite_fabric::Port;
+use samite_fabric::loopback::Hub;
+use samite_p2p::{Config, Engine, Identity};
+
+use crate::Comm;
+use crate::runtime::{Bounds, Directory, Notice, Runtime};
+use crate::transport::Transport;
+use crate::world::{CONTEXT, World};
+
+/// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They send to each other through
+/// memory; nothing else differs from ranks that are processes.
+///
+/// # Panics
+/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here.
+///
+/// ```
+/// let sums = samite::local(3, |world| {
+///     let next = (world.rank() + 1) % world.size();
+///     world.send(&[world.rank()], next, 0)?;
+///     let mut from = [0];
+///     world.recv(&mut from, samite::Source::ANY, 0)?;
+///     Ok::<u32, samite::Error>(from[0])
+/// });
+/// assert_eq!(sums, [Ok(2), Ok(0), Ok(1)]);
+/// ```
+pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
+    let hub = Hub::new();
+    let ports: Vec<_> = (0..n).map(|_| hub.port()).collect();
+    let addresses: Vec<_> = ports.iter().map(Port::address).collect();
+    let board = Board((0..n).map(|_| Mutex::default()).collect::<Vec<_>>().into());
+    let worlds = (0..n).zip(ports).map(|(rank, port)| {
+        let identity = Identity { rank, size: n, incarnation: 1, secret: [0; 16] };
+        let config = Config::default();
+        let linger = std::time::Duration::from_micros(config.linger_us);
+        let mut engine = Engine::new(Transport::from(port), identity, config);
+        for (rank, address) in (0..n).zip(&addresses) {
+            // Every rank is below `n`.
+            let _ = engine.introduce(rank, 1, address.clone());
+        }
+        let directory = Box::new(Member { rank, board: board.clone() });
+        let runtime = Arc::new(Runtime::new(engine, directory, rank, n, linger));
+        World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
+    });
+    let worlds: Vec<_> = worlds.collect();
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let body = &body;
+        let board = &board;
+        let threads: Vec<_> = (0..n)
+            .zip(worlds)
+            .map(|(rank, world)| {
+                scope.spawn(move || {
+                    let _watch = Watch { rank, board };
+                    body(world)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+}
+
+/// Where the threads tell each other of their ends: for each rank those it has not heard of, and whether by a panic.
+#[derive(Clone)]
+struct Board(Arc<[News]>);
+
+type News = Mutex<VecDeque<(u32, bool)>>;
+
+impl Board {
+    fn post(&self, rank: u32, failed: bool) {
+        for news in self.0.iter() {
+            news.lock().unwrap_or_else(PoisonError::into_inner).push_back((rank, failed));
+        }
+    }
+}
+
+struct Member {
+    rank: u32,
+    board: Board,
+}
+
+impl Directory for Member {
+    fn request_address(&mut self, _: u32) {
+        // All were introduced at the start.
+    }
+
+    fn poll(&mut self) -> Option<Notice> {
+        let (rank, failed) =
+            self.board.0[self.rank as usize].lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        Some(if failed {
+            Notice::Failed { rank, how: "its thread panicked".into() }
+        } else {
+            Notice::Left { rank }
+        })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn leave(&mut self) {
+        self.board.post(self.rank, false);
+    }
+}
+
+/// Tells the others when its thread panics.
+struct Watch<'a> {
+    rank: u32,
+    board: &'a Board,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.board.post(self.rank, true);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Requests that own their buffers.
+
+use std::marker::PhantomData;
+
+use samite_fabric::Memory;
+use samite_fabric::mem::Element;
+use samite_p2p::{Completion, Error, RequestId, Status};
+
+use crate::Comm;
+
+/// A send or receive under way, which owns its buffer. Forgotten it leaks, and never dangles; dropped it is cancelled, if it still can be.
+#[derive(Debug)]
+#[must_use = "a request that is dropped is cancelled"]
+pub struct Request<T: Element> {
+    comm: Comm,
+    /// None once collected.
+    id: Option<RequestId>,
+    completion: Option<Completion>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// How a request ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done<T> {
+    /// The message: of a receive, from whom; of a send, to whom.
+    pub status: Status,
+    /// The buffer. Of a receive, the message is at its beginning.
+    pub buffer: Vec<T>,
+}
+
+/// How a request failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed<T> {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The buffer, unless a peer or a port may still touch it: then it is kept until that is over, and freed.
+    pub buffer: Option<Vec<T>>,
+}
+
+impl<T: Element> Failed<T> {
+    pub(crate) fn new(error: Error, memory: Option<Memory>) -> Self {
+        Self { error, buffer: memory.and_then(|memory| memory.into_vec().ok()) }
+    }
+}
+
+impl<T> From<Failed<T>> for Error {
+    fn from(failed: Failed<T>) -> Self {
+        failed.error
+    }
+}
+
+impl<T: Element> Request<T> {
+    pub(crate) fn new(comm: Comm, id: RequestId) -> Self {
+        Self { comm, id: Some(id), completion: None, element: PhantomData }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// As the operation. A receive from any source ends with [`Error::FailurePending`] when a peer fails meanwhile; to let it wait on, ask
+    /// [`is_done`](Self::is_done) instead.
+    pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
+        let completion = match (self.completion.take(), self.id.take()) {
+            (Some(completion), _) => completion,
+            (None, Some(id)) => self.comm.runtime.finish(id, &mut (), &self.comm.bounds),
+            (None, None) => Completion { result: Err(Error::NoSuchRequest), memory: None },
+        };
+        match completion.result {
+            Ok(status) => {
+                let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
+                buffer
+                    .map(|buffer| Done { status, buffer })
+                    .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })
+            }
+            Err(error) => Err(Failed::new(error, completion.memory)),
+        }
+    }
+
+    /// Makes progress, and tells whether it has ended: then [`wait`](Self::wait) does not wait.
+    ///
+    /// # Errors
+    /// [`Error::FailurePending`] once for each peer that fails while a receive from any source waits; it waits on.
+    pub fn is_done(&mut self) -> Result<bool, Error> {
+        if let Some(id) = self.id {
+            self.completion = self.comm.runtime.test(id, &mut ())?;
+            if self.completion.is_some() {
+                self.id = None;
+            }
+        }
+        Ok(self.id.is_none())
+    }
+
+    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A message that was matched goes on to its end.
+    pub fn cancel(&self) {
+        if let Some(id) = self.id {
+            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(id));
+        }
+    }
+}
+
+impl<T: Element> Drop for Request<T> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.forget(id));
+        }
+    }
+}

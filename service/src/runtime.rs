@@ -1,0 +1,404 @@
+//! The runtime: one lock around the engine, the clock, and how to wait.
+//!
+//! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets others at the lock in between,
+//! and gives up its core in steps: it spins, then yields, then sleeps until the launcher speaks or a short time has passed.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use samite_fabric::{Address, Port};
+use samite_p2p::{
+    Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Lent, Operation, Outcome, Pattern, Reading,
+    Received, Report, RequestId, Sent, Status, Writing,
+};
+
+/// What tells where the other ranks are, and when they end. Asked seldom.
+pub(crate) trait Directory: Send {
+    /// Asks for a rank's address; a [`Notice`] answers.
+    fn request_address(&mut self, rank: u32);
+
+    /// The next piece of news.
+    fn poll(&mut self) -> Option<Notice>;
+
+    /// Readable when there may be news.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// This rank is done.
+    fn leave(&mut self);
+}
+
+/// News of a rank.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    Address { rank: u32, incarnation: u32, address: Address },
+    Failed { rank: u32, how: String },
+    Left { rank: u32 },
+}
+
+/// Drives an engine on behalf of all threads that use it.
+pub(crate) struct Runtime<P> {
+    core: Mutex<Core<P>>,
+    clock: Clock,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    linger: Duration,
+    /// Readable when the directory has news; what a sleep waits for.
+    bell: Option<OwnedFd>,
+}
+
+struct Core<P> {
+    engine: Engine<P>,
+    directory: Box<dyn Directory>,
+    /// The time as last read: good enough for the age of a message, and for deadlines since whoever waits reads it between bursts.
+    now_ns: u64,
+    /// When to ask the directory next.
+    ask_ns: u64,
+    /// Addresses that were asked for and have not come.
+    awaited: usize,
+}
+
+/// The bounds of one operation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<Cancel>,
+}
+
+/// Ends the operations that were begun under it, from any thread. See [`Comm::until`](crate::Comm::until).
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// One that has not been used.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends what is under way, and all that is begun under it from now on.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl<P: Port> Runtime<P> {
+    pub(crate) fn new(
+        engine: Engine<P>,
+        directory: Box<dyn Directory>,
+        rank: u32,
+        size: u32,
+        linger: Duration,
+    ) -> Self {
+        let bell = directory.descriptor().and_then(|fd| fd.try_clone_to_owned().ok());
+        let core = Core { engine, directory, now_ns: 0, ask_ns: 0, awaited: 0 };
+        Self { core: Mutex::new(core), clock: Clock::start(), rank, size, linger, bell }
+    }
+
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        to: u32,
+        context: u32,
+        tag: u64,
+        data: &[u8],
+        bounds: &Bounds,
+    ) -> Result<(), Error> {
+        let mut core = self.lock();
+        let deadline_ns = self.deadline(&mut core, bounds);
+        let now_ns = core.now_ns;
+        match core.engine.send(now_ns, to, context, tag, data, deadline_ns)? {
+            Sent::Now => Ok(()),
+            Sent::Pending(id) => self.wait(core, id, &mut Reading(id, data), bounds).result.map(|_| ()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn recv(&self, pattern: Pattern, buffer: &mut [u8], bounds: &Bounds) -> Result<Status, Error> {
+        let mut core = self.lock();
+        let deadline_ns = self.deadline(&mut core, bounds);
+        let now_ns = core.now_ns;
+        match core.engine.recv(now_ns, pattern, buffer, deadline_ns)? {
+            Received::Now(status) => Ok(status),
+            Received::Pending(id) => self.wait(core, id, &mut Writing(id, buffer), bounds).result,
+        }
+    }
+
+    /// Begins something: `start` gets the engine, the time and the deadline.
+    pub(crate) fn start<R>(&self, bounds: &Bounds, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
+        let mut core = self.lock();
+        let deadline_ns = self.deadline(&mut core, bounds);
+        let now_ns = core.now_ns;
+        start(&mut core.engine, now_ns, deadline_ns)
+    }
+
+    /// Waits for a request to end.
+    pub(crate) fn finish<L: Lent>(&self, id: RequestId, lent: &mut L, bounds: &Bounds) -> Completion {
+        self.wait(self.lock(), id, lent, bounds)
+    }
+
+    /// Drives once. The request's end, if it has ended.
+    pub(crate) fn test<L: Lent>(&self, id: RequestId, lent: &mut L) -> Result<Option<Completion>, Error> {
+        let mut core = self.lock();
+        core.step(self.clock.now_ns(), lent)?;
+        match core.engine.outcome(id) {
+            Outcome::Pending => Ok(None),
+            Outcome::FailurePending => core.engine.failure_pending(id).map_or(Ok(None), Err),
+            Outcome::Ready => Ok(Some(core.engine.collect(id, lent).unwrap_or_else(no_such_request))),
+        }
+    }
+
+    /// Waits until a message that `pattern` matches has arrived.
+    pub(crate) fn probe(&self, pattern: &Pattern, bounds: &Bounds) -> Result<Status, Error> {
+        self.until(bounds, pattern, |engine| engine.probe(pattern))
+    }
+
+    /// Waits until a message that `pattern` matches has arrived, and takes it.
+    pub(crate) fn claim(&self, pattern: &Pattern, bounds: &Bounds) -> Result<(Status, Claimed), Error> {
+        self.until(bounds, pattern, |engine| engine.claim(pattern))
+    }
+
+    /// Drives once, then looks.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Engine<P>) -> Result<R, Error>) -> Result<R, Error> {
+        let mut core = self.lock();
+        core.step(self.clock.now_ns(), &mut ())?;
+        look(&mut core.engine)
+    }
+
+    /// Says goodbye, and waits for the peers to take what was sent to them, a limited time.
+    pub(crate) fn close(&self) {
+        let mut core = self.lock();
+        let start_ns = self.clock.now_ns();
+        core.engine.close(start_ns);
+        let mut patience = Patience::default();
+        while !core.engine.closed() {
+            let now_ns = self.clock.now_ns();
+            if now_ns - start_ns > self.linger.as_nanos() as u64 || core.step(now_ns, &mut ()).is_err() {
+                break;
+            }
+            core = self.rest(core, &mut patience);
+        }
+        core.directory.leave();
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Core<P>> {
+        // Nothing in the engine is left half done by a panic: it has none that input could cause.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn deadline(&self, core: &mut Core<P>, bounds: &Bounds) -> u64 {
+        match bounds.timeout {
+            None => u64::MAX,
+            Some(timeout) => {
+                core.now_ns = self.clock.now_ns();
+                core.now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    fn wait<'a, L: Lent>(
+        &'a self,
+        mut core: MutexGuard<'a, Core<P>>,
+        id: RequestId,
+        lent: &mut L,
+        bounds: &Bounds,
+    ) -> Completion {
+        let mut patience = Patience::default();
+        let mut cancelled = false;
+        loop {
+            for _ in 0..BURST {
+                let polled = core.poll(lent);
+                match core.engine.outcome(id) {
+                    Outcome::Ready => return core.engine.collect(id, lent).unwrap_or_else(no_such_request),
+                    Outcome::FailurePending => {
+                        // A call that waits has nowhere to stay posted: it ends, and the caller decides.
+                        if let Some(error) = core.engine.failure_pending(id) {
+                            core.engine.forget(id);
+                            return Completion { result: Err(error), memory: None };
+                        }
+                    }
+                    Outcome::Pending => {}
+                }
+                match polled {
+                    Ok(0) => std::hint::spin_loop(),
+                    Ok(_) => patience = Patience::default(),
+                    Err(error) => {
+                        core.engine.forget(id);
+                        return Completion { result: Err(error), memory: None };
+                    }
+                }
+            }
+            if let Err(error) = core.attend(self.clock.now_ns()) {
+                core.engine.forget(id);
+                return Completion { result: Err(error), memory: None };
+            }
+            if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                cancelled = true;
+                core.engine.cancel(id);
+                continue;
+            }
+            core = self.rest(core, &mut patience);
+        }
+    }
+
+    /// Waits until `look` finds something.
+    fn until<R>(
+        &self,
+        bounds: &Bounds,
+        pattern: &Pattern,
+        mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut core = self.lock();
+        let start_ns = self.clock.now_ns();
+        let mut patience = Patience::default();
+        loop {
+            let now_ns = self.clock.now_ns();
+            core.step(now_ns, &mut ())?;
+            if let Some(found) = look(&mut core.engine)? {
+                return Ok(found);
+            }
+            let age = Duration::from_nanos(now_ns - start_ns);
+            if bounds.timeout.is_some_and(|timeout| age >= timeout) {
+                let report = Report {
+                    operation: Operation::Receive,
+                    peer: pattern.source.as_rank(),
+                    tag: pattern.tag,
+                    bytes: 0,
+                    age_ns: now_ns - start_ns,
+                    awaited: Awaited::Message,
+                };
+                return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
+            }
+            if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Cancelled { fate: Fate::NotDelivered });
+            }
+            core = self.rest(core, &mut patience);
+        }
+    }
+
+    /// Lets others at the lock, and at the core.
+    fn rest<'a>(&'a self, core: MutexGuard<'a, Core<P>>, patience: &mut Patience) -> MutexGuard<'a, Core<P>> {
+        drop(core);
+        match patience.next() {
+            Rest::Spin => {}
+            Rest::Yield => std::thread::yield_now(),
+            Rest::Sleep(time) => sleep(self.bell.as_ref(), time),
+        }
+        self.lock()
+    }
+}
+
+impl<P: Port> Core<P> {
+    #[inline]
+    fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
+        self.engine.poll(self.now_ns, lent)
+    }
+
+    /// Drives once, at the current time.
+    fn step<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
+        self.attend(now_ns)?;
+        self.poll(lent)
+    }
+
+    /// Notes the time, and hears the news if it is time to.
+    fn attend(&mut self, now_ns: u64) -> Result<(), Error> {
+        self.now_ns = now_ns;
+        let wanted: Vec<u32> = self.engine.wanted().collect();
+        for rank in wanted {
+            self.directory.request_address(rank);
+            self.awaited += 1;
+        }
+        if self.awaited == 0 && now_ns < self.ask_ns {
+            return Ok(());
+        }
+        self.ask_ns = now_ns + ASK_EVERY_NS;
+        while let Some(notice) = self.directory.poll() {
+            match notice {
+                Notice::Address { rank, incarnation, address } => {
+                    self.awaited = self.awaited.saturating_sub(1);
+                    self.engine.introduce(rank, incarnation, address)?;
+                }
+                Notice::Failed { rank, how } => self.ended(rank, Some(how))?,
+                Notice::Left { rank } => self.ended(rank, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, rank: u32, how: Option<String>) -> Result<(), Error> {
+        // What it sent before its end comes first, as far as it has arrived.
+        while self.engine.poll(self.now_ns, &mut ())? > 0 {}
+        match how {
+            Some(how) => self.engine.peer_failed(rank, Cause::Died(how)),
+            None => self.engine.peer_left(rank),
+        }
+    }
+}
+
+/// How long one has waited for nothing.
+#[derive(Default)]
+struct Patience {
+    rests: u32,
+}
+
+enum Rest {
+    Spin,
+    Yield,
+    Sleep(Duration),
+}
+
+impl Patience {
+    fn next(&mut self) -> Rest {
+        self.rests += 1;
+        match self.rests {
+            ..=SPINS => Rest::Spin,
+            ..=YIELDS => Rest::Yield,
+            _ => Rest::Sleep(NAP),
+        }
+    }
+}
+
+/// Sleeps until the descriptor is readable or the time has passed.
+fn sleep(bell: Option<&OwnedFd>, time: Duration) {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let mut watched: Vec<PollFd<'_>> = bell.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
+    // Whatever ends it early only makes the caller look again.
+    let _ = poll(&mut watched, Some(&timeout));
+}
+
+fn no_such_request() -> Completion {
+    Completion { result: Err(Error::NoSuchRequest), memory: None }
+}
+
+/// Monotonic time.
+struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others are told the time by")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// Polls between two looks at the clock: a few microseconds of them.
+const BURST: u32 = 64;
+/// Bursts before the core is offered to others, and times that it is offered before sleeping (with nothing else to run some milliseconds).
+const SPINS: u32 = 2;
+const YIELDS: u32 = 20_000;
+/// How long a sleep lasts: what a message may be late by that comes to a rank long idle.
+const NAP: Duration = Duration::from_micros(200);
+/// How often the directory is asked for news while somebody waits: well under the time in which a death should be known.
+const ASK_EVERY_NS: u64 = 1_000_000;

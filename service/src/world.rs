@@ -1,0 +1,38 @@
+//! All ranks of a job.
+
+use std::ops::Deref;
+
+use crate::Comm;
+
+/// This process's place in its job, and the communicator of all its ranks.
+///
+/// When it is dropped this rank says goodbye, and waits a limited time for the others to take what was sent to them.
+#[derive(Debug)]
+pub struct World {
+    comm: Comm,
+}
+
+impl World {
+    pub(crate) fn new(comm: Comm) -> Self {
+        Self { comm }
+    }
+}
+
+impl Deref for World {
+    type Target = Comm;
+    fn deref(&self) -> &Comm {
+        &self.comm
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A rank that panics does not leave in good order: whoever watches tells the others.
+        if !std::thread::panicking() {
+            self.comm.runtime.close();
+        }
+    }
+}
+
+/// The context of the world's messages.
+pub(crate) const CONTEXT: u32 = 1;
