@@ -148,7 +148,7 @@ impl OfiPort {
                 what: "work with packets under 512 bytes or without buffers",
             });
         }
-        let cleanup = prepare_process();
+        let cleanup = load()?;
         let info = Info::choose(config)?;
         let (caps, notes_alone) = (info.caps(config, cleanup), info.closing_in_transfer_crashes());
         if caps.packet_max < PACKET_MIN {
@@ -497,21 +497,34 @@ const PACKET_MIN: usize = 512;
 /// Bytes of an address that say of which kind it is.
 const FORMAT_LEN: usize = 8;
 
-/// Prepares the process for libfabric, once. Whether removing an address will close its connection.
+/// Loads libfabric, once. Whether removing an address will close its connection.
 ///
-/// * The parameter `FI_AV_REMOVE_CLEANUP` is read from the environment when libfabric is first used. A program that has
-///   threads by then, or uses libfabric by itself before, must find it set: a launcher sets it.
-/// * libinfinipath, which Debian's libfabric is linked to, catches the signals that end a process as soon as it is loaded,
-///   to print a backtrace and exit with a code instead. (`IPATH_NO_BACKTRACE=1` in the environment keeps it from that.)
-fn prepare_process() -> bool {
+/// Two parameters are read from the environment when it is loaded. A program that has threads by then, or that loads it by
+/// itself before, must find them set: a launcher sets them.
+/// * `FI_AV_REMOVE_CLEANUP` closes the connection of an address that is removed.
+/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, which Debian's libfabric brings along, from catching the signals that end
+///   a process, to print a backtrace and exit with a code instead.
+fn load() -> Result<bool, PortError> {
     const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
     static CLEANED_UP: OnceLock<bool> = OnceLock::new();
-    *CLEANED_UP.get_or_init(|| {
-        os::handlers::remove_those_of("libinfinipath");
-        match os::env::get(CLEANUP) {
+    let cleaned_up = *CLEANED_UP.get_or_init(|| {
+        let cleans_up = match os::env::get(CLEANUP) {
             Some(value) => ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)),
             None => os::env::set_while_alone(CLEANUP, "1"),
-        }
+        };
+        // Where this fails its handlers are removed instead.
+        let _ = os::env::set_while_alone("IPATH_NO_BACKTRACE", "1");
+        let loaded = sys::load();
+        os::handlers::remove_those_of("libinfinipath");
+        cleans_up && loaded.is_ok()
+    });
+    sys::load().map(|()| cleaned_up).map_err(|error| PortError::Provider {
+        call: "dlopen",
+        code: sys::FI_ENOSYS,
+        text: error.to_string(),
+        hint: "install libfabric 1.17 or newer: libfabric1 (Debian, Ubuntu), libfabric (Fedora, Spack); LD_LIBRARY_PATH \
+               names the folder where it is elsewhere"
+            .into(),
     })
 }
 

@@ -1,20 +1,28 @@
-//! Finds libfabric by pkg-config and links to it.
+//! Finds libfabric by pkg-config, for it to be loaded from there where the dynamic linker does not know of it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     #[expect(clippy::disallowed_methods, reason = "a build script is told what to do by its environment")]
     let for_docs_only = std::env::var_os("DOCS_RS").is_some();
-    if for_docs_only {
-        return;
-    }
-    if let Err(cause) = pkg_config::Config::new().atleast_version("1.17").probe("libfabric") {
-        println!(
+    let found = match for_docs_only {
+        true => Ok(String::new()),
+        false => libfabric(),
+    };
+    match found {
+        Ok(folder) => println!("cargo::rustc-env=LIBFABRIC_FILE={folder}/libfabric.so.1"),
+        Err(cause) => println!(
             "cargo::error=libfabric 1.17 or newer was not found by pkg-config ({}): install pkg-config with \
              libfabric-dev (Debian, Ubuntu), libfabric-devel (Fedora) or libfabric (Spack), or build without the \
              feature `ofi`.",
             reason(&cause)
-        );
+        ),
     }
+}
+
+/// The folder of the library.
+fn libfabric() -> Result<String, pkg_config::Error> {
+    pkg_config::Config::new().atleast_version("1.17").cargo_metadata(false).probe("libfabric")?;
+    pkg_config::get_variable("libfabric", "libdir")
 }
 
 /// pkg-config's answer in a few words; its own text takes a page.

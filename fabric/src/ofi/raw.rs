@@ -17,7 +17,7 @@ use super::endpoint::{self, Batch, Completions, Domain};
 use super::info::Info;
 use super::memory::{Mode, Registered, Registrations};
 use super::object::{Object, error};
-use super::{OfiConfig, prepare_process};
+use super::{OfiConfig, load};
 use crate::mem::Memory;
 use crate::rng::SplitMix64;
 use crate::{PortError, Region};
@@ -56,7 +56,7 @@ impl RawPair {
     /// # Errors
     /// As [`OfiPort::open`](super::OfiPort::open).
     pub fn open(config: &OfiConfig, len_max: usize, window: usize) -> Result<Self, PortError> {
-        prepare_process();
+        load()?;
         let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
         let info = Info::choose(config)?;
         let mode = Mode::of(info.attributes().domain);

@@ -2,8 +2,9 @@
 //!
 //! Everything has the name and the meaning that it has in C; the manual pages (`man 7 fabric`) are the reference.
 //! The declarations are generated from the headers of version 1.17 and committed, with the layout of every
-//! structure asserted at compile time. libfabric exports a dozen functions only: the others are `static inline` in
-//! its headers and go through tables of function pointers, and here they are `#[inline]` Rust that does the same.
+//! structure asserted at compile time. libfabric exports a dozen functions only, and is loaded when one of them is first
+//! called (see [`load`]). The others are `static inline` in its headers and go through tables of function pointers, and
+//! here they are `#[inline]` Rust that does the same.
 //!
 //! Ask [`fi_getinfo`] for [`API_VERSION`]: the structures written by the library are then the ones declared here,
 //! whichever later version is installed (from 1.20 on it would otherwise write a larger [`fi_cq_err_entry`]).
@@ -31,15 +32,16 @@
 //! use std::ffi::CStr;
 //! use samite_fabric_sys::*;
 //!
+//! load()?;
 //! // SAFETY: no preconditions.
 //! let version = unsafe { fi_version() };
 //! assert!(version >= API_VERSION);
 //! // SAFETY: any number is an error number; the text is static.
 //! let text = unsafe { CStr::from_ptr(fi_strerror(FI_EAGAIN)) };
 //! assert_eq!(text.to_str(), Ok("Resource temporarily unavailable"));
+//! # Ok::<(), &'static LoadError>(())
 //! ```
 
-#![no_std]
 #![allow(clippy::too_many_arguments, reason = "signatures are as in C")]
 
 #[cfg(not(all(target_pointer_width = "64", unix)))]
@@ -63,6 +65,7 @@ mod completion;
 mod control;
 mod domain;
 mod endpoint;
+mod library;
 mod message;
 mod rma;
 mod table;
@@ -74,6 +77,11 @@ pub use completion::*;
 pub use control::*;
 pub use domain::*;
 pub use endpoint::*;
+// By name: they take the place of the declarations of the same names in `bindings`, which nothing is linked to.
+pub use library::{
+    LoadError, fi_dupinfo, fi_fabric, fi_freeinfo, fi_freeparams, fi_getinfo, fi_getparams, fi_open,
+    fi_strerror, fi_tostr, fi_tostr_r, fi_version, load,
+};
 pub use message::*;
 pub use rma::*;
 pub use tagged::*;
