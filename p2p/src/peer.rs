@@ -133,6 +133,20 @@ impl Peer {
         self.packets.is_empty() && self.messages.is_empty()
     }
 
+    /// Credit that it knows of and has not used.
+    #[inline]
+    pub(crate) fn known(&self) -> u32 {
+        self.told.wrapping_sub(self.charged)
+    }
+
+    /// Whether it is time to give it more credit: at half the window, so that any packet to it can tell; or to tell it with a packet for that
+    /// alone, where none has gone by the time a quarter is left.
+    #[inline]
+    pub(crate) fn runs_short(&self) -> bool {
+        let known = self.known();
+        known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
+    }
+
     /// Why it takes no part, if so.
     pub(crate) fn failure(&self) -> Option<Cause> {
         match &self.standing {

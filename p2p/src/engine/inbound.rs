@@ -344,7 +344,7 @@ impl<L: Lent> Inbound<'_, L> {
         }
         peer.charged = peer.charged.wrapping_add(price);
         core.credit_out -= u64::from(price);
-        if peer.unused() < peer.window / 2 {
+        if peer.runs_short() {
             core.starve(index);
         }
         let envelope =

@@ -136,9 +136,8 @@ impl<P: Port> Engine<P> {
             let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
             peer.given = peer.given.wrapping_add(given);
             core.credit_out += u64::from(given);
-            // Any packet to it carries the news; where none has gone for long, one goes for this alone.
-            let known = peer.told.wrapping_sub(peer.charged);
-            let is_short = peer.given != peer.told && known < peer.window / 4 && peer.packets.is_empty();
+            let is_short =
+                peer.given != peer.told && peer.known() < peer.window / 4 && peer.packets.is_empty();
             if std::mem::take(&mut peer.hungry) || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
                 core.enqueue(index, Packet::credit(flags));

@@ -209,6 +209,25 @@ fn without_credit_only_envelopes_travel() {
 }
 
 #[test]
+fn a_stream_one_way_never_runs_out_of_credit() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    for _ in 0..5_000 {
+        let mut into = [0; 8];
+        let Received::Pending(id) = engines[1].recv(0, Pattern::exact(1, 0, 5), &mut into, NEVER).unwrap()
+        else {
+            panic!("nothing was sent")
+        };
+        engines[0].poll(0, &mut ()).unwrap();
+        assert_eq!(engines[0].send(0, 1, 1, 5, b"8 bytes!", NEVER), Ok(Sent::Now));
+        engines[1].poll(0, &mut Writing(id, &mut into)).unwrap();
+        assert!(engines[1].collect(id, &mut Writing(id, &mut into)).unwrap().result.is_ok());
+        assert_eq!(&into, b"8 bytes!");
+    }
+    assert_eq!(engines[0].counters().rendezvous, 0);
+}
+
+#[test]
 fn the_death_of_a_peer_ends_what_waits_for_it() {
     let [mut survivor, dead] = pair(&Config::default());
     let recv = survivor.irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(8), NEVER).unwrap();
