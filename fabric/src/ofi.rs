@@ -497,26 +497,36 @@ const PACKET_MIN: usize = 512;
 /// Bytes of an address that say of which kind it is.
 const FORMAT_LEN: usize = 8;
 
-/// Loads libfabric, once. Whether removing an address will close its connection.
+/// What libfabric should find in the environment when it is loaded, except for what the user has set. A launcher gives it to
+/// its ranks; the port sets it too, as long as the program has no second thread.
 ///
-/// Two parameters are read from the environment when it is loaded. A program that has threads by then, or that loads it by
-/// itself before, must find them set: a launcher sets them.
-/// * `FI_AV_REMOVE_CLEANUP` closes the connection of an address that is removed.
+/// * `FI_AV_REMOVE_CLEANUP` closes the connection of an address that is removed: without it there is no
+///   [`Caps::fence`].
+/// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: how long a request for a connection may lie before it is looked at. A
+///   first message takes 10 ms by default, and 1.3 ms so.
 /// * `IPATH_NO_BACKTRACE` keeps libinfinipath, which Debian's libfabric brings along, from catching the signals that end
 ///   a process, to print a backtrace and exit with a code instead.
+pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
+        .into_iter()
+        .filter(|(name, _)| os::env::get(name).is_none())
+}
+
+const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
+
+/// Loads libfabric, once. Whether removing an address will close its connection.
 fn load() -> Result<bool, PortError> {
-    const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
     static CLEANED_UP: OnceLock<bool> = OnceLock::new();
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
-        let cleans_up = match os::env::get(CLEANUP) {
-            Some(value) => ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)),
-            None => os::env::set_while_alone(CLEANUP, "1"),
-        };
-        // Where this fails its handlers are removed instead.
-        let _ = os::env::set_while_alone("IPATH_NO_BACKTRACE", "1");
-        let loaded = sys::load();
+        for (name, value) in environment() {
+            // Not with a second thread: then this port does without.
+            let _ = os::env::set_while_alone(name, value);
+        }
+        let _ = sys::load();
+        // Where the environment could not keep it from installing them.
         os::handlers::remove_those_of("libinfinipath");
-        cleans_up && loaded.is_ok()
+        os::env::get(CLEANUP)
+            .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))
     });
     sys::load().map(|()| cleaned_up).map_err(|error| PortError::Provider {
         call: "dlopen",

@@ -47,6 +47,8 @@ impl Rank {
         let mut command = Command::new(&plan.program);
         unblock_in(end_with_parent(&mut command, Signal::KILL));
         let fd = pass_fd(&mut command, ticket.issue(theirs)?);
+        #[cfg(feature = "ofi")]
+        command.envs(samite_fabric::ofi::environment());
         command
             .args(&plan.args)
             .envs(plan.env.iter().map(|(key, value)| (key, value)))
