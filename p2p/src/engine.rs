@@ -124,8 +124,8 @@ struct Core {
     envelopes_cost: u64,
     credit_out: u64,
     counters: Counters,
-    /// This engine has said goodbye.
-    closing: bool,
+    /// Other ranks that have left or failed.
+    ended: u32,
 }
 
 /// One get.
@@ -186,7 +186,7 @@ impl<P: Port> Engine<P> {
             envelopes_cost: 0,
             credit_out: 0,
             counters: Counters::default(),
-            closing: false,
+            ended: 0,
         };
         Self { port, core }
     }
@@ -541,7 +541,9 @@ impl Core {
 
     /// Why nothing will come from the source, if so.
     fn source_failure(&mut self, pattern: &Pattern) -> Option<Error> {
-        let rank = pattern.source.as_rank()?;
+        let Some(rank) = pattern.source.as_rank() else {
+            return self.is_deserted().then_some(Error::Deserted);
+        };
         let index = self.peers.find(rank)?;
         let cause = self.peers[index].failure()?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
@@ -554,6 +556,13 @@ impl Core {
         if let Some(request) = self.requests.get_mut(id) {
             request.deadline_ns = deadline_ns;
             self.timers.push(Reverse((deadline_ns, id)));
+        }
+        // Most operations end long before their deadline: their timers are swept when they are the most.
+        if self.timers.len() > 2 * self.requests.len() + TIMERS_KEPT {
+            let requests = &self.requests;
+            self.timers.retain(|Reverse((deadline_ns, id))| {
+                requests.get(*id).is_some_and(|request| request.deadline_ns == *deadline_ns)
+            });
         }
     }
 
@@ -596,6 +605,9 @@ impl Lent for Posted<'_> {
         Some(self.0)
     }
 }
+
+/// Timers of operations that are over that are not worth a sweep.
+const TIMERS_KEPT: usize = 1024;
 
 /// What an envelope says of a message of so many bytes.
 fn status_of(envelope: &Envelope, bytes: usize) -> Status {

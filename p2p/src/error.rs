@@ -60,6 +60,9 @@ pub enum Error {
         /// How.
         cause: Cause,
     },
+    /// A receive from any source, or one that would be, has nobody left to receive from.
+    #[error("every other rank has left or failed: no message can come")]
+    Deserted,
     /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {

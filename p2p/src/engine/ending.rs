@@ -66,17 +66,16 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// Whoever watches over the ranks says that one has ended in good order. If it is known here, its own goodbye is on its way behind what it
-    /// sent, and counts instead (unless this engine closes too, and waits for no message).
+    /// Whoever watches over the ranks says that one has ended in good order. Poll before until nothing comes: one that closes its engine
+    /// has said goodbye, and waited until that was heard; of one that ended without, what has not come by now is lost.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn peer_left(&mut self, rank: u32) -> Result<(), Error> {
         self.core.check_rank(rank)?;
         let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
-        if !self.core.peers[index].heard || self.core.closing {
-            self.core.farewell(index);
-        }
+        self.core.farewell(index);
+        self.drive(&mut ());
         Ok(())
     }
 
@@ -84,7 +83,6 @@ impl<P: Port> Engine<P> {
     pub fn close(&mut self, now_ns: u64) {
         let core = &mut self.core;
         core.now_ns = now_ns;
-        core.closing = true;
         for index in 0..core.peers.len() as u32 {
             let peer = &core.peers[index];
             if peer.standing == Standing::Alive && (peer.path.is_some() || !peer.is_idle()) {
@@ -245,9 +243,35 @@ impl Core {
         let peer = &mut self.peers[index];
         self.credit_out -= u64::from(peer.unused());
         peer.given = peer.charged;
+        if peer.standing == Standing::Alive && peer.rank != self.identity.rank {
+            self.ended += 1;
+        }
         peer.standing = standing;
         peer.packets.clear();
         peer.messages.clear();
+        if self.is_deserted() {
+            let mut any = Vec::new();
+            self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
+            for (posted, id) in any {
+                self.matcher.cancel(posted);
+                self.finish(id, Err(Error::Deserted));
+            }
+        }
+    }
+
+    /// A peer that has ended begins another life.
+    pub(super) fn renew(&mut self, index: u32) {
+        let peer = &self.peers[index];
+        if peer.standing != Standing::Alive && peer.rank != self.identity.rank {
+            self.ended -= 1;
+        }
+        self.peers.renew(index);
+    }
+
+    /// Whether every other rank has left or failed.
+    pub(super) fn is_deserted(&self) -> bool {
+        let others = self.identity.size - 1;
+        others > 0 && self.ended == others
     }
 
     /// Ends the requests that have to do with a rank.
@@ -284,12 +308,12 @@ impl Core {
             Some(known) if is_later(known, incarnation) => false,
             Some(_) => {
                 self.bury(index, Cause::Restarted);
-                self.peers.renew(index);
+                self.renew(index);
                 true
             }
             None => {
                 if self.peers[index].standing != Standing::Alive {
-                    self.peers.renew(index);
+                    self.renew(index);
                 }
                 true
             }

@@ -115,7 +115,7 @@ impl Core {
             Some(_) => {
                 // A later life: all that concerns the former one ends before the new one is heard.
                 self.bury(index, Cause::Restarted);
-                self.peers.renew(index);
+                self.renew(index);
             }
             None => {}
         }

@@ -10,12 +10,17 @@ use crate::{Reading, Writing};
 const NEVER: u64 = u64::MAX;
 
 fn pair(config: &Config) -> [Engine<Loopback>; 2] {
+    pair_of(2, config)
+}
+
+/// Two of the ranks of a job of so many.
+fn pair_of(size: u32, config: &Config) -> [Engine<Loopback>; 2] {
     let hub = Hub::new();
     let ports = [hub.port(), hub.port()];
     let addresses = ports.each_ref().map(|port| port.address());
     let mut rank = 0;
     ports.map(|port| {
-        let identity = Identity { rank, size: 2, incarnation: 7, secret: [9; 16] };
+        let identity = Identity { rank, size, incarnation: 7, secret: [9; 16] };
         rank += 1;
         let mut engine = Engine::new(port, identity, config.clone());
         for (rank, address) in (0..).zip(&addresses) {
@@ -229,7 +234,7 @@ fn a_stream_one_way_never_runs_out_of_credit() {
 
 #[test]
 fn the_death_of_a_peer_ends_what_waits_for_it() {
-    let [mut survivor, dead] = pair(&Config::default());
+    let [mut survivor, dead] = pair_of(3, &Config::default());
     let recv = survivor.irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(8), NEVER).unwrap();
     let any = survivor.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
     let send = survivor.isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
@@ -249,6 +254,30 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
     survivor.forget(any);
     assert!(matches!(survivor.send(0, 1, 1, 5, b"late", NEVER), Err(Error::PeerFailed { rank: 1, .. })));
     assert_eq!(survivor.usage().requests, 0);
+}
+
+#[test]
+fn timers_of_what_is_over_do_not_pile_up() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    for _ in 0..10_000 {
+        let id = engines[0].irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(0), 1_000_000_000).unwrap();
+        engines[0].forget(id);
+    }
+    assert!(engines[0].core.timers.len() < 3_000);
+}
+
+#[test]
+fn a_receive_from_any_source_ends_when_nobody_is_left() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let any = engines[1].irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
+    engines[0].send(0, 1, 1, 5, b"last one", NEVER).unwrap();
+    engines[0].close(0);
+    settle(&mut engines);
+    assert_eq!(engines[1].collect(any, &mut ()).unwrap().memory.unwrap().as_bytes(), b"last one");
+    let (error, _) = engines[1].irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap_err();
+    assert_eq!(error, Error::Deserted);
 }
 
 #[test]
