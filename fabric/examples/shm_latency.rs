@@ -3,8 +3,10 @@
 //! ```sh
 //! cargo run --release -p samite-fabric --example shm_latency -- [BYTES [ROUNDS]]
 //! ```
-//! With `self` in place of the address of a peer, one process sends to itself: for counting instructions per send and poll
-//! (`perf stat -e instructions:u target/release/examples/shm_latency 48 1000000 self`).
+//! BYTES is the whole packet, the first 40 of them its head: as many as the header and the tag of a message have.
+//!
+//! With `self` for a third argument, one process sends to itself: for counting instructions per send and poll, as the difference between
+//! two numbers of rounds (`valgrind --tool=callgrind target/release/examples/shm_latency 48 10000 self`, then 20000).
 
 use std::error::Error;
 use std::io::Write;
@@ -79,8 +81,8 @@ fn pong(port: &mut Shm, address: &str, bytes: usize, rounds: usize) -> Result<()
     Ok(())
 }
 
-fn send(port: &mut Shm, to: PeerId, packet: &[u8]) -> Result<(), PortError> {
-    let (head, body) = packet.split_at(packet.len().min(40));
+fn send(port: &mut Shm, to: PeerId, packet: &[u8]) -> Result<(), Box<dyn Error>> {
+    let (head, body) = packet.split_first_chunk::<HEAD>().ok_or("packets have 40 bytes at least")?;
     while port.send(to, head, body)? == Post::Again {
         std::hint::spin_loop();
     }
@@ -114,3 +116,4 @@ impl Sink for Last {
 }
 
 const SAMPLES: usize = 20;
+const HEAD: usize = 40;
