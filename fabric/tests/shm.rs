@@ -14,7 +14,7 @@ const CONFIG: Config = Config { peers_max: 4, ring_bytes: 16 << 10 };
 fn two_processes_exchange_packets_of_all_lengths() {
     let test = "two_processes_exchange_packets_of_all_lengths";
     let mut port = Shm::open(&CONFIG).unwrap();
-    let rounds = 5000;
+    let rounds = 2000;
     if let Some(parent) = parent() {
         let parent = port.resolve(&parent).unwrap();
         let address = port.address().0;

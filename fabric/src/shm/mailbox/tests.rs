@@ -3,6 +3,7 @@ use crate::os::random;
 use crate::port::{Port, Post};
 use crate::shm::{Shm, ring};
 use crate::testing::{Heard, Recorder};
+use proptest::prelude::*;
 
 const ONE_SLOT: Config = Config { peers_max: 1, ring_bytes: 8 << 10 };
 
@@ -146,5 +147,32 @@ fn claims_from_many_threads_do_not_collide() {
         // Each life is a sender of its own, and senders are not ordered among each other.
         lives.sort_unstable();
         assert!(lives.into_iter().eq(0..count));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    /// A process that may write the mailbox may write anything to it, at any time. Neither end panics or touches other memory.
+    #[test]
+    fn garbage_anywhere_in_the_mailbox_is_survived(
+        writes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..4, any::<u64>(), 0usize..3), 1..200)
+    ) {
+        let config = Config { peers_max: 2, ring_bytes: 8 << 10 };
+        let (mut receiver, mut sender) = (Shm::open(&config).unwrap(), Shm::open(&config).unwrap());
+        let remote = Remote::open(&receiver.whereabouts).unwrap();
+        let mapped = [0..PAGE, remote.layout.ring(0), remote.layout.ring(1)].map(|range| {
+            let words = range.len().min(size_of::<Header>() + 2 * size_of::<Slot>()) / size_of::<u64>();
+            remote.file.map(range).unwrap().view::<AtomicU64>(0, words)
+        });
+        let to = sender.resolve(&receiver.address()).unwrap();
+        for (index, small, large, file) in writes {
+            let value = if small < 3 { small << 16 | large & 0xffff } else { large };
+            mapped[file][index.index(mapped[file].len())].store(value, Ordering::Relaxed);
+            let _ = sender.send(to, &[0; 40], &[0; 800]);
+            let mut sink = Recorder::default();
+            // The port itself is not broken by it, unless memory runs out.
+            prop_assert!(receiver.poll(&mut sink).is_ok());
+        }
     }
 }
