@@ -19,11 +19,12 @@
 //! * Which peer an incoming packet is from: after a fence, a packet of the fenced peer that the provider had already taken
 //!   in, or that comes over a connection which that peer makes anew, is delivered. Its header's incarnation tells.
 //! * Whether a peer is in the middle of an access to memory that is being deregistered. Providers check the key when an
-//!   access begins. So deregister memory only when its accesses are known to have ended, by a message from the peer or by
-//!   [`Port::fence_peer`].
+//!   access begins. So deregister memory only when its accesses are known to have ended: by a message from the peer, or by
+//!   [`Port::fence_peer`], and then before the next poll, in which a peer that lives might connect anew.
 
 mod endpoint;
 mod events;
+mod fence;
 mod info;
 mod memory;
 mod object;
@@ -428,32 +429,8 @@ impl Port for OfiPort {
         Ok(events)
     }
 
-    /// On the rxm protocol the provider closes the peer's connection, which cancels all that is queued on it.
     fn fence_peer(&mut self, peer: PeerId) {
-        if self.peers.get(peer.0 as usize).is_none_or(|known| known.fenced) {
-            return;
-        }
-        self.cut_off(peer);
-        self.peers[peer.0 as usize].fenced = true;
-        let drained = self.drain();
-        let known = &self.peers[peer.0 as usize];
-        // The provider knows one peer at an address: it is not to be cut off if it was found there anew.
-        let replaced = self.resolved.contains_key(&known.address);
-        // To close a connection that is in the making would crash rxm 1.17 (rxm_av_remove_handler closes an endpoint that
-        // a rejected request has not got, see rxm_process_reject). It is made if it carries operations, for a broken one
-        // has cancelled them and the drain has landed them; or if the last post was accepted; and there is none if none was
-        // tried. Otherwise nothing of ours is on it.
-        let connection_is_whole = known.settled || (drained && known.in_flight > 0);
-        let fi_address = known.fi_address;
-        let fenced = self.caps.fence
-            && !replaced
-            && connection_is_whole
-            && self.domain.remove(fi_address).is_ok()
-            && self.drain()
-            && self.peers[peer.0 as usize].in_flight == 0;
-        if !fenced {
-            self.registrations.taint();
-        }
+        self.fence(peer);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Ports of one process talk over tcp;ofi_rxm on the loopback interface. They share no thread: who is not polled here
 //! makes no progress, which is how a peer that has stopped looks from outside.
 
+mod killed;
+
 use super::*;
 use crate::Failure;
 use crate::testing::{Heard, Recorder, bytes_of};

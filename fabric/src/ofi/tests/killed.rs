@@ -1,0 +1,117 @@
+//! A peer that is another process, and is killed in the middle of traffic in both directions.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use super::*;
+
+const ROUNDS: usize = 8;
+const LEN: usize = 4 << 20;
+const PACKET: usize = 9000;
+/// A loss that has not shown by then never does: there was nothing on its way when the peer died.
+const STEPS_AFTER: usize = 1000;
+/// Where the peer, which is this program again, finds its parent.
+const RENDEZVOUS: &str = "SAMITE_TEST_RENDEZVOUS";
+
+#[test]
+fn a_killed_peer_takes_nobody_with_it() {
+    const NAME: &str = "ofi::tests::killed::a_killed_peer_takes_nobody_with_it";
+    if let Some(path) = os::env::get(RENDEZVOUS) {
+        return serve(&UnixStream::connect(path).expect("the parent listens"));
+    }
+    with_cleanup(NAME, || {
+        let path = std::env::temp_dir().join(format!("samite-killed-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).expect("a fresh path");
+        let mut node = Node::open(1);
+        for round in 0..ROUNDS {
+            let mut peer = Command::new(std::env::current_exe().expect("the path of this program"))
+                .args(["--exact", NAME])
+                .env(RENDEZVOUS, &path)
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("this program starts");
+            let (stream, _) = listener.accept().expect("the peer comes");
+            // Not at equal distances, so that each death finds another step.
+            let steps = 20 + 97 * round * round;
+            survive(&mut node, &stream, round, steps, || {
+                peer.kill().expect("it runs");
+                peer.wait().expect("it was a child");
+            });
+        }
+        std::fs::remove_file(&path).expect("it is there");
+    });
+}
+
+/// Talks to the peer, has it killed after some steps, and sees everything end.
+fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kill: impl FnOnce()) {
+    let (ours, from) = node.region(pattern(LEN, round), ALL);
+    let (to, into) = meet(node, stream, from);
+    let first = 1_000_000 * round as u64;
+    let (mut posted, mut step) = (first, 0);
+    let mut kill = Some(kill);
+    // It is lost when an operation fails; and then fenced, whether that was so or not.
+    while !node.heard.0.contains(&Heard::Lost(to)) && step < steps + STEPS_AFTER {
+        if step == steps {
+            kill.take().expect("once")();
+        }
+        step += 1;
+        let op = OpId(posted);
+        let post = match posted % 3 {
+            0 => node.port.put(to, from.local(LEN / 2, LEN / 2), into, op),
+            1 => node.port.put_imm(to, from.local(LEN / 2, 5000), into, posted, op),
+            _ => node.port.send_zcopy(to, b"head", from.local(LEN / 2, PACKET), op),
+        };
+        match post {
+            Ok(Post::Done) => posted += 1,
+            Ok(Post::Again) => {}
+            Err(error) => assert_eq!(error, PortError::PeerGone(to)),
+        }
+        node.poll();
+        node.heard.0.retain(|heard| !matches!(heard, Heard::Packet(_) | Heard::Notified(_)));
+    }
+    if let Some(kill) = kill {
+        kill();
+    }
+    node.port.fence_peer(to);
+    node.port.deregister(from);
+    assert!(ours.reclaim().is_ok(), "round {round}: the memory is held");
+    node.poll();
+    for op in first..posted {
+        let result = node.result(op).unwrap_or_else(|| panic!("round {round}: operation {op} has not ended"));
+        assert!(matches!(result, Ok(()) | Err(Failure::PeerLost | Failure::Fenced)), "{result:?}");
+    }
+    node.heard.0.clear();
+}
+
+/// What the peer does until it is killed: writes to its parent and sends to it.
+fn serve(stream: &UnixStream) {
+    let mut node = Node::open(2);
+    let (_region, from) = node.region(vec![1; LEN], ALL);
+    let (to, into) = meet(&mut node, stream, from);
+    let mut op = 0;
+    loop {
+        for post in [
+            node.port.put_imm(to, from.local(0, LEN / 4), into, op, OpId(op)),
+            node.port.send(to, &[2; PACKET], &[]),
+        ] {
+            if post.expect("the parent outlives us") == Post::Done {
+                op += 1;
+            }
+        }
+        node.poll();
+        node.heard.0.clear();
+    }
+}
+
+/// Swaps addresses and registrations with the other side.
+fn meet(node: &mut Node, mut stream: &UnixStream, registration: Registration) -> (PeerId, Remote) {
+    let address = node.port.address().0;
+    let keys = [registration.key, registration.base].map(u64::to_le_bytes);
+    stream.write_all(&[&address[..], &keys.concat()].concat()).expect("the other side reads");
+    let (mut theirs, mut keys) = (vec![0; address.len()], [[0; 8]; 2]);
+    stream.read_exact(&mut theirs).expect("the other side writes");
+    keys.iter_mut().for_each(|key| stream.read_exact(key).expect("the other side writes"));
+    let [key, address] = keys.map(u64::from_le_bytes);
+    (node.port.resolve(&Address(theirs)).expect("of the same kind"), Remote { key, address })
+}
