@@ -11,6 +11,7 @@ use samite::launch;
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
 use crate::implementation::Implementation;
+use crate::instructions;
 use crate::once::{Once, Ours};
 use crate::table;
 
@@ -36,6 +37,8 @@ enum Command {
     Depth(DepthArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
+    /// Count the instructions of hot operations, and hold them to the table in the repository
+    Instructions(InstructionsArgs),
     /// Start and watch the ranks; the measurements start it
     #[command(name = launch::AGENT_COMMAND, hide = true)]
     Agent {
@@ -102,6 +105,19 @@ struct CommonArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct InstructionsArgs {
+    /// Write the counts to the table
+    #[arg(long)]
+    bless: bool,
+    /// Run this scenario, without counting: what is counted does it
+    #[arg(long, hide = true, requires = "operations")]
+    scenario: Option<String>,
+    /// How often
+    #[arg(long, hide = true, default_value_t = 1)]
+    operations: u64,
+}
+
 /// What is compared by default.
 const TRANSPORTS: &[&str] = &["samite-shm", "tcp;ofi_rxm"];
 
@@ -117,6 +133,7 @@ impl Cli {
             Command::Rate(args) => args.run(Benchmark::Rate, &[]),
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
             Command::Compare(args) => args.run(),
+            Command::Instructions(args) => args.run(),
             Command::Agent { connection } => {
                 launch::serve_as_agent(connection)?;
                 Ok(ExitCode::SUCCESS)
@@ -130,6 +147,16 @@ impl OnceArgs {
         let Self { implementation, transport, common: CommonArgs { bytes, pin, json } } = self;
         let points = benchmark.points(&bytes, depths);
         Once { benchmark, points, implementation, transport, pin, json }.run()
+    }
+}
+
+impl InstructionsArgs {
+    fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        let passed = match self.scenario {
+            Some(scenario) => instructions::run(&scenario, self.operations).map(|()| true),
+            None => instructions::check(self.bless),
+        }?;
+        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

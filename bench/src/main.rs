@@ -14,6 +14,7 @@ mod benchmark;
 mod cli;
 mod compare;
 mod implementation;
+mod instructions;
 mod measure;
 mod once;
 mod raw;

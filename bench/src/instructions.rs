@@ -1,0 +1,225 @@
+//! Instructions of hot operations, counted by callgrind and held to a table in the repository.
+//!
+//! Times on a shared machine say little about a change of a few instructions; counts repeat. Each scenario runs twice in
+//! a process of its own under valgrind, with a different number of operations. What the difference cost, for each
+//! operation, is the count: start-up and first-time work are the same in both and fall out.
+
+mod messages;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Operations in the two runs: enough to be past all that is done the first time.
+const OPERATIONS: [u64; 2] = [200, 700];
+
+/// A count may be so much above the table's.
+const TOLERANCE: f64 = 0.03;
+
+/// The table, in the repository. Its counts are of the toolchain that CI uses; another one makes others.
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+
+/// What [`counted`] is called in callgrind's eyes.
+const COUNTED: &str = "*instructions::counted*";
+
+/// An operation, and how to bring it about.
+pub(crate) struct Scenario {
+    name: &'static str,
+    /// Does it so many times, each inside of [`counted`].
+    run: fn(operations: u64),
+}
+
+fn scenarios() -> impl Iterator<Item = &'static Scenario> {
+    messages::SCENARIOS.iter()
+}
+
+/// Only what is done in here is counted.
+#[inline(never)]
+fn counted<R>(operation: impl FnOnce() -> R) -> R {
+    std::hint::black_box(operation())
+}
+
+/// Runs one scenario in this process.
+///
+/// # Errors
+/// There is no such scenario.
+pub(crate) fn run(name: &str, operations: u64) -> Result<(), CountError> {
+    let scenario = scenarios().find(|scenario| scenario.name == name);
+    let scenario = scenario.ok_or_else(|| CountError::NoScenario(name.to_owned()))?;
+    (scenario.run)(operations);
+    Ok(())
+}
+
+/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within it; with `bless` the
+/// table is replaced.
+///
+/// # Errors
+/// [`CountError`].
+pub(crate) fn check(bless: bool) -> Result<bool, CountError> {
+    let table = PathBuf::from(TABLE);
+    let old = read(&table)?;
+    let mut new = BTreeMap::new();
+    let mut passed = true;
+    println!("{:<36} {:>12} {:>12} {:>8}", "instructions", "table", "now", "change");
+    for Scenario { name, .. } in scenarios() {
+        let count = count(name)?;
+        let verdict = Verdict::new(old.get(*name).copied(), count);
+        passed &= verdict != Verdict::TooMany && verdict != Verdict::New;
+        let before = old.get(*name).copied();
+        let change = before.map_or(String::new(), |old| format!("{:+.1} %", (count / old - 1.0) * 100.0));
+        let before = before.map_or("-".to_owned(), |old| format!("{old:.1}"));
+        println!("{name:<36} {before:>12} {count:>12.1} {change:>8}{}", verdict.remark());
+        new.insert((*name).to_owned(), count);
+    }
+    for gone in old.keys().filter(|name| !new.contains_key(*name)) {
+        println!("{gone:<36} is in the table, and there is no such scenario");
+        passed = false;
+    }
+    if bless {
+        std::fs::write(&table, write(&new)).map_err(|error| CountError::Table(table, error))?;
+        return Ok(true);
+    }
+    Ok(passed)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Within,
+    Fewer,
+    TooMany,
+    New,
+}
+
+impl Verdict {
+    fn new(old: Option<f64>, new: f64) -> Self {
+        match old {
+            None => Self::New,
+            Some(old) if new > old * (1.0 + TOLERANCE) => Self::TooMany,
+            Some(old) if new < old * (1.0 - TOLERANCE) => Self::Fewer,
+            Some(_) => Self::Within,
+        }
+    }
+
+    fn remark(self) -> &'static str {
+        match self {
+            Self::Within => "",
+            Self::Fewer => "  fewer: keep it with --bless",
+            Self::TooMany => "  TOO MANY",
+            Self::New => "  NOT IN THE TABLE: add it with --bless",
+        }
+    }
+}
+
+/// Instructions of one operation.
+fn count(name: &str) -> Result<f64, CountError> {
+    let [few, many] = OPERATIONS;
+    let difference = collect(name, many)?.saturating_sub(collect(name, few)?);
+    Ok(difference as f64 / (many - few) as f64)
+}
+
+fn collect(name: &str, operations: u64) -> Result<u64, CountError> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={COUNTED}"))
+        .arg(std::env::current_exe().map_err(CountError::Valgrind)?)
+        .args(["instructions", "--scenario", name, "--operations", &operations.to_string()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(CountError::Valgrind)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match parse(&said) {
+        Some(count) if output.status.success() && count > 0 => Ok(count),
+        _ => Err(CountError::Failed { name: name.to_owned(), said: said.into_owned() }),
+    }
+}
+
+/// The count in what callgrind prints.
+fn parse(said: &str) -> Option<u64> {
+    said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+}
+
+fn read(table: &Path) -> Result<BTreeMap<String, f64>, CountError> {
+    let failed = |error| CountError::Table(table.to_owned(), error);
+    let text = std::fs::read_to_string(table).map_err(failed)?;
+    let entry = |line: &str| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.trim().parse().ok()?))
+    };
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let entries: Option<_> = lines.map(entry).collect();
+    entries.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))
+}
+
+fn write(counts: &BTreeMap<String, f64>) -> String {
+    let mut text = "# Instructions of one operation, made by ci/instructions.sh --bless.\n".to_owned();
+    for (name, count) in counts {
+        // A String takes all that is written to it.
+        let _ = writeln!(text, "{name:<36} {count:.1}");
+    }
+    text
+}
+
+/// Why nothing was counted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CountError {
+    /// Misuse.
+    #[error("there is no scenario {0}")]
+    NoScenario(String),
+    /// Most likely it is not installed.
+    #[error("valgrind could not be started: {0}; ci/setup.sh installs it")]
+    Valgrind(std::io::Error),
+    /// The scenario, or valgrind.
+    #[error("{name} was not counted: {said}")]
+    Failed {
+        /// The scenario.
+        name: String,
+        /// What valgrind printed.
+        said: String,
+    },
+    /// The file with the table.
+    #[error("{}: {}", .0.display(), .1)]
+    Table(PathBuf, std::io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_tolerance_is_too_many() {
+        let verdicts =
+            [None, Some(100.0)].map(|old| [96.0, 98.0, 103.0, 103.1].map(|new| Verdict::new(old, new)));
+        assert_eq!(verdicts[0], [Verdict::New; 4]);
+        assert_eq!(verdicts[1], [Verdict::Fewer, Verdict::Within, Verdict::Within, Verdict::TooMany]);
+    }
+
+    #[test]
+    fn callgrind_is_understood() {
+        let said =
+            "==7== Callgrind, a call-graph generating cache profiler\n==7== Collected : 148437\n==7== \n";
+        assert_eq!(parse(said), Some(148_437));
+        assert_eq!(parse("valgrind: ls: command not found"), None);
+    }
+
+    #[test]
+    fn the_table_is_read_as_it_was_written() {
+        let counts = BTreeMap::from([("b".to_owned(), 2.5), ("a_a".to_owned(), 100.0)]);
+        let text = write(&counts);
+        assert!(text.ends_with(
+            "a_a                                  100.0\nb                                    2.5\n"
+        ));
+        let table = std::env::temp_dir().join(format!("samite-instructions-{}", std::process::id()));
+        std::fs::write(&table, text).unwrap();
+        let back = read(&table);
+        std::fs::remove_file(&table).unwrap();
+        assert_eq!(back.unwrap(), counts);
+    }
+
+    #[test]
+    fn every_scenario_runs() {
+        for scenario in scenarios() {
+            (scenario.run)(10);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Operations of the engine for messages: two engines in this thread, over two ports.
+
+use samite_fabric::loopback::Hub;
+use samite_fabric::route::{Ports, Route};
+use samite_fabric::shm::{self, Shm};
+use samite_fabric::{Memory, Port};
+use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, Received, RequestId, Sent, Writing};
+
+use super::{Scenario, counted};
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "send_8_loopback", run: |operations| send(loopback(), operations) },
+    Scenario { name: "send_8_shm", run: |operations| send(shared_memory(), operations) },
+    Scenario { name: "send_8_route", run: |operations| send(routes(), operations) },
+    Scenario { name: "receive_8_posted_loopback", run: |operations| receive_posted(loopback(), operations) },
+    Scenario { name: "receive_8_posted_shm", run: |operations| receive_posted(shared_memory(), operations) },
+    Scenario {
+        name: "receive_8_unexpected_shm",
+        run: |operations| receive_unexpected(shared_memory(), operations),
+    },
+    Scenario { name: "rendezvous_64K_loopback", run: |operations| post_rendezvous(loopback(), operations) },
+    Scenario { name: "rendezvous_64K_shm", run: |operations| post_rendezvous(shared_memory(), operations) },
+    Scenario { name: "poll_idle_loopback", run: |operations| poll_idle(loopback(), operations) },
+    Scenario { name: "poll_idle_shm", run: |operations| poll_idle(shared_memory(), operations) },
+    Scenario { name: "poll_idle_route", run: |operations| poll_idle(routes(), operations) },
+];
+
+type Pair<P> = [Engine<P>; 2];
+
+const NEVER: u64 = u64::MAX;
+const CONTEXT: u32 = 1;
+const TAG: u64 = 5;
+const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
+
+/// A send of 8 bytes that leaves at once.
+fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
+    for _ in 0..operations {
+        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER)).expect("it is sent");
+        assert_eq!(sent, Sent::Now);
+        end(&mut pair, 1, into);
+    }
+}
+
+/// A receive that is there before its message: posted, matched, collected.
+fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let mut buffer = [0; 8];
+    for _ in 0..operations {
+        let posted = counted(|| pair[1].recv(0, FROM_0, &mut buffer, NEVER)).expect("it is posted");
+        let Received::Pending(request) = posted else { panic!("nothing was sent") };
+        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        assert_eq!(sent, Sent::Now);
+        let completion = counted(|| {
+            let mut lent = Writing(request, &mut buffer);
+            pair[1].poll(0, &mut lent).expect("the port works");
+            pair[1].collect(request, &mut lent)
+        });
+        completion.expect("one poll is enough").result.expect("it is received");
+        settle(&mut pair);
+    }
+}
+
+/// A receive whose message waits: matched at once.
+fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let mut buffer = [0; 8];
+    for _ in 0..operations {
+        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        assert_eq!(sent, Sent::Now);
+        settle(&mut pair);
+        let received = counted(|| pair[1].recv(0, FROM_0, &mut buffer, NEVER)).expect("it is there");
+        assert!(matches!(received, Received::Now(_)));
+        settle(&mut pair);
+    }
+}
+
+/// The start of a long send from memory that the engine may keep.
+fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let mut memory = Memory::zeroed(64 << 10);
+    for _ in 0..operations {
+        let request = counted(|| pair[0].isend(0, 1, CONTEXT, TAG, memory, NEVER)).expect("it is posted");
+        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(64 << 10), NEVER).expect("it is posted");
+        end(&mut pair, 1, into);
+        memory = end(&mut pair, 0, request).expect("nobody uses it any more");
+    }
+}
+
+/// A poll that finds nothing.
+fn poll_idle<P: Port>([mut zero, _one]: Pair<P>, operations: u64) {
+    for _ in 0..operations {
+        counted(|| zero.poll(0, &mut ())).expect("the port works");
+    }
+}
+
+/// Drives both until a request has ended, and then until they are idle.
+fn end<P: Port>(pair: &mut Pair<P>, rank: usize, request: RequestId) -> Option<Memory> {
+    while pair[rank].outcome(request) == Outcome::Pending {
+        poll(pair);
+    }
+    let completion = pair[rank].collect(request, &mut ()).expect("it has ended");
+    completion.result.expect("it has succeeded");
+    settle(pair);
+    completion.memory
+}
+
+fn settle<P: Port>(pair: &mut Pair<P>) {
+    let mut idle = 0;
+    // Work that a poll leaves shows as an event of the other engine's next poll.
+    while idle < 4 {
+        idle = if poll(pair) == 0 { idle + 1 } else { 0 };
+    }
+}
+
+fn poll<P: Port>(pair: &mut Pair<P>) -> usize {
+    pair.iter_mut().map(|engine| engine.poll(0, &mut ()).expect("the port works")).sum()
+}
+
+fn loopback() -> Pair<impl Port> {
+    let hub = Hub::new();
+    engines([hub.port(), hub.port()])
+}
+
+fn shared_memory() -> Pair<impl Port> {
+    engines([0, 1].map(|_| Shm::open(&shm::Config::default()).expect("there is memory to share")))
+}
+
+/// Each has loopback and shared memory; the other is reached by shared memory.
+fn routes() -> Pair<impl Port> {
+    engines([0, 1].map(|_| {
+        let loopback = Some(Hub::new().port());
+        let shm = Some(Shm::open(&shm::Config::default()).expect("there is memory to share"));
+        Route::new(Ports { loopback, shm, ..Ports::default() }).expect("two ports")
+    }))
+}
+
+/// Engines that know each other, with credit to send.
+fn engines<P: Port>(ports: [P; 2]) -> Pair<P> {
+    let addresses = ports.each_ref().map(Port::address);
+    let mut rank = 0;
+    let mut pair = ports.map(|port| {
+        let identity = Identity { rank, size: 2, incarnation: 1, secret: [9; 16] };
+        rank += 1;
+        let mut engine = Engine::new(port, identity, Config::default());
+        for (rank, address) in (0..).zip(&addresses) {
+            engine.introduce(rank, 1, address.clone()).expect("it is a rank");
+        }
+        engine
+    });
+    // Credit comes with the first contact.
+    let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+    let sent = pair[0].isend(0, 1, CONTEXT, TAG, Memory::zeroed(8), NEVER).expect("it is posted");
+    end(&mut pair, 0, sent);
+    end(&mut pair, 1, into);
+    pair
+}
