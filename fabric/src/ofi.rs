@@ -90,6 +90,32 @@ impl Default for OfiConfig {
     }
 }
 
+impl OfiConfig {
+    /// The number of operations, if all of the configuration can be.
+    fn checked(&self) -> Result<u32, PortError> {
+        let buffers = u64::from(self.receive_buffers.max(self.send_buffers));
+        let bytes = (self.packet_max as u64).checked_mul(buffers);
+        let operations =
+            u32::try_from(self.operations_max).ok().filter(|&operations| operations <= SLOTS_MAX);
+        match operations {
+            _ if self.packet_max < PACKET_MIN => {
+                Err(PortError::Unsupported { what: "work with packets under 512 bytes" })
+            }
+            _ if self.receive_buffers.min(self.send_buffers) == 0 => {
+                Err(PortError::Unsupported { what: "work without buffers" })
+            }
+            Some(operations)
+                if buffers <= SLOTS_MAX.into() && bytes.is_some_and(|bytes| bytes <= BUFFERS_MAX) =>
+            {
+                Ok(operations)
+            }
+            _ => Err(PortError::Unsupported {
+                what: "have over a million buffers or operations, or over 4 GiB of buffers",
+            }),
+        }
+    }
+}
+
 /// A port over libfabric. See the [module](self).
 #[derive(Debug)]
 pub struct OfiPort {
@@ -144,11 +170,7 @@ impl OfiPort {
     /// [`PortError::Provider`], which says what to do, if the provider or the interface is missing or refuses;
     /// [`PortError::Unsupported`] if the configuration asks for what it cannot be.
     pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
-        if config.packet_max < PACKET_MIN || config.receive_buffers == 0 || config.send_buffers == 0 {
-            return Err(PortError::Unsupported {
-                what: "work with packets under 512 bytes or without buffers",
-            });
-        }
+        let operations = config.checked()?;
         let cleanup = load()?;
         let info = Info::choose(config)?;
         let (caps, notes_alone) = (info.caps(config, cleanup), info.closing_in_transfer_crashes());
@@ -156,10 +178,6 @@ impl OfiPort {
             return Err(PortError::Unsupported { what: "use a provider whose messages are under 512 bytes" });
         }
         let mode = Mode::of(info.attributes().domain);
-        let operations = u32::try_from(config.operations_max)
-            .ok()
-            .filter(|&operations| operations < u32::MAX / 4)
-            .ok_or(PortError::Unsupported { what: "have so many operations in flight" })?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         // Some providers do not notice when the queue overflows: room for all that can complete.
         let domain = Domain::open(info, 2 * slots.len())?;
@@ -467,6 +485,12 @@ impl Buffers {
         Ok(span)
     }
 }
+
+/// Buffers or operations of one kind.
+const SLOTS_MAX: u32 = 1 << 20;
+
+/// Bytes of buffers of one kind.
+const BUFFERS_MAX: u64 = 4 << 30;
 
 /// Every port carries packets of this size.
 const PACKET_MIN: usize = 512;

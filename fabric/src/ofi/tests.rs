@@ -551,6 +551,14 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
     );
     let packets = said(OfiConfig { packet_max: 511, ..config() });
     assert!(packets.contains("512"), "{packets}");
+    assert!(said(OfiConfig { send_buffers: 0, ..config() }).contains("without buffers"));
+    for config in [
+        OfiConfig { packet_max: usize::MAX, ..config() },
+        OfiConfig { receive_buffers: u32::MAX, ..config() },
+        OfiConfig { operations_max: usize::MAX, ..config() },
+    ] {
+        assert!(said(config).contains("over a million"));
+    }
 }
 
 #[test]
