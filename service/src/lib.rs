@@ -13,8 +13,8 @@
 //! });
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
-//! [`local`] runs ranks as threads, for tests. [`launch`] is the embedded launcher behind `samite run`, [`bootstrap`] how a process that it
-//! started joins its job.
+//! A program calls [`init`], and is started by `samite run -n N -- program`; [`local`] runs ranks as threads instead, for tests.
+//! [`launch`] is the launcher behind `samite run`, [`bootstrap`] how a process that it started joins its job.
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
@@ -26,6 +26,7 @@
 pub mod bootstrap;
 mod comm;
 mod control;
+mod init;
 pub mod launch;
 mod local;
 mod request;
@@ -37,6 +38,7 @@ mod world;
 
 pub use comm::{Comm, Message};
 pub use control::{ChannelError, Ending, JobId, Secret};
+pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};
 pub use runtime::Cancel;

@@ -10,7 +10,7 @@ use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
-use crate::transport::Transport;
+use crate::transport;
 use crate::world::{CONTEXT, World};
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They send to each other through
@@ -38,7 +38,7 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
         let identity = Identity { rank, size: n, incarnation: 1, secret: [0; 16] };
         let config = Config::default();
         let linger = std::time::Duration::from_micros(config.linger_us);
-        let mut engine = Engine::new(Transport::from(port), identity, config);
+        let mut engine = Engine::new(transport::local(port), identity, config);
         for (rank, address) in (0..n).zip(&addresses) {
             // Every rank is below `n`.
             let _ = engine.introduce(rank, 1, address.clone());

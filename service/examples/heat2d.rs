@@ -1,0 +1,256 @@
+//! The heat equation on a square plate, by Jacobi iteration on blocks that exchange their edges.
+//!
+//! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. Every cell is
+//! computed by the same operations in the same order whatever the number of ranks, so that the result must equal the
+//! serial solution bit for bit; rank 0 computes that too, and compares.
+//!
+//! ```console
+//! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS]]
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example talks to its user")]
+
+use std::error::Error;
+use std::ops::Range;
+use std::time::Instant;
+
+use samite::{Comm, Source};
+
+/// The tags: which edge a message is for, as its receiver sees it, and the finished blocks.
+const NORTH: u64 = 1;
+const SOUTH: u64 = 2;
+const WEST: u64 = 3;
+const EAST: u64 = 4;
+const BLOCK: u64 = 5;
+
+/// Conductivity times time step over cell area: at most 0.25 for the iteration to be stable.
+const ALPHA: f64 = 0.2;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let cells: usize = args.next().map_or(Ok(512), |text| text.parse())?;
+    let steps: usize = args.next().map_or(Ok(400), |text| text.parse())?;
+    let world = samite::init()?;
+    let grid = Grid::new(&world, cells)?;
+
+    let start = now();
+    let mut block = Block::initial(grid.rows.clone(), grid.columns.clone(), cells);
+    for _ in 0..steps {
+        grid.exchange_edges(&world, &mut block)?;
+        block.step();
+    }
+    let seconds = start.elapsed().as_secs_f64();
+
+    if world.rank() > 0 {
+        world.send(&block.interior(), 0, BLOCK)?;
+        return Ok(());
+    }
+    let plate = gather(&world, &block, cells)?;
+    let mut serial = Block::initial(0..cells, 0..cells, cells);
+    for _ in 0..steps {
+        serial.step();
+    }
+    let differences =
+        plate.iter().zip(serial.interior()).filter(|(ours, serial)| ours.to_bits() != serial.to_bits());
+    match differences.count() {
+        0 => {
+            let (ranks, seconds) = (world.size(), format!("{seconds:.3}"));
+            println!("heat2d: ranks={ranks} cells={cells}x{cells} steps={steps} seconds={seconds} verified");
+            Ok(())
+        }
+        wrong => Err(format!("{wrong} of {} cells differ from the serial solution", plate.len()).into()),
+    }
+}
+
+/// Where a rank's block lies, and whose blocks lie beside it.
+struct Grid {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    north: Option<u32>,
+    south: Option<u32>,
+    west: Option<u32>,
+    east: Option<u32>,
+}
+
+impl Grid {
+    fn new(world: &Comm, cells: usize) -> Result<Grid, String> {
+        let (rank, (down, across)) = (world.rank(), shape(world.size()));
+        if cells < down.max(across) as usize {
+            return Err(format!("{cells} x {cells} cells do not go round {down} x {across} ranks"));
+        }
+        let (row, column) = (rank / across, rank % across);
+        Ok(Grid {
+            rows: part(cells, down, row),
+            columns: part(cells, across, column),
+            north: (row > 0).then(|| rank - across),
+            south: (row + 1 < down).then(|| rank + across),
+            west: (column > 0).then(|| rank - 1),
+            east: (column + 1 < across).then(|| rank + 1),
+        })
+    }
+
+    /// Fills the frame of `block` with the edges of the neighbours. The plate's own border stays as it is.
+    fn exchange_edges(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
+        let neighbours = [
+            (self.north, NORTH, SOUTH),
+            (self.south, SOUTH, NORTH),
+            (self.west, WEST, EAST),
+            (self.east, EAST, WEST),
+        ];
+        let outgoing = [block.row(1), block.row(block.height), block.column(1), block.column(block.width)];
+        let mut incoming = outgoing.clone();
+        world.scope(|scope| {
+            for (edge, (neighbour, side, _)) in incoming.iter_mut().zip(neighbours) {
+                if let Some(neighbour) = neighbour {
+                    scope.irecv(edge, neighbour, side)?;
+                }
+            }
+            for (edge, (neighbour, _, opposite)) in outgoing.iter().zip(neighbours) {
+                if let Some(neighbour) = neighbour {
+                    scope.isend(edge, neighbour, opposite)?;
+                }
+            }
+            Ok(())
+        })?;
+        let [north, south, west, east] = incoming;
+        if self.north.is_some() {
+            block.set_row(0, &north);
+        }
+        if self.south.is_some() {
+            block.set_row(block.height + 1, &south);
+        }
+        if self.west.is_some() {
+            block.set_column(0, &west);
+        }
+        if self.east.is_some() {
+            block.set_column(block.width + 1, &east);
+        }
+        Ok(())
+    }
+}
+
+/// A rectangle of cells with a frame of one cell around it, stored by rows.
+struct Block {
+    height: usize,
+    width: usize,
+    cells: Vec<f64>,
+    next: Vec<f64>,
+}
+
+impl Block {
+    /// The plate at the start: cold, with a hot northern border and a hot spot in the middle.
+    fn initial(rows: Range<usize>, columns: Range<usize>, plate: usize) -> Block {
+        let (height, width) = (rows.len(), columns.len());
+        let mut block =
+            Block { height, width, cells: vec![0.0; (height + 2) * (width + 2)], next: Vec::new() };
+        if rows.start == 0 {
+            block.set_row(0, &vec![100.0; width]);
+        }
+        let spot = plate * 3 / 8..plate * 5 / 8;
+        for (i, row) in rows.enumerate().filter(|(_, row)| spot.contains(row)) {
+            for (j, column) in columns.clone().enumerate().filter(|(_, column)| spot.contains(column)) {
+                let index = block.index(i + 1, j + 1);
+                block.cells[index] = 50.0 + (row * 7 + column * 3) as f64 / plate as f64;
+            }
+        }
+        block.next = block.cells.clone();
+        block
+    }
+
+    fn step(&mut self) {
+        let stride = self.width + 2;
+        for i in 1..=self.height {
+            let [north, here, south] =
+                [i - 1, i, i + 1].map(|row| &self.cells[row * stride..(row + 1) * stride]);
+            let next = &mut self.next[i * stride..(i + 1) * stride];
+            for j in 1..=self.width {
+                let around = (north[j] + south[j]) + (here[j - 1] + here[j + 1]);
+                next[j] = here[j] + ALPHA * (around - 4.0 * here[j]);
+            }
+        }
+        std::mem::swap(&mut self.cells, &mut self.next);
+        // The frame is the neighbours' and the border's: keep it.
+        for i in [0, self.height + 1] {
+            self.cells[i * stride..(i + 1) * stride]
+                .copy_from_slice(&self.next[i * stride..(i + 1) * stride]);
+        }
+        for i in 1..=self.height {
+            for j in [0, self.width + 1] {
+                self.cells[i * stride + j] = self.next[i * stride + j];
+            }
+        }
+    }
+
+    fn index(&self, row: usize, column: usize) -> usize {
+        row * (self.width + 2) + column
+    }
+
+    fn row(&self, row: usize) -> Vec<f64> {
+        self.cells[self.index(row, 1)..self.index(row, self.width + 1)].to_vec()
+    }
+
+    fn column(&self, column: usize) -> Vec<f64> {
+        (1..=self.height).map(|row| self.cells[self.index(row, column)]).collect()
+    }
+
+    fn set_row(&mut self, row: usize, values: &[f64]) {
+        let start = self.index(row, 1);
+        self.cells[start..start + self.width].copy_from_slice(values);
+    }
+
+    fn set_column(&mut self, column: usize, values: &[f64]) {
+        for (row, &value) in (1..).zip(values) {
+            let index = self.index(row, column);
+            self.cells[index] = value;
+        }
+    }
+
+    /// The cells without the frame.
+    fn interior(&self) -> Vec<f64> {
+        (1..=self.height).flat_map(|row| self.row(row)).collect()
+    }
+}
+
+/// At rank 0: the whole plate, from everybody's block.
+fn gather(world: &Comm, own: &Block, cells: usize) -> Result<Vec<f64>, Box<dyn Error>> {
+    let (down, across) = shape(world.size());
+    let mut plate = vec![0.0; cells * cells];
+    let mut place = |rank: u32, values: &[f64]| {
+        let columns = part(cells, across, rank % across);
+        let rows = part(cells, down, rank / across);
+        if values.len() != rows.len() * columns.len() {
+            return Err(format!("rank {rank} sent a block of {} cells", values.len()));
+        }
+        for (row, values) in rows.zip(values.chunks_exact(columns.len())) {
+            plate[row * cells..][columns.clone()].copy_from_slice(values);
+        }
+        Ok(())
+    };
+    place(0, &own.interior())?;
+    for _ in 1..world.size() {
+        let (values, status) = world.recv_vec::<f64>(Source::ANY, BLOCK)?;
+        place(status.source, &values)?;
+    }
+    Ok(plate)
+}
+
+/// The most square way to lay out `size` ranks: how many down, how many across.
+fn shape(size: u32) -> (u32, u32) {
+    let down = (1..=size)
+        .take_while(|down| down * down <= size)
+        .filter(|down| size.is_multiple_of(*down))
+        .last()
+        .unwrap_or(1);
+    (down, size / down)
+}
+
+/// Part `index` of `total` cells cut into `parts` as even as they can be.
+fn part(total: usize, parts: u32, index: u32) -> Range<usize> {
+    let cut = |index: u32| total * index as usize / parts as usize;
+    cut(index)..cut(index + 1)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program may look at the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
