@@ -17,7 +17,6 @@
 use std::cmp::Reverse;
 
 use samite_fabric::Port;
-use samite_fabric::wire::Flags;
 use samite_matching::Purged;
 
 use super::inbound::is_later;
@@ -25,7 +24,7 @@ use super::{Core, Engine, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
-use crate::peer::{Outgoing, Packet, Standing};
+use crate::peer::{Outgoing, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
@@ -235,8 +234,6 @@ impl Core {
             }
         }
         self.fail_requests(rank, &Cause::Left);
-        // The one packet that it still waits for.
-        self.enqueue(index, Packet::credit(Flags::empty()));
     }
 
     fn end_peer(&mut self, index: u32, standing: Standing) {

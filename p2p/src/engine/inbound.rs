@@ -152,7 +152,11 @@ impl Core {
     fn control(&mut self, peer: u32, kind: u8) -> Result<(), WireError> {
         match kind {
             control::CREDIT => {}
-            control::BYE => self.farewell(peer),
+            control::BYE => {
+                self.farewell(peer);
+                // The one packet that it still waits for.
+                self.enqueue(peer, Packet::credit(Flags::empty()));
+            }
             theirs => return Err(WireError::Kind { theirs }),
         }
         Ok(())
