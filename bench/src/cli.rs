@@ -51,7 +51,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct OnceArgs {
     /// Whose loops to run
-    #[arg(long = "impl", value_enum, default_value_t = Ours::Libfabric)]
+    #[arg(long = "impl", value_enum, default_value_t = Ours::Samite)]
     implementation: Ours,
     /// What carries the bytes, like `samite-shm` or `tcp;ofi_rxm`; by default what Samite chooses
     #[arg(long, value_name = "T")]

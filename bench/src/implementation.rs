@@ -39,8 +39,8 @@ impl Implementation {
         let ours = |name: &str, transport: &str| {
             Self::new(name, &program, [benchmark.name(), "--impl", name, "--transport", transport])
         };
-        let mut found = Vec::new();
-        if benchmark != Benchmark::Depth {
+        let mut found = vec![ours("samite", transport)];
+        if cfg!(feature = "ofi") && benchmark != Benchmark::Depth {
             found.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
         }
         Ok(found)

@@ -10,7 +10,9 @@ use samite::launch::{self, OnFailure, Options};
 use samite_fabric::ofi::OfiConfig;
 
 use crate::benchmark::{Benchmark, Point};
+use crate::loops::Loops;
 use crate::measure::{End, measure};
+use crate::ours::Samite;
 use crate::raw::Raw;
 use crate::record::Record;
 use crate::table;
@@ -21,7 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// Implementations that this program contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ours {
+    /// Samite
+    Samite,
     /// The same loops straight on libfabric, without any protocol
+    #[cfg(feature = "ofi")]
     Libfabric,
 }
 
@@ -65,6 +70,12 @@ impl Once {
             }
         };
         match self.implementation {
+            Ours::Samite => {
+                let world = samite::init()?;
+                self.check_size(world.size())?;
+                self.measure(&mut Loops::new(Samite::new(world)))?;
+            }
+            #[cfg(feature = "ofi")]
             Ours::Libfabric => {
                 let mut job = invitation.accept()?;
                 self.check_size(job.size)?;
@@ -98,7 +109,14 @@ impl Once {
         }
         for &point in &self.points {
             let Some(spread) = measure(end, self.benchmark, point)? else { continue };
-            let record = Record::new(self.benchmark, self.name(), &end.transport(), point, spread);
+            let transport = end.transport();
+            if let Some(wanted) = self.transport.as_ref().filter(|&wanted| *wanted != transport) {
+                return Err(format!(
+                    "it was {transport} instead of {wanted}: tell `samite run` which to use"
+                )
+                .into());
+            }
+            let record = Record::new(self.benchmark, self.name(), &transport, point, spread);
             if self.json {
                 println!("{}", record.to_json());
             } else {
@@ -110,6 +128,8 @@ impl Once {
 
     fn name(&self) -> &'static str {
         match self.implementation {
+            Ours::Samite => "samite",
+            #[cfg(feature = "ofi")]
             Ours::Libfabric => "libfabric",
         }
     }

@@ -8,7 +8,7 @@ mod transfer;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use samite_fabric::{Address, Memory, PeerId, Port, Registration, Remote};
+use samite_fabric::{Address, Caps, Memory, PeerId, Port, Registration, Remote};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
@@ -453,6 +453,13 @@ impl<P: Port> Engine<P> {
             unexpected: core.unexpected_cost,
             envelopes: core.envelopes_cost,
         }
+    }
+
+    /// What the port can do with a rank; none before the way to it is known.
+    pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
+        let index = self.core.peers.find(rank)?;
+        let (path, _) = self.core.peers[index].path?;
+        Some(self.port.caps_for(path))
     }
 
     /// The port.

@@ -40,6 +40,12 @@ impl Comm {
         self.runtime.size
     }
 
+    /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first message to it, or from it.
+    #[must_use]
+    pub fn transport(&self, rank: u32) -> Option<String> {
+        self.runtime.start(&Bounds::default(), |engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
+    }
+
     /// The same communicator, on which every operation takes at most `timeout` from the call that begins it; then it ends with
     /// [`Error::TimedOut`].
     ///
