@@ -7,12 +7,14 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samite::bootstrap::Launch;
 use samite::launch::{self, OnFailure, Options};
+#[cfg(feature = "ofi")]
 use samite_fabric::ofi::OfiConfig;
 
 use crate::benchmark::{Benchmark, Point};
 use crate::loops::Loops;
 use crate::measure::{End, measure};
 use crate::ours::Samite;
+#[cfg(feature = "ofi")]
 use crate::raw::Raw;
 use crate::record::Record;
 use crate::table;
@@ -53,6 +55,7 @@ impl Once {
     /// # Errors
     /// Whatever stood in the way, ready to be printed.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        #[cfg_attr(not(feature = "ofi"), expect(unused_variables, reason = "samite::init finds it again"))]
         let invitation = match Launch::detect(&|name| std::env::var_os(name))? {
             Launch::Invited(invitation) => invitation,
             Launch::Alone { transport } => {

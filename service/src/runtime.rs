@@ -359,8 +359,8 @@ impl Patience {
     fn next(&mut self) -> Rest {
         self.rests += 1;
         match self.rests {
-            ..=SPINS => Rest::Spin,
-            ..=YIELDS => Rest::Yield,
+            rests if rests <= SPINS => Rest::Spin,
+            rests if rests <= YIELDS => Rest::Yield,
             _ => Rest::Sleep(NAP),
         }
     }

@@ -126,9 +126,9 @@ fn shared_memory() -> Pair<impl Port> {
 /// Each has loopback and shared memory; the other is reached by shared memory.
 fn routes() -> Pair<impl Port> {
     engines([0, 1].map(|_| {
-        let loopback = Some(Hub::new().port());
-        let shm = Some(Shm::open(&shm::Config::default()).expect("there is memory to share"));
-        Route::new(Ports { loopback, shm, ..Ports::default() }).expect("two ports")
+        let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
+        ports.shm = Some(Shm::open(&shm::Config::default()).expect("there is memory to share"));
+        Route::new(ports).expect("two ports")
     }))
 }
 
