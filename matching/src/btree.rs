@@ -46,7 +46,7 @@ impl Structure for BTree {
         &mut self,
         pool: &Pool<Q, SequencedLinks, T>,
         query: &Q,
-        _: usize,
+        _: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
         let side = Q::SIDE as usize;

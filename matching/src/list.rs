@@ -37,7 +37,7 @@ impl Structure for LinkedList {
         &mut self,
         pool: &Pool<Q, ListLinks, T>,
         query: &Q,
-        _: usize,
+        _: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
         self.chains[Q::SIDE as usize].iter(pool).find(|&slot| {

@@ -46,25 +46,17 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// A message has arrived. The first posted receive that matches it is taken out; if there is none, the message is
     /// queued with the payload that `unexpected` makes. The closure is called only when the message is queued.
     pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
-        let spare = self.spare();
-        if let Some(slot) = self.structure.find(&self.posted, &envelope, spare, &mut self.meter) {
-            let entry = self.take_posted(slot, envelope.context);
-            self.meter.search(Side::Posted, self.posted.len() + 1, Some(wildcards_of(&entry)));
-            return Arrival::Matched(entry.payload);
+        if let Some(posted) = self.match_posted(&envelope) {
+            return Arrival::Matched(posted);
         }
-        self.meter.search(Side::Posted, self.posted.len(), None);
-        if !self.has_room::<Pattern>(envelope.context, envelope.source) || !self.unexpected.make_room() {
+        let Envelope { context, source, tag } = envelope;
+        if !self.has_room::<Pattern>(context, source) || !self.unexpected.make_room() {
             return Arrival::Refused;
         }
-        let links = Default::default();
-        let slot = self.unexpected.insert(envelope.source, envelope.tag, Exact, links, unexpected());
-        self.structure.insert(&mut self.unexpected, slot, envelope.context);
-        self.sample_memory();
-        Arrival::Queued(UnexpectedId {
-            slot,
-            generation: self.unexpected.generation(slot),
-            context: envelope.context,
-        })
+        let (slot, generation) = self.unexpected.insert(source, tag, Exact, Default::default(), unexpected());
+        self.structure.insert(&mut self.unexpected, slot, context);
+        self.note_growth();
+        Arrival::Queued(UnexpectedId { slot, generation, context })
     }
 
     /// A receive is posted. The first unexpected message that it matches is taken out; if there is none, the
@@ -77,16 +69,26 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         if !self.has_room::<Envelope>(pattern.context, source) || !self.posted.make_room() {
             return Posting::Refused(posted);
         }
-        let slot = self.posted.insert(source, pattern.tag, pattern.mask, Default::default(), posted);
-        self.structure.insert(&mut self.posted, slot, pattern.context);
-        self.sample_memory();
-        Posting::Queued(PostedId { slot, generation: self.posted.generation(slot), context: pattern.context })
+        let Pattern { context, tag, mask, .. } = pattern;
+        let (slot, generation) = self.posted.insert(source, tag, mask, Default::default(), posted);
+        self.structure.insert(&mut self.posted, slot, context);
+        self.note_growth();
+        Posting::Queued(PostedId { slot, generation, context })
     }
 
     /// Takes out the first unexpected message that matches (MPI: matched probe).
     pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
-        let slot = self.search_unexpected(pattern)?;
-        Some(self.take_unexpected(slot, pattern.context))
+        if self.unexpected.len() == 0 {
+            self.meter.search(Side::Unexpected, 0, None);
+            return None;
+        }
+        let (length, mut spare) = (self.unexpected.len(), self.spare());
+        let before = spare;
+        let found = self.structure.take(&mut self.unexpected, pattern, &mut spare, &mut self.meter);
+        self.note_search(Side::Unexpected, length, found.map(|_| wildcards(pattern)), before - spare);
+        let entry = self.unexpected.take(found?);
+        self.sample_memory();
+        Some((envelope_of(&entry, pattern.context), entry.payload))
     }
 
     /// Looks at the first unexpected message that matches, and leaves it queued.
@@ -201,21 +203,45 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
             posted: self.posted.bytes(),
             unexpected: self.unexpected.bytes(),
             structure: self.structure.bytes(),
-            peak: self.bytes_peak.max(self.bytes_in_use()),
+            peak: self.bytes_peak,
             reserved: self.posted.reserved() + self.unexpected.reserved() + self.structure.reserved(),
         }
     }
 
+    /// Takes out the first posted receive that matches the message.
+    #[inline]
+    fn match_posted(&mut self, envelope: &Envelope) -> Option<P> {
+        if self.posted.len() == 0 {
+            self.meter.search(Side::Posted, 0, None);
+            return None;
+        }
+        let (length, mut spare) = (self.posted.len(), self.spare());
+        let before = spare;
+        let found = self.structure.take(&mut self.posted, envelope, &mut spare, &mut self.meter);
+        let Some(slot) = found else {
+            self.note_search(Side::Posted, length, None, before - spare);
+            return None;
+        };
+        let entry = self.posted.take(slot);
+        self.note_search(Side::Posted, length, Some(wildcards_of(&entry)), before - spare);
+        self.sample_memory();
+        Some(entry.payload)
+    }
+
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
-        let spare = self.spare();
-        let found = self.structure.find(&self.unexpected, pattern, spare, &mut self.meter);
-        let hit = found.map(|_| Wildcards { source: pattern.source.is_any(), tag: pattern.mask != !0 });
-        self.meter.search(Side::Unexpected, self.unexpected.len(), hit);
+        let mut spare = self.spare();
+        let before = spare;
+        let found = self.structure.find(&self.unexpected, pattern, &mut spare, &mut self.meter);
+        self.note_search(
+            Side::Unexpected,
+            self.unexpected.len(),
+            found.map(|_| wildcards(pattern)),
+            before - spare,
+        );
         found
     }
 
     fn take_posted(&mut self, slot: Slot, context: u32) -> Entry<Envelope, S::Links<Envelope>, P> {
-        self.note_peak();
         self.structure.remove(&mut self.posted, slot, context);
         let entry = self.posted.take(slot);
         self.sample_memory();
@@ -223,7 +249,6 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     }
 
     fn take_unexpected(&mut self, slot: Slot, context: u32) -> (Envelope, U) {
-        self.note_peak();
         self.structure.remove(&mut self.unexpected, slot, context);
         let entry = self.unexpected.take(slot);
         self.sample_memory();
@@ -265,11 +290,18 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         self.bytes_max.map_or(usize::MAX, |bytes_max| bytes_max.saturating_sub(self.bytes_in_use()))
     }
 
-    /// Takes note of the bytes in use before they shrink: between removals they only grow, by insertions and by
-    /// searches that build an index.
-    fn note_peak(&mut self) {
-        let bytes = self.bytes_in_use();
-        self.bytes_peak = self.bytes_peak.max(bytes);
+    /// Takes note of a search, for which the structure has spent some bytes.
+    fn note_search(&mut self, side: Side, length: usize, hit: Option<Wildcards>, spent: usize) {
+        self.meter.search(side, length, hit);
+        if spent > 0 {
+            self.note_growth();
+        }
+    }
+
+    /// Takes note of more bytes in use.
+    fn note_growth(&mut self) {
+        self.bytes_peak = self.bytes_peak.max(self.bytes_in_use());
+        self.sample_memory();
     }
 
     fn bytes_in_use(&self) -> usize {
@@ -290,6 +322,10 @@ fn envelope_of<L, T>(entry: &Entry<Pattern, L, T>, context: u32) -> Envelope {
 
 fn pattern_of<L, T>(entry: &Entry<Envelope, L, T>, context: u32) -> Pattern {
     Pattern { context, source: Source::rank(entry.source), tag: entry.tag, mask: entry.mask }
+}
+
+fn wildcards(pattern: &Pattern) -> Wildcards {
+    Wildcards { source: pattern.source.is_any(), tag: pattern.mask != !0 }
 }
 
 fn wildcards_of<L, T>(entry: &Entry<Envelope, L, T>) -> Wildcards {

@@ -88,19 +88,27 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.free.is_some() || (self.cells.len() < u32::MAX as usize - 1 && self.cells.try_reserve(1).is_ok())
     }
 
-    /// Stores an entry. Call [`make_room`](Self::make_room) first.
-    pub(crate) fn insert(&mut self, source: u32, tag: u64, mask: Q::Mask, links: L, payload: T) -> Slot {
+    /// Stores an entry, and tells its slot and generation. Call [`make_room`](Self::make_room) first.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        source: u32,
+        tag: u64,
+        mask: Q::Mask,
+        links: L,
+        payload: T,
+    ) -> (Slot, NonZeroU32) {
         self.len += 1;
         if let Some(slot) = self.free {
             let cell = &mut self.cells[slot.index()];
             let Cell::Free { generation, next } = *cell else { unreachable!("{slot:?} is on the free list") };
             self.free = next;
             *cell = Cell::Used(Entry { generation, source, tag, mask, links, payload });
-            return slot;
+            return (slot, generation);
         }
         let generation = NonZeroU32::MIN;
         self.cells.push(Cell::Used(Entry { generation, source, tag, mask, links, payload }));
-        Slot(NonZeroU32::new(self.cells.len() as u32).expect("a cell was just pushed"))
+        (Slot(NonZeroU32::new(self.cells.len() as u32).expect("a cell was just pushed")), generation)
     }
 
     /// Takes an entry out and frees its slot.
@@ -171,22 +179,21 @@ mod tests {
     #[test]
     fn slots_are_reused_under_a_new_generation() {
         let mut pool = Pool::<Pattern, (), &str>::new();
-        let first = pool.insert(0, 0, Exact, (), "first");
-        let generation = pool.generation(first);
+        let (first, generation) = pool.insert(0, 0, Exact, (), "first");
         assert_eq!(pool.take(first).payload, "first");
-        let second = pool.insert(0, 0, Exact, (), "second");
+        let (second, next_generation) = pool.insert(0, 0, Exact, (), "second");
         assert_eq!(first, second);
         assert!(!pool.holds(first, generation));
-        assert!(pool.holds(second, pool.generation(second)));
+        assert!(pool.holds(second, next_generation));
     }
 
     #[test]
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut pool = Pool::<Pattern, (), ()>::new();
-        let slot = pool.insert(0, 0, Exact, (), ());
+        let (slot, _) = pool.insert(0, 0, Exact, (), ());
         pool[slot].generation = NonZeroU32::MAX;
         pool.take(slot);
-        assert_ne!(pool.insert(0, 0, Exact, (), ()), slot);
+        assert_ne!(pool.insert(0, 0, Exact, (), ()).0, slot);
         assert!(!pool.holds(slot, NonZeroU32::MAX));
     }
 }

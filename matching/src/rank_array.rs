@@ -49,7 +49,7 @@ impl Structure for RankArray {
         &mut self,
         pool: &Pool<Q, SequencedLinks, T>,
         query: &Q,
-        _: usize,
+        _: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
         let side = Q::SIDE as usize;

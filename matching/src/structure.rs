@@ -27,14 +27,27 @@ pub trait Structure: Debug + Sized {
     fn new(config: &Config) -> Self;
 
     /// The first inserted entry that matches `query`. May reorganize, so that the next search is shorter, and for that
-    /// take up to `spare` bytes.
+    /// take up to `spare` bytes, which it takes off `spare`.
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, Self::Links<Q>, T>,
         query: &Q,
-        spare: usize,
+        spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot>;
+
+    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`.
+    fn take<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &mut Pool<Q, Self::Links<Q>, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let slot = self.find(pool, query, spare, meter)?;
+        self.remove(pool, slot, query.context());
+        Some(slot)
+    }
 
     /// Takes the entry at `slot`, new in `pool`, into the queue of `context` as its last.
     fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);

@@ -15,17 +15,37 @@ const SPAN: u32 = 16;
 /// every 16 ranks; and where all ranks are in use a bin costs little more than its 4 bytes.
 #[derive(Debug)]
 pub(super) struct Leaves {
-    table: Table,
-    heads: Vec<[Head; SPAN as usize]>,
-    about: Vec<About>,
-    free: Vec<u32>,
     /// The leaf found last: most searches are for a neighbour.
     last: (Key, u32),
+    leaves: Vec<Leaf>,
+    table: Table,
+    free: Vec<u32>,
+    /// Bytes of the leaves and the table.
+    bytes: usize,
 }
 
-/// What is known of a leaf besides its heads.
+/// The leaves of one queue of one context.
 #[derive(Clone, Copy, Debug)]
-struct About {
+pub(super) struct LeafList {
+    first: u32,
+    /// A leaf whose last bin was closed, kept until the next one is: a queue that has one entry of a distant rank
+    /// again and again does not make and free its leaf each time.
+    parked: u32,
+}
+
+impl LeafList {
+    pub(super) const EMPTY: Self = Self { first: NO_LEAF, parked: NO_LEAF };
+
+    /// Whether there is no leaf, and so no entry in a bin.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == NO_LEAF
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    heads: [Head; SPAN as usize],
     key: Key,
     /// Bins in use, one bit each.
     used: u16,
@@ -44,126 +64,178 @@ pub(super) struct BinId {
 }
 
 /// No leaf.
-pub(super) const NO_LEAF: u32 = u32::MAX;
+const NO_LEAF: u32 = u32::MAX;
+
+const LEAF_BYTES: usize = mem::size_of::<Leaf>();
+
+/// A key that no leaf has: ranks end below it.
+const NO_KEY: Key = Key::new(u32::MAX, u32::MAX);
 
 impl Default for Leaves {
     fn default() -> Self {
-        let last = (Key { context: 0, block: 0 }, NO_LEAF);
-        Self { table: Table::default(), heads: Vec::new(), about: Vec::new(), free: Vec::new(), last }
+        Self {
+            last: (NO_KEY, NO_LEAF),
+            leaves: Vec::new(),
+            table: Table::default(),
+            free: Vec::new(),
+            bytes: 0,
+        }
     }
 }
 
 impl Leaves {
-    /// Bytes of one leaf, its share of the table apart.
-    pub(super) const LEAF_BYTES: usize = mem::size_of::<[Head; SPAN as usize]>() + mem::size_of::<About>();
-
     /// The bin of a rank, if its leaf exists.
+    #[inline]
     pub(super) fn find(&mut self, context: u32, rank: u32) -> Option<BinId> {
-        let key = Key { context, block: rank / SPAN };
-        let place = rank % SPAN;
-        if self.last.0 == key && self.last.1 != NO_LEAF {
-            return Some(BinId { leaf: self.last.1, place });
+        let key = Key::new(context, rank / SPAN);
+        if self.last.0 != key {
+            self.last = (key, self.table.get(key)?);
         }
-        let leaf = self.table.get(key)?;
-        self.last = (key, leaf);
-        Some(BinId { leaf, place })
+        Some(BinId { leaf: self.last.1, place: rank % SPAN })
     }
 
-    /// The bin of a rank; a new leaf becomes the first of the context's leaves.
-    pub(super) fn find_or_insert(&mut self, context: u32, rank: u32, first: &mut u32) -> BinId {
-        if let Some(bin) = self.find(context, rank) {
-            return bin;
+    /// The bin of a rank, for whose leaf there may be a new one in the list.
+    #[inline]
+    pub(super) fn find_or_insert(&mut self, context: u32, rank: u32, list: &mut LeafList) -> BinId {
+        match self.find(context, rank) {
+            Some(bin) => bin,
+            None => BinId { leaf: self.insert(Key::new(context, rank / SPAN), list), place: rank % SPAN },
         }
-        let key = Key { context, block: rank / SPAN };
-        let about = About { key, used: 0, tagged: 0, prev: NO_LEAF, next: *first };
-        let leaf = match self.free.pop() {
-            Some(leaf) => {
-                self.about[leaf as usize] = about;
-                leaf
-            }
-            None => {
-                self.heads.push([None; SPAN as usize]);
-                self.about.push(about);
-                (self.about.len() - 1) as u32
-            }
-        };
-        if *first != NO_LEAF {
-            self.about[*first as usize].prev = leaf;
-        }
-        *first = leaf;
-        self.table.insert(key, leaf);
-        self.last = (key, leaf);
-        BinId { leaf, place: rank % SPAN }
-    }
-
-    pub(super) fn head(&self, bin: BinId) -> Head {
-        self.heads[bin.leaf as usize][bin.place as usize]
-    }
-
-    /// Changes the head of a bin, and frees the leaf with its last bin.
-    pub(super) fn set_head(&mut self, bin: BinId, head: Head, first: &mut u32) {
-        let before = mem::replace(&mut self.heads[bin.leaf as usize][bin.place as usize], head);
-        if before.is_some() == head.is_some() {
-            return;
-        }
-        let about = &mut self.about[bin.leaf as usize];
-        about.used ^= 1 << bin.place;
-        about.tagged &= about.used;
-        if about.used == 0 {
-            self.remove(bin.leaf, first);
-        }
-    }
-
-    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
-        self.about[bin.leaf as usize].tagged >> bin.place & 1 != 0
-    }
-
-    pub(super) fn set_tagged(&mut self, bin: BinId) {
-        self.about[bin.leaf as usize].tagged |= 1 << bin.place;
     }
 
     /// The head of the bin of a rank, if there is one.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
-        let leaf = self.table.get(Key { context, block: rank / SPAN })?;
-        self.heads[leaf as usize][(rank % SPAN) as usize]
+        let leaf = self.table.get(Key::new(context, rank / SPAN))?;
+        self.head(BinId { leaf, place: rank % SPAN })
     }
 
-    /// The heads of all bins in a context's leaves, from its first leaf.
-    pub(super) fn heads(&self, first: u32) -> impl Iterator<Item = Head> {
+    #[inline]
+    pub(super) fn head(&self, bin: BinId) -> Head {
+        self.leaves[bin.leaf as usize].heads[bin.place as usize]
+    }
+
+    /// Gives a bin another first entry.
+    #[inline]
+    pub(super) fn set_head(&mut self, bin: BinId, head: Head) {
+        self.leaves[bin.leaf as usize].heads[bin.place as usize] = head;
+    }
+
+    /// Puts the first entry into an empty bin.
+    #[inline]
+    pub(super) fn open(&mut self, bin: BinId, head: Head, list: &mut LeafList) {
+        let leaf = &mut self.leaves[bin.leaf as usize];
+        leaf.heads[bin.place as usize] = head;
+        leaf.used |= 1 << bin.place;
+        if list.parked == bin.leaf {
+            list.parked = NO_LEAF;
+        }
+    }
+
+    /// Takes the last entry out of a bin. Tells whether the bin was tagged.
+    #[inline]
+    pub(super) fn close(&mut self, bin: BinId, list: &mut LeafList) -> bool {
+        let leaf = &mut self.leaves[bin.leaf as usize];
+        leaf.heads[bin.place as usize] = None;
+        let was_tagged = leaf.tagged & 1 << bin.place != 0;
+        leaf.used &= !(1 << bin.place);
+        leaf.tagged &= leaf.used;
+        if leaf.used == 0 {
+            self.park(bin.leaf, list);
+        }
+        was_tagged
+    }
+
+    #[inline]
+    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
+        self.leaves[bin.leaf as usize].tagged & 1 << bin.place != 0
+    }
+
+    pub(super) fn set_tagged(&mut self, bin: BinId) {
+        self.leaves[bin.leaf as usize].tagged |= 1 << bin.place;
+    }
+
+    /// The heads of all bins in the leaves of a list.
+    pub(super) fn heads(&self, list: LeafList) -> impl Iterator<Item = Head> {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);
         let leaves =
-            core::iter::successors(exists(first), move |&leaf| exists(self.about[leaf as usize].next));
-        leaves.flat_map(|leaf| self.heads[leaf as usize])
+            core::iter::successors(exists(list.first), move |&leaf| exists(self.leaves[leaf as usize].next));
+        leaves.flat_map(|leaf| self.leaves[leaf as usize].heads)
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> usize {
-        (self.about.len() - self.free.len()) * Self::LEAF_BYTES + self.table.bytes()
+        self.bytes
     }
 
     pub(super) fn reserved(&self) -> usize {
-        self.heads.capacity() * mem::size_of::<[Head; SPAN as usize]>()
-            + self.about.capacity() * mem::size_of::<About>()
+        self.leaves.capacity() * LEAF_BYTES
             + self.free.capacity() * mem::size_of::<u32>()
             + self.table.reserved()
     }
 
     /// The most by which [`bytes`](Self::bytes) grows when that many leaves are added.
     pub(super) fn growth(&self, leaves: usize) -> usize {
-        leaves * Self::LEAF_BYTES + self.table.growth(leaves)
+        leaves * LEAF_BYTES + self.table.growth(leaves)
     }
 
-    fn remove(&mut self, leaf: u32, first: &mut u32) {
-        let About { key, prev, next, .. } = self.about[leaf as usize];
+    /// Frees the parked leaf of a list whose queue is empty.
+    #[inline]
+    pub(super) fn unpark(&mut self, list: &mut LeafList) {
+        if list.parked != NO_LEAF {
+            self.remove(list.parked, list);
+            list.parked = NO_LEAF;
+        }
+    }
+
+    fn park(&mut self, leaf: u32, list: &mut LeafList) {
+        self.unpark(list);
+        list.parked = leaf;
+    }
+
+    #[cold]
+    fn insert(&mut self, key: Key, list: &mut LeafList) -> u32 {
+        let heads = [None; SPAN as usize];
+        let fresh = Leaf { heads, key, used: 0, tagged: 0, prev: NO_LEAF, next: list.first };
+        let leaf = match self.free.pop() {
+            Some(leaf) => {
+                self.leaves[leaf as usize] = fresh;
+                leaf
+            }
+            None => {
+                self.leaves.push(fresh);
+                (self.leaves.len() - 1) as u32
+            }
+        };
+        if list.first != NO_LEAF {
+            self.leaves[list.first as usize].prev = leaf;
+        }
+        list.first = leaf;
+        self.table.insert(key, leaf);
+        self.last = (key, leaf);
+        self.count_bytes();
+        leaf
+    }
+
+    #[cold]
+    fn remove(&mut self, leaf: u32, list: &mut LeafList) {
+        let Leaf { key, prev, next, .. } = self.leaves[leaf as usize];
         if prev == NO_LEAF {
-            *first = next;
+            list.first = next;
         } else {
-            self.about[prev as usize].next = next;
+            self.leaves[prev as usize].next = next;
         }
         if next != NO_LEAF {
-            self.about[next as usize].prev = prev;
+            self.leaves[next as usize].prev = prev;
         }
         self.table.remove(key);
         self.free.push(leaf);
-        self.last.1 = NO_LEAF;
+        if self.last.1 == leaf {
+            self.last.0 = NO_KEY;
+        }
+        self.count_bytes();
+    }
+
+    fn count_bytes(&mut self) {
+        self.bytes = (self.leaves.len() - self.free.len()) * LEAF_BYTES + self.table.bytes();
     }
 }

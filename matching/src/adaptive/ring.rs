@@ -48,6 +48,7 @@ pub(super) struct Order;
 pub(super) type Head = Option<Slot>;
 
 /// Appends the entry at `slot` to the ring.
+#[inline(always)]
 pub(super) fn push_back<W: Through, Q: Query, T>(
     head: &mut Head,
     pool: &mut Pool<Q, AdaptiveLinks, T>,
@@ -70,6 +71,7 @@ pub(super) fn push_back<W: Through, Q: Query, T>(
 }
 
 /// Takes the entry at `slot` out of the ring that it is in.
+#[inline(always)]
 pub(super) fn unlink<W: Through, Q: Query, T>(
     head: &mut Head,
     pool: &mut Pool<Q, AdaptiveLinks, T>,
@@ -100,6 +102,7 @@ pub(super) fn iter<'p, W: Through, Q: Query, T>(
 }
 
 impl Through for Bin {
+    #[inline(always)]
     fn neighbours(links: &AdaptiveLinks) -> (Option<Slot>, Option<Slot>) {
         (links.bin.prev, links.bin.next)
     }
@@ -114,6 +117,7 @@ impl Through for Bin {
 }
 
 impl Through for Order {
+    #[inline(always)]
     fn neighbours(links: &AdaptiveLinks) -> (Option<Slot>, Option<Slot>) {
         (links.order.prev, links.order.next)
     }

@@ -6,8 +6,8 @@ use core::mem;
 /// A key: a context, and within it a block of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) context: u32,
-    pub(super) block: u32,
+    context: u32,
+    block: u32,
 }
 
 /// Linear probing in a power of two of 12-byte cells, at most three quarters full. It shrinks when it is sparse, and
@@ -31,6 +31,10 @@ const VACANT: Cell = Cell { key: Key { context: 0, block: 0 }, value: u32::MAX }
 const CELLS_MIN: usize = 16;
 
 impl Key {
+    pub(super) const fn new(context: u32, block: u32) -> Self {
+        Self { context, block }
+    }
+
     /// Multiplicative hashing: the upper bits of the product are the good ones.
     fn hash(self) -> u64 {
         let key = u64::from(self.context) << 32 | u64::from(self.block);

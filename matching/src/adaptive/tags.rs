@@ -26,6 +26,9 @@ pub(super) struct TagIndex {
     nodes: Vec<Node>,
     free: Vec<u32>,
     lanes: usize,
+    /// The masks of the entries, with how many have each: unexpected messages all have the full one.
+    masks: Vec<(u64, u32)>,
+    bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,9 @@ const NO_NODE: u32 = u32::MAX;
 /// The fewest buckets once there are any; they are kept while the index is empty.
 const BUCKETS_MIN: usize = 64;
 
+const NODE_BYTES: usize = mem::size_of::<Node>();
+const MASK_BYTES: usize = mem::size_of::<(u64, u32)>();
+
 impl Lane {
     /// A folded multiplication of the two halves of the key.
     fn hash(&self) -> u64 {
@@ -55,17 +61,23 @@ impl Lane {
 }
 
 impl TagIndex {
-    /// Bytes of one entry in the index, its bucket apart.
-    pub(super) const NODE_BYTES: usize = mem::size_of::<Node>();
-
     /// The first entry of the lane.
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
         let first = self.find(lane)?;
         Some(self.nodes[first as usize].slot)
     }
 
+    /// The masks of the entries.
+    pub(super) fn masks(&self) -> impl Iterator<Item = u64> {
+        self.masks.iter().map(|&(mask, _)| mask)
+    }
+
     /// Adds an entry as the last of its lane.
     pub(super) fn push_back(&mut self, lane: Lane, slot: Slot) {
+        match self.masks.iter_mut().find(|(mask, _)| *mask == lane.mask) {
+            Some((_, entries)) => *entries += 1,
+            None => self.masks.push((lane.mask, 1)),
+        }
         match self.find(&lane) {
             Some(first) => {
                 let last = self.nodes[first as usize].prev;
@@ -85,6 +97,7 @@ impl TagIndex {
                 self.buckets[bucket] = node;
             }
         }
+        self.count_bytes();
     }
 
     /// Removes an entry that is in that lane.
@@ -114,20 +127,26 @@ impl TagIndex {
         self.nodes[prev as usize].next = next;
         self.nodes[next as usize].prev = prev;
         self.free.push(node);
+        self.masks.retain_mut(|(mask, entries)| {
+            *entries -= u32::from(*mask == lane.mask);
+            *entries > 0
+        });
         if self.buckets.len() > BUCKETS_MIN && self.lanes * 8 < self.buckets.len() {
             self.resize(self.buckets.len() / 4);
         }
+        self.count_bytes();
     }
 
     /// Bytes in use: none while the index is empty.
+    #[inline]
     pub(super) fn bytes(&self) -> usize {
-        let nodes = self.nodes.len() - self.free.len();
-        if nodes == 0 { 0 } else { nodes * Self::NODE_BYTES + mem::size_of_val(&self.buckets[..]) }
+        self.bytes
     }
 
     pub(super) fn reserved(&self) -> usize {
-        self.nodes.capacity() * Self::NODE_BYTES
+        self.nodes.capacity() * NODE_BYTES
             + (self.buckets.capacity() + self.free.capacity()) * mem::size_of::<u32>()
+            + self.masks.capacity() * MASK_BYTES
     }
 
     /// The most by which [`bytes`](Self::bytes) grows when that many entries are added.
@@ -137,7 +156,8 @@ impl TagIndex {
             buckets *= 2;
         }
         let nodes = self.nodes.len() - self.free.len() + entries;
-        nodes * Self::NODE_BYTES + buckets * mem::size_of::<u32>() - self.bytes()
+        let masks = self.masks.len() + entries;
+        nodes * NODE_BYTES + buckets * mem::size_of::<u32>() + masks * MASK_BYTES - self.bytes()
     }
 
     /// The first node of the lane.
@@ -168,6 +188,12 @@ impl TagIndex {
             ahead = self.nodes[ahead as usize].next;
             behind = self.nodes[behind as usize].prev;
         }
+    }
+
+    fn count_bytes(&mut self) {
+        let nodes = self.nodes.len() - self.free.len();
+        let buckets = if nodes == 0 { 0 } else { self.buckets.len() };
+        self.bytes = nodes * NODE_BYTES + buckets * mem::size_of::<u32>() + self.masks.len() * MASK_BYTES;
     }
 
     fn bucket(&self, lane: &Lane) -> usize {
