@@ -60,6 +60,8 @@ pub struct OfiConfig {
     pub provider: String,
     /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); none for the provider's first, IPv4 before IPv6.
     pub interface: Option<String>,
+    /// Whether all peers are on this host: then, where no interface is named, a loopback interface is taken first.
+    pub stays_on_host: bool,
     /// Where the keys of registered memory come from: random, and another for each life of a process.
     pub seed: u64,
     /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a rendezvous of its own,
@@ -80,6 +82,7 @@ impl Default for OfiConfig {
         Self {
             provider: "tcp;ofi_rxm".into(),
             interface: None,
+            stays_on_host: false,
             seed: 0,
             packet_max: 16 << 10,
             receive_buffers: 128,

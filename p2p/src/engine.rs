@@ -462,6 +462,11 @@ impl<P: Port> Engine<P> {
         Some(self.port.caps_for(path))
     }
 
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+
     /// The port.
     pub fn port(&self) -> &P {
         &self.port

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Config, Engine, Identity};
@@ -68,10 +67,9 @@ fn open(name: Option<String>) -> Result<Transport, InitError> {
 }
 
 fn world(transport: Transport, identity: Identity, directory: Box<dyn Directory>) -> World {
-    let (rank, size, config) = (identity.rank, identity.size, Config::default());
-    let linger = Duration::from_micros(config.linger_us);
-    let engine = Engine::new(transport, identity, config);
-    let runtime = Arc::new(Runtime::new(engine, directory, rank, size, linger));
+    let engine = Engine::new(transport, identity.clone(), Config::default());
+    // A job is one host for now.
+    let runtime = Arc::new(Runtime::new(engine, directory, &identity, identity.size));
     World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
 }
 

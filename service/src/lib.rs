@@ -29,6 +29,7 @@ mod control;
 mod init;
 pub mod launch;
 mod local;
+mod patience;
 mod request;
 mod runtime;
 mod scope;

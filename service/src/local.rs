@@ -36,15 +36,13 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let board = Board((0..n).map(|_| Mutex::default()).collect::<Vec<_>>().into());
     let worlds = (0..n).zip(ports).map(|(rank, port)| {
         let identity = Identity { rank, size: n, incarnation: 1, secret: [0; 16] };
-        let config = Config::default();
-        let linger = std::time::Duration::from_micros(config.linger_us);
-        let mut engine = Engine::new(transport::local(port), identity, config);
+        let mut engine = Engine::new(transport::local(port), identity.clone(), Config::default());
         for (rank, address) in (0..n).zip(&addresses) {
             // Every rank is below `n`.
             let _ = engine.introduce(rank, 1, address.clone());
         }
         let directory = Box::new(Member { rank, board: board.clone() });
-        let runtime = Arc::new(Runtime::new(engine, directory, rank, n, linger));
+        let runtime = Arc::new(Runtime::new(engine, directory, &identity, n));
         World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
     });
     let worlds: Vec<_> = worlds.collect();

@@ -1,18 +1,19 @@
 //! The runtime: one lock around the engine, the clock, and how to wait.
 //!
 //! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets others at the lock in between,
-//! and gives up its core in steps: it spins, then yields, then sleeps until the launcher speaks or a short time has passed.
+//! and gives up its core in steps ([`Patience`]): it spins, then yields, then sleeps until the launcher speaks or a short time has passed.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::patience::{Burst, Patience, Rest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use samite_fabric::{Address, Port};
 use samite_p2p::{
-    Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Lent, Operation, Outcome, Pattern, Reading,
-    Received, Report, RequestId, Sent, Status, Writing,
+    Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Operation, Outcome, Pattern,
+    Reading, Received, Report, RequestId, Sent, Status, Writing,
 };
 
 /// What tells where the other ranks are, and when they end. Asked seldom.
@@ -44,7 +45,10 @@ pub(crate) struct Runtime<P> {
     clock: Clock,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    /// How long to wait at the end for what was sent to be taken.
     linger: Duration,
+    /// Whether this host has fewer cores than ranks.
+    crowded: bool,
     /// Readable when the directory has news; what a sleep waits for.
     bell: Option<OwnedFd>,
 }
@@ -58,6 +62,7 @@ struct Core<P> {
     ask_ns: u64,
     /// Addresses that were asked for and have not come.
     awaited: usize,
+    burst: Burst,
 }
 
 /// The bounds of one operation.
@@ -89,16 +94,26 @@ impl Cancel {
 }
 
 impl<P: Port> Runtime<P> {
+    /// A runtime of one of `local` ranks of this host.
     pub(crate) fn new(
         engine: Engine<P>,
         directory: Box<dyn Directory>,
-        rank: u32,
-        size: u32,
-        linger: Duration,
+        identity: &Identity,
+        local: u32,
     ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let bell = directory.descriptor().and_then(|fd| fd.try_clone_to_owned().ok());
-        let core = Core { engine, directory, now_ns: 0, ask_ns: 0, awaited: 0 };
-        Self { core: Mutex::new(core), clock: Clock::start(), rank, size, linger, bell }
+        let linger = Duration::from_micros(engine.config().linger_us);
+        let core = Core { engine, directory, now_ns: 0, ask_ns: 0, awaited: 0, burst: Burst::default() };
+        Self {
+            core: Mutex::new(core),
+            clock: Clock::start(),
+            rank: identity.rank,
+            size: identity.size,
+            linger,
+            crowded: local as usize > cores,
+            bell,
+        }
     }
 
     #[inline]
@@ -176,13 +191,14 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         let start_ns = self.clock.now_ns();
         core.engine.close(start_ns);
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(self.crowded);
         while !core.engine.closed() {
             let now_ns = self.clock.now_ns();
-            if now_ns - start_ns > self.linger.as_nanos() as u64 || core.step(now_ns, &mut ()).is_err() {
+            if now_ns - start_ns > self.linger.as_nanos() as u64 {
                 break;
             }
-            core = self.rest(core, &mut patience);
+            let Ok(events) = core.step(now_ns, &mut ()) else { break };
+            core = self.rest(core, patience.rest(now_ns, events > 0));
         }
         core.directory.leave();
     }
@@ -211,10 +227,12 @@ impl<P: Port> Runtime<P> {
         lent: &mut L,
         bounds: &Bounds,
     ) -> Completion {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
+        let mut begun_ns = None;
         loop {
-            for _ in 0..BURST {
+            let mut came = false;
+            for _ in 0..core.burst.polls() {
                 let polled = core.poll(lent);
                 match core.engine.outcome(id) {
                     Outcome::Ready => return core.engine.collect(id, lent).unwrap_or_else(no_such_request),
@@ -229,14 +247,18 @@ impl<P: Port> Runtime<P> {
                 }
                 match polled {
                     Ok(0) => std::hint::spin_loop(),
-                    Ok(_) => patience = Patience::default(),
+                    Ok(_) => came = true,
                     Err(error) => {
                         core.engine.forget(id);
                         return Completion { result: Err(error), memory: None };
                     }
                 }
             }
-            if let Err(error) = core.attend(self.clock.now_ns()) {
+            let now_ns = self.clock.now_ns();
+            if let Some(begun_ns) = begun_ns {
+                core.burst.took(now_ns - begun_ns);
+            }
+            if let Err(error) = core.attend(now_ns) {
                 core.engine.forget(id);
                 return Completion { result: Err(error), memory: None };
             }
@@ -245,7 +267,8 @@ impl<P: Port> Runtime<P> {
                 core.engine.cancel(id);
                 continue;
             }
-            core = self.rest(core, &mut patience);
+            core = self.rest(core, patience.rest(now_ns, came));
+            begun_ns = Some(self.clock.now_ns());
         }
     }
 
@@ -258,10 +281,10 @@ impl<P: Port> Runtime<P> {
     ) -> Result<R, Error> {
         let mut core = self.lock();
         let start_ns = self.clock.now_ns();
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(self.crowded);
         loop {
             let now_ns = self.clock.now_ns();
-            core.step(now_ns, &mut ())?;
+            let events = core.step(now_ns, &mut ())?;
             if let Some(found) = look(&mut core.engine)? {
                 return Ok(found);
             }
@@ -280,14 +303,14 @@ impl<P: Port> Runtime<P> {
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { fate: Fate::NotDelivered });
             }
-            core = self.rest(core, &mut patience);
+            core = self.rest(core, patience.rest(now_ns, events > 0));
         }
     }
 
-    /// Lets others at the lock, and at the core.
-    fn rest<'a>(&'a self, core: MutexGuard<'a, Core<P>>, patience: &mut Patience) -> MutexGuard<'a, Core<P>> {
+    /// Lets others at the lock, and at the processor.
+    fn rest<'a>(&'a self, core: MutexGuard<'a, Core<P>>, rest: Rest) -> MutexGuard<'a, Core<P>> {
         drop(core);
-        match patience.next() {
+        match rest {
             Rest::Spin => {}
             Rest::Yield => std::thread::yield_now(),
             Rest::Sleep(time) => sleep(self.bell.as_ref(), time),
@@ -343,29 +366,6 @@ impl<P: Port> Core<P> {
     }
 }
 
-/// How long one has waited for nothing.
-#[derive(Default)]
-struct Patience {
-    rests: u32,
-}
-
-enum Rest {
-    Spin,
-    Yield,
-    Sleep(Duration),
-}
-
-impl Patience {
-    fn next(&mut self) -> Rest {
-        self.rests += 1;
-        match self.rests {
-            rests if rests <= SPINS => Rest::Spin,
-            rests if rests <= YIELDS => Rest::Yield,
-            _ => Rest::Sleep(NAP),
-        }
-    }
-}
-
 /// Sleeps until the descriptor is readable or the time has passed.
 fn sleep(bell: Option<&OwnedFd>, time: Duration) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
@@ -393,12 +393,5 @@ impl Clock {
     }
 }
 
-/// Polls between two looks at the clock: a few microseconds of them.
-const BURST: u32 = 64;
-/// Bursts before the core is offered to others, and times that it is offered before sleeping (with nothing else to run some milliseconds).
-const SPINS: u32 = 2;
-const YIELDS: u32 = 20_000;
-/// How long a sleep lasts: what a message may be late by that comes to a rank long idle.
-const NAP: Duration = Duration::from_micros(200);
 /// How often the directory is asked for news while somebody waits: well under the time in which a death should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;

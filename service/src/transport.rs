@@ -46,7 +46,9 @@ fn open_shm() -> Result<Shm, PortError> {
 #[cfg(feature = "ofi")]
 fn open_provider(name: &str, ports: &mut Ports) -> Result<(), PortError> {
     let seed = SplitMix64::from_entropy().next_u64();
-    ports.ofi = Some(OfiPort::open(&OfiConfig { provider: name.to_owned(), seed, ..OfiConfig::default() })?);
+    // A job is one host for now.
+    let config = OfiConfig { provider: name.to_owned(), seed, stays_on_host: true, ..OfiConfig::default() };
+    ports.ofi = Some(OfiPort::open(&config)?);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Which fabric interface to use, and what it can do.
 
 use std::ffi::{CStr, CString, c_char};
+use std::net::IpAddr;
 use std::ptr::null;
 
 use samite_fabric_sys as sys;
@@ -48,9 +49,13 @@ impl Info {
                         || source(info).as_ref() == Some(name)
                 })
         };
-        let family = |info: &&sys::fi_info| info.addr_format == sys::FI_SOCKADDR_IN6;
+        let preference = |info: &&sys::fi_info| {
+            let loopback = source(info).and_then(|address| address.parse::<IpAddr>().ok());
+            let is_loopback = loopback.is_some_and(|address| address.is_loopback());
+            (config.stays_on_host && !is_loopback, info.addr_format == sys::FI_SOCKADDR_IN6)
+        };
         let chosen =
-            list.iter().filter(fits).min_by_key(family).ok_or_else(|| no_interface(config, &list))?;
+            list.iter().filter(fits).min_by_key(preference).ok_or_else(|| no_interface(config, &list))?;
         // SAFETY: `chosen` is an entry of a live list, which is copied.
         let copy = unsafe { InfoList::new(sys::fi_dupinfo(chosen)) };
         copy.map(Self).ok_or_else(|| super::object::error("fi_dupinfo", sys::FI_ENOMEM))

@@ -1,0 +1,118 @@
+//! How to wait: how many polls in a row, and what to do between them.
+
+use std::time::Duration;
+
+/// How one caller waits.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// Whether there are more ranks than cores: then whoever is waited for may need this one.
+    crowded: bool,
+    /// When something came last.
+    since_ns: Option<u64>,
+}
+
+/// What to do between two bursts of polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing.
+    Spin,
+    /// Offer the core to others.
+    Yield,
+    /// Leave the core.
+    Sleep(Duration),
+}
+
+impl Patience {
+    pub(crate) fn new(crowded: bool) -> Self {
+        Self { crowded, since_ns: None }
+    }
+
+    /// What to do after a burst in which something came, or nothing.
+    pub(crate) fn rest(&mut self, now_ns: u64, came: bool) -> Rest {
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        if came {
+            self.since_ns = Some(now_ns);
+            return Rest::Spin;
+        }
+        match now_ns.saturating_sub(since_ns) {
+            age if age >= SLEEP_AFTER_NS => Rest::Sleep(NAP),
+            age if age >= YIELD_AFTER_NS || self.crowded => Rest::Yield,
+            _ => Rest::Spin,
+        }
+    }
+}
+
+/// How many polls make a burst: as many as take some microseconds, whatever a poll costs. (One of shared memory
+/// takes 20 ns, one of tcp a system call.)
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst(u32);
+
+impl Burst {
+    pub(crate) fn polls(self) -> u32 {
+        self.0
+    }
+
+    /// Corrects it by what the last one took.
+    pub(crate) fn took(&mut self, time_ns: u64) {
+        if time_ns > BURST_NS {
+            self.0 = (self.0 / 2).max(1);
+        } else if time_ns < BURST_NS / 4 {
+            self.0 = (self.0 * 2).min(BURST_MAX);
+        }
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self(BURST_MAX)
+    }
+}
+
+/// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside it, short
+/// beside a switch to another process.
+const BURST_NS: u64 = 4_000;
+const BURST_MAX: u32 = 64;
+/// When to offer the core to others though there should be enough of them: after more than a message takes from
+/// host to host, which a yield in between could delay.
+const YIELD_AFTER_NS: u64 = 50_000;
+/// When to leave the core.
+const SLEEP_AFTER_NS: u64 = 5_000_000;
+/// How long a sleep lasts: what a message may be late by that comes to a rank long idle.
+const NAP: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_nothing_comes_the_less_it_takes() {
+        let mut patience = Patience::new(false);
+        for (now_ns, came, rest) in [
+            (1_000_000, false, Rest::Spin),
+            (1_049_999, false, Rest::Spin),
+            (1_050_000, false, Rest::Yield),
+            (5_999_999, false, Rest::Yield),
+            (6_000_000, false, Rest::Sleep(NAP)),
+            (7_000_000, true, Rest::Spin),
+            (7_010_000, false, Rest::Spin),
+            (7_050_000, false, Rest::Yield),
+        ] {
+            assert_eq!(patience.rest(now_ns, came), rest, "{now_ns}");
+        }
+        let mut crowded = Patience::new(true);
+        assert_eq!((crowded.rest(0, false), crowded.rest(1, true)), (Rest::Yield, Rest::Spin));
+    }
+
+    #[test]
+    fn a_burst_takes_its_time_whatever_a_poll_costs() {
+        for poll_ns in [1, 20, 300, 3_000, 100_000] {
+            let mut burst = Burst::default();
+            for _ in 0..10 {
+                burst.took(u64::from(burst.polls()) * poll_ns);
+            }
+            let time_ns = u64::from(burst.polls()) * poll_ns;
+            assert!(time_ns <= BURST_NS || burst.polls() == 1, "{poll_ns}: {time_ns}");
+            assert!(time_ns >= BURST_NS / 4 || burst.polls() == BURST_MAX, "{poll_ns}: {time_ns}");
+        }
+    }
+}
