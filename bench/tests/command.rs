@@ -1,0 +1,92 @@
+//! The command, as scripts use it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_samite-bench")).args(args).output().unwrap()
+}
+
+/// What is printed with `--json`, an object for each line.
+fn records(args: &[&str]) -> Vec<Value> {
+    let output = bench(args);
+    assert!(output.status.success(), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The strings in some of the columns.
+fn columns<'a>(record: &'a Value, keys: &[&str]) -> Vec<&'a str> {
+    keys.iter().map(|&key| record[key].as_str().unwrap()).collect()
+}
+
+fn assert_plausible(record: &Value) {
+    let [median, min, max] = ["median", "min", "max"].map(|key| record[key].as_f64().unwrap());
+    assert!(0.0 < min && min <= median && median <= max, "{record}");
+}
+
+#[test]
+fn a_run_starts_two_ranks_and_prints_a_record_for_each_length() {
+    let records = records(&["latency", "--transport", "samite-shm", "--bytes", "8,100000", "--json"]);
+    assert_eq!(records.len(), 2);
+    for (record, bytes) in records.iter().zip([8, 100_000]) {
+        assert_eq!(columns(record, &["bench", "impl", "transport"]), ["latency", "samite", "samite-shm"]);
+        assert_eq!(columns(record, &["metric", "unit"]), ["latency_us", "us"]);
+        let numbers = ["ranks", "bytes", "runs"].map(|key| record[key].as_u64().unwrap());
+        assert_eq!(numbers, [2, bytes, 1]);
+        assert!(record["depth"].is_null());
+        assert_plausible(record);
+    }
+}
+
+#[test]
+fn every_benchmark_runs_over_the_transport_that_samite_chooses() {
+    for args in [
+        &["bandwidth", "--bytes", "65536", "--json"][..],
+        &["rate", "--json"],
+        &["depth", "--depth", "16,300", "--pin", "--json"],
+    ] {
+        records(args).iter().for_each(assert_plausible);
+    }
+}
+
+#[cfg(feature = "ofi")]
+#[test]
+fn libfabric_and_samite_are_compared_over_tcp() {
+    let transport = "tcp;ofi_rxm";
+    let args = ["compare", "latency", "--transport", transport, "--bytes", "8", "--runs", "2", "--json"];
+    let records = records(&args);
+    let who: Vec<_> = records.iter().map(|record| columns(record, &["impl", "transport"])).collect();
+    assert_eq!(who, [["samite", transport], ["libfabric", transport]]);
+    for record in &records {
+        assert_eq!(record["runs"], 2);
+        assert_plausible(record);
+    }
+}
+
+#[test]
+fn a_comparison_is_a_table_for_people() {
+    let output = bench(&["compare", "rate", "--transport", "samite-shm", "--impl", "samite", "--runs", "1"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(table.lines().next(), Some("rate, rate_per_s: medians of 1 interleaved runs, not pinned"));
+    assert_eq!(lines[2][..3], ["samite-shm", "8", "samite"]);
+    assert_eq!(lines.len(), 3);
+}
+
+#[test]
+fn misuse_is_told_in_one_sentence() {
+    for (args, message) in [
+        (
+            &["compare", "depth", "--transport", "samite-shm", "--impl", "openmpi"][..],
+            "samite-bench: no implementation openmpi for depth over samite-shm: there is samite\n",
+        ),
+        (&["latency", "--transport", "no such", "--json"], "no such"),
+    ] {
+        let output = bench(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains(message), "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
