@@ -9,7 +9,8 @@ mod error;
 mod job;
 pub(crate) mod variable;
 
-pub use connection::{Connection, ControlError, Notice};
-pub use detect::{Invitation, Launch};
+pub use connection::ControlError;
+pub(crate) use connection::{Connection, Notice};
+pub(crate) use detect::{Invitation, Launch};
 pub use error::BootstrapError;
-pub use job::Job;
+pub(crate) use job::Job;

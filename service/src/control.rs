@@ -13,7 +13,7 @@ mod ticket;
 
 pub use channel::ChannelError;
 pub(crate) use channel::{Channel, Incoming};
-pub use ending::Ending;
+pub(crate) use ending::Ending;
 pub(crate) use message::{FromAgent, FromRank, Plan, ToAgent, ToRank};
-pub use message::{JobId, Secret};
+pub(crate) use message::{JobId, Secret};
 pub(crate) use ticket::{PROTOCOL, Ticket, TicketError};

@@ -1,5 +1,6 @@
 //! Becoming a rank: from the environment to a world.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -39,8 +40,8 @@ pub fn init() -> Result<World, InitError> {
     }
 }
 
-/// Why this process cannot become a rank.
-#[derive(Debug, thiserror::Error)]
+/// Why this process cannot become a rank. Its `Debug` is its message too, since that is what a `main` that returns it shows.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
     /// It cannot join its job.
@@ -60,6 +61,12 @@ pub enum InitError {
         /// What the port says.
         source: PortError,
     },
+}
+
+impl fmt::Debug for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 fn open(name: Option<String>) -> Result<Transport, InitError> {

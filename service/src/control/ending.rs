@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// How a rank ended, as its node's agent saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub(crate) enum Ending {
     /// It left without failing: it said so, its process exited with 0, or closed its connection and ran on.
     Left,
     /// Its process exited with this code, which is not 0.
@@ -28,7 +28,7 @@ pub enum Ending {
 
 impl Ending {
     /// The code that a shell gives to a process that ended so: its exit code, or 128 + signal.
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Ending::Left => 0,
             Ending::Exited { code } => code as u8,

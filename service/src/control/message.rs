@@ -72,7 +72,7 @@ pub(crate) enum ToRank {
 /// The name of a job, random: 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct JobId(pub(crate) u64);
+pub(crate) struct JobId(pub(crate) u64);
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +104,7 @@ impl TryFrom<String> for JobId {
 
 /// What the ranks of a job know and strangers do not. Never in the environment, where `/proc` would show it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(pub(crate) [u8; 16]);
+pub(crate) struct Secret(pub(crate) [u8; 16]);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! `samite run` with real processes.
 
-mod join;
+mod examples;
 mod kill;
 mod run;
 mod support;
+mod world;

@@ -1,0 +1,227 @@
+//! Ranks that talk to each other, and hear of each other's end.
+//!
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+use samite::{BootstrapError, Cause, Error, InitError, Source, World};
+
+use crate::support::{Job, text};
+
+/// Long enough never to pass, and short enough to fail a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const TRANSPORTS: [&str; 3] = ["", "--transport samite-shm", "--transport tcp;ofi_rxm"];
+
+#[expect(clippy::disallowed_methods, reason = "whether this is a rank, the environment tells")]
+fn is_rank() -> bool {
+    std::env::var_os("SAMITE_RANK").is_some()
+}
+
+/// A job whose ranks run the test called `name` of this file.
+fn job_of(name: &str, arguments: &str) -> Job {
+    let mut job = Job::new(arguments);
+    job.command.arg("--").arg(std::env::current_exe().unwrap());
+    job.command.args(["--exact", &format!("world::{name}"), "--nocapture"]);
+    job
+}
+
+/// The output of a job that must succeed.
+fn output_of(job: Job) -> String {
+    let output = job.output();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn all_talk_to_all_in_every_size() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            output_of(job_of("all_talk_to_all_in_every_size", &format!("-n 4 {transport}")));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    // Eager, at its limit, by rendezvous.
+    for length in [0_u32, 1, 1000, 16 << 10, 1_000_000] {
+        let data = |from: u32, to: u32| -> Vec<u32> {
+            (0..length).map(|index| index.wrapping_mul(from + 1).wrapping_add(to)).collect()
+        };
+        let ranks = 0..world.size();
+        let outgoing: Vec<_> = ranks.clone().map(|to| data(world.rank(), to)).collect();
+        let mut incoming = vec![vec![u32::MAX; length as usize]; world.size() as usize];
+        world
+            .scope(|scope| {
+                for (from, buffer) in ranks.clone().zip(&mut incoming) {
+                    scope.irecv(buffer, from, 7)?;
+                }
+                for (to, data) in ranks.clone().zip(&outgoing) {
+                    scope.isend(data, to, 7)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        for (from, received) in ranks.zip(incoming) {
+            assert_eq!(received, data(from, world.rank()));
+        }
+    }
+}
+
+/// Rank 0 ends as told, while the others wait for a message of it. They must hear how it ended, and can go on without it.
+fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32) {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            let output = job_of(name, &format!("-n 3 --on-failure continue {transport}")).output();
+            let heard = text(&output.stdout).matches("heard of it").count();
+            assert_eq!(heard, 2, "{transport}: {}{}", text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(code));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    if world.rank() == 0 {
+        // Both have met us before we go.
+        for _ in 1..world.size() {
+            patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
+        }
+        return end(world);
+    }
+    patient.send(&[0_u8], 0, 1).unwrap();
+    match patient.recv(&mut [0_u8], 0, 2).unwrap_err() {
+        Error::PeerFailed { rank: 0, cause: seen, .. } => assert_eq!(&seen, cause),
+        other => panic!("{other}"),
+    }
+    // A new operation fails too, and the other survivor is reached.
+    assert!(matches!(patient.send(&[0_u8], 0, 1), Err(Error::PeerFailed { rank: 0, .. })));
+    let other = 3 - world.rank();
+    let mut received = [0];
+    patient.sendrecv(&[world.rank()], other, 3, &mut received, other, 3).unwrap();
+    assert_eq!(received, [other]);
+    println!("\nheard of it");
+}
+
+#[test]
+fn survivors_hear_of_a_kill() {
+    let end = |_world: World| kill_process(getpid(), Signal::KILL).unwrap();
+    let cause = Cause::Died("it was killed by SIGKILL (signal 9)".to_owned());
+    survivors_hear("survivors_hear_of_a_kill", end, &cause, 137);
+}
+
+#[test]
+fn survivors_hear_of_an_exit() {
+    let cause = Cause::Died("it exited with code 5".to_owned());
+    survivors_hear("survivors_hear_of_an_exit", |_world| std::process::exit(5), &cause, 5);
+}
+
+#[test]
+fn survivors_hear_of_a_panic() {
+    let cause = Cause::Died("it exited with code 101".to_owned());
+    survivors_hear("survivors_hear_of_a_panic", |_world| panic!("as the test wants"), &cause, 101);
+}
+
+#[test]
+fn survivors_hear_of_one_that_left() {
+    survivors_hear("survivors_hear_of_one_that_left", drop, &Cause::Left, 0);
+}
+
+#[test]
+fn survivors_hear_of_one_that_left_without_a_word() {
+    let end = |_world| std::process::exit(0);
+    survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
+}
+
+#[test]
+fn who_ends_before_it_joins_is_heard_of_too() {
+    let name = "who_ends_before_it_joins_is_heard_of_too";
+    if !is_rank() {
+        // Rank 0 never joins.
+        let exe = std::env::current_exe().unwrap();
+        let rank = format!("exec {} --exact world::{name} --nocapture", exe.display());
+        let script = format!("test $SAMITE_RANK = 0 && exit 6; {rank}");
+        let output = Job::shell("-n 2 --on-failure continue", &script).output();
+        assert_eq!(output.status.code(), Some(6), "{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(text(&output.stdout).contains("heard of it"));
+        return;
+    }
+    let world = samite::init().unwrap();
+    let error = world.within(PATIENCE).recv(&mut [0_u8], 0, 1).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Died(_), .. }), "{error}");
+    println!("\nheard of it");
+}
+
+/// What the job of this test says when it cannot be joined.
+fn refusal() -> BootstrapError {
+    match samite::init() {
+        Err(InitError::Bootstrap(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_process_joins_as_a_rank_once() {
+    let name = "one_process_joins_as_a_rank_once";
+    // An argument that changes nothing for the test harness marks a rank's child.
+    let child = "--show-output";
+    if !is_rank() {
+        assert_eq!(output_of(job_of(name, "-n 2")).matches("refused as a child").count(), 2);
+        return;
+    }
+    if std::env::args().any(|argument| argument == child) {
+        assert!(matches!(refusal(), BootstrapError::AlreadyJoined { .. }));
+        println!("\nrefused as a child");
+        return;
+    }
+    let world = samite::init().unwrap();
+    // The same process again, and another that has inherited everything.
+    assert!(matches!(refusal(), BootstrapError::AlreadyJoined { rank } if rank == world.rank()));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("world::{name}"), "--nocapture", child]);
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn a_lost_descriptor_is_explained() {
+    let name = "a_lost_descriptor_is_explained";
+    if is_rank() {
+        assert!(matches!(refusal(), BootstrapError::NoConnection { .. }));
+        return;
+    }
+    // A wrapper that closes what it does not know.
+    let exe = std::env::current_exe().unwrap();
+    let rank = format!("exec {} --exact world::{name} --nocapture", exe.display());
+    output_of(Job::shell("-n 1", &format!("eval \"exec ${{SAMITE_CONTROL#fd:}}<&-\"; {rank}")));
+}
+
+#[test]
+fn mixed_variables_are_refused() {
+    let name = "mixed_variables_are_refused";
+    if is_rank() {
+        assert!(matches!(refusal(), BootstrapError::Mismatch { size: 5, .. }));
+        return;
+    }
+    let exe = std::env::current_exe().unwrap();
+    output_of(Job::shell(
+        "-n 2",
+        &format!("SAMITE_SIZE=5 exec {} --exact world::{name} --nocapture", exe.display()),
+    ));
+}
+
+#[test]
+fn a_transport_that_is_not_there_is_named() {
+    let name = "a_transport_that_is_not_there_is_named";
+    if is_rank() {
+        println!("\n{}", samite::init().unwrap_err());
+        return;
+    }
+    let output = output_of(job_of(name, "-n 1 --transport pigeons"));
+    assert!(
+        output.contains("the transport `pigeons` that SAMITE_TRANSPORT asks for does not open"),
+        "{output}"
+    );
+}
