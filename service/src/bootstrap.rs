@@ -2,6 +2,8 @@
 //!
 //! [`Launch::detect`] reads the environment and decides; [`Invitation::accept`] joins. A [`Job`] then holds the rank's
 //! connection to its node's agent, which knows the other ranks' addresses and tells when one of them dies.
+//!
+//! [`init`](crate::init) does all of it. This is for programs that are started by `samite run` and bring their own way to talk.
 
 mod connection;
 mod detect;
@@ -9,8 +11,9 @@ mod error;
 mod job;
 pub(crate) mod variable;
 
-pub use connection::ControlError;
-pub(crate) use connection::{Connection, Notice};
-pub(crate) use detect::{Invitation, Launch};
+pub use connection::{Connection, ControlError, Notice};
+pub use detect::{Invitation, Launch};
 pub use error::BootstrapError;
-pub(crate) use job::Job;
+pub use job::Job;
+
+pub use crate::control::{ChannelError, Ending, JobId};

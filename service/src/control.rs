@@ -13,7 +13,8 @@ mod ticket;
 
 pub use channel::ChannelError;
 pub(crate) use channel::{Channel, Incoming};
-pub(crate) use ending::Ending;
+pub use ending::Ending;
+pub use message::JobId;
+pub(crate) use message::Secret;
 pub(crate) use message::{FromAgent, FromRank, Plan, ToAgent, ToRank};
-pub(crate) use message::{JobId, Secret};
 pub(crate) use ticket::{PROTOCOL, Ticket, TicketError};

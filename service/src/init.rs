@@ -103,6 +103,8 @@ impl Directory for Alone {
     }
 
     fn leave(&mut self) {}
+
+    fn panicked(&mut self) {}
 }
 
 /// A rank of a job, as its launcher's agent tells it of the others.
@@ -168,6 +170,13 @@ impl Directory for Member {
         if let Some(connection) = self.connection.take() {
             // If it fails, the agent sees that the connection has closed, and tells the others the same.
             let _ = connection.leave();
+        }
+    }
+
+    fn panicked(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // As above.
+            let _ = connection.panicked();
         }
     }
 }

@@ -14,7 +14,7 @@
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
 //! A program calls [`init`], and is started by `samite run -n N -- program`; [`local`] runs ranks as threads instead, for tests.
-//! [`launch`] is the launcher behind `samite run`.
+//! [`launch`] is the launcher behind `samite run`, [`bootstrap`] how a process that it started joins its job.
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
@@ -23,7 +23,7 @@
 
 #![forbid(unsafe_code)]
 
-mod bootstrap;
+pub mod bootstrap;
 mod comm;
 mod control;
 mod init;
@@ -37,9 +37,7 @@ mod select;
 mod transport;
 mod world;
 
-pub use bootstrap::{BootstrapError, ControlError};
 pub use comm::{Comm, Message};
-pub use control::ChannelError;
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};

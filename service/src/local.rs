@@ -31,12 +31,12 @@ use crate::world::{CONTEXT, World};
 /// ```
 pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let hub = Hub::new();
-    let ports: Vec<_> = (0..n).map(|_| hub.port()).collect();
+    let ports: Vec<_> = (0..n).map(|_| transport::local(hub.port())).collect();
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
     let board = Board((0..n).map(|_| Mutex::default()).collect::<Vec<_>>().into());
     let worlds = (0..n).zip(ports).map(|(rank, port)| {
         let identity = Identity { rank, size: n, incarnation: 1, secret: [0; 16] };
-        let mut engine = Engine::new(transport::local(port), identity.clone(), Config::default());
+        let mut engine = Engine::new(port, identity.clone(), Config::default());
         for (rank, address) in (0..n).zip(&addresses) {
             // Every rank is below `n`.
             let _ = engine.introduce(rank, 1, address.clone());
@@ -48,16 +48,7 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let worlds: Vec<_> = worlds.collect();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let body = &body;
-        let board = &board;
-        let threads: Vec<_> = (0..n)
-            .zip(worlds)
-            .map(|(rank, world)| {
-                scope.spawn(move || {
-                    let _watch = Watch { rank, board };
-                    body(world)
-                })
-            })
-            .collect();
+        let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || body(world))).collect();
         threads.into_iter().map(|thread| thread.join()).collect()
     });
     ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -104,18 +95,8 @@ impl Directory for Member {
     fn leave(&mut self) {
         self.board.post(self.rank, false);
     }
-}
 
-/// Tells the others when its thread panics.
-struct Watch<'a> {
-    rank: u32,
-    board: &'a Board,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.board.post(self.rank, true);
-        }
+    fn panicked(&mut self) {
+        self.board.post(self.rank, true);
     }
 }

@@ -29,6 +29,9 @@ pub(crate) trait Directory: Send {
 
     /// This rank is done.
     fn leave(&mut self);
+
+    /// This rank is done because it panicked.
+    fn panicked(&mut self);
 }
 
 /// News of a rank.
@@ -201,6 +204,11 @@ impl<P: Port> Runtime<P> {
             core = self.rest(core, patience.rest(now_ns, events > 0));
         }
         core.directory.leave();
+    }
+
+    /// Does without: this rank panics.
+    pub(crate) fn abandon(&self) {
+        self.lock().directory.panicked();
     }
 
     #[inline]

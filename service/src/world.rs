@@ -27,8 +27,9 @@ impl Deref for World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A rank that panics does not leave in good order: whoever watches tells the others.
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            self.comm.runtime.abandon();
+        } else {
             self.comm.runtime.close();
         }
     }

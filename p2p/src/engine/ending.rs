@@ -183,7 +183,11 @@ impl Core {
     /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more: what it sent stays.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
         if self.peers[index].standing != Standing::Alive {
-            self.severed.extend(self.peers[index].path.take().map(|(path, _)| path));
+            let peer = &mut self.peers[index];
+            // Its goodbye cannot be answered any more.
+            peer.packets.clear();
+            peer.messages.clear();
+            self.severed.extend(peer.path.take().map(|(path, _)| path));
             return;
         }
         self.counters.failed_peers += 1;

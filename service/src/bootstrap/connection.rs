@@ -11,14 +11,14 @@ const ADDRESS_BYTES_MAX: usize = 4096;
 ///
 /// Dropping it without [`leave`](Self::leave) tells the other ranks all the same that this one has left.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     channel: Channel,
     is_closed: bool,
 }
 
 /// What the launcher tells a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub enum Notice {
     /// The answer to [`Connection::request_address`].
     Address {
         /// The rank that was asked for.
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Tells where this rank can be reached.
-    pub(crate) fn publish(&mut self, address: &[u8]) -> Result<(), ControlError> {
+    pub fn publish(&mut self, address: &[u8]) -> Result<(), ControlError> {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(ControlError::AddressTooLong(address.len()));
         }
@@ -65,12 +65,12 @@ impl Connection {
 
     /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if it never
     /// will be.
-    pub(crate) fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
+    pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Request { rank })?)
     }
 
     /// The next notice, if there is one. One system call when there is none.
-    pub(crate) fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
+    pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
         if self.is_closed {
             return Ok(None);
         }
@@ -89,8 +89,13 @@ impl Connection {
     }
 
     /// Says that this rank is done: the others are told that it has left, and it gets no more notices.
-    pub(crate) fn leave(mut self) -> Result<(), ControlError> {
+    pub fn leave(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Leave)?)
+    }
+
+    /// The same, because of a panic.
+    pub fn panicked(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Panicked)?)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::control::JobId;
 
 /// How this process was started.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Launch {
+pub enum Launch {
     /// By `samite run`: there is a job to join.
     Invited(Invitation),
     /// By nobody in particular: it is a job of one rank.
@@ -21,7 +21,7 @@ pub(crate) enum Launch {
 
 /// What the environment says of the job to join.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Invitation {
+pub struct Invitation {
     pub(crate) fd: i32,
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -35,7 +35,7 @@ impl Launch {
     /// # Errors
     /// [`BootstrapError`]: variables of `samite run` are missing or make no sense, or another launcher is at work, under
     /// which each process would otherwise believe to be alone.
-    pub(crate) fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
+    pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
         let transport = parse(env, TRANSPORT, "the name of a transport")?;
         let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) else {
             return match foreign_launcher(env) {

@@ -3,23 +3,25 @@
 use samite_fabric::os::spawn::{end_with_simple_parent, inherited_fd};
 
 use super::{BootstrapError, Connection, Invitation};
-use crate::control::{Channel, PROTOCOL, Secret, Ticket, TicketError};
+use crate::control::{Channel, JobId, PROTOCOL, Secret, Ticket, TicketError};
 
 /// This process's place in its job, and its connection to the launcher.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub struct Job {
     /// This rank.
-    pub(crate) rank: u32,
+    pub rank: u32,
     /// The number of ranks.
-    pub(crate) size: u32,
+    pub size: u32,
+    /// The job's name.
+    pub id: JobId,
     /// Which life of this rank it is, from 1.
-    pub(crate) incarnation: u32,
+    pub incarnation: u32,
     /// What the ranks know and strangers do not.
     pub(crate) secret: Secret,
     /// The transport that the user asked for.
-    pub(crate) transport: Option<String>,
+    pub transport: Option<String>,
     /// The connection to the launcher's agent.
-    pub(crate) connection: Connection,
+    pub connection: Connection,
 }
 
 impl Invitation {
@@ -27,7 +29,7 @@ impl Invitation {
     ///
     /// # Errors
     /// [`BootstrapError`]: the launcher's connection is not there, another process has it, or the two do not agree.
-    pub(crate) fn accept(self) -> Result<Job, BootstrapError> {
+    pub fn accept(self) -> Result<Job, BootstrapError> {
         let no_connection = || BootstrapError::NoConnection { fd: self.fd };
         let inherited = inherited_fd(self.fd).map_err(|_| no_connection())?;
         let (ticket, stream) = Ticket::take(inherited).map_err(|error| match error {
@@ -49,6 +51,7 @@ impl Invitation {
         Ok(Job {
             rank: ticket.rank,
             size: ticket.size,
+            id: ticket.job,
             incarnation: ticket.incarnation,
             secret: ticket.secret,
             transport: self.transport,

@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 /// How a rank ended, as its node's agent saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ending {
+pub enum Ending {
     /// It left without failing: it said so, its process exited with 0, or closed its connection and ran on.
     Left,
+    /// It panicked, as it said itself.
+    Panicked,
     /// Its process exited with this code, which is not 0.
     Exited {
         /// The exit code, 1 to 255.
@@ -28,9 +30,10 @@ pub(crate) enum Ending {
 
 impl Ending {
     /// The code that a shell gives to a process that ended so: its exit code, or 128 + signal.
-    pub(crate) fn exit_code(self) -> u8 {
+    pub fn exit_code(self) -> u8 {
         match self {
             Ending::Left => 0,
+            Ending::Panicked => 101,
             Ending::Exited { code } => code as u8,
             Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
         }
@@ -52,6 +55,7 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Ending::Left => write!(f, "left the job"),
+            Ending::Panicked => write!(f, "panicked"),
             Ending::Exited { code } => write!(f, "exited with code {code}"),
             Ending::Killed { signal, core } => {
                 let dumped = if core { ", core dumped" } else { "" };

@@ -57,6 +57,8 @@ pub(crate) enum FromRank {
     Request { rank: u32 },
     /// I am done and need no notices any more; nothing sent to me will be received.
     Leave,
+    /// The same, because of a panic. The process may take long to end, or may even go on.
+    Panicked,
 }
 
 /// From an agent to a rank.
@@ -72,7 +74,7 @@ pub(crate) enum ToRank {
 /// The name of a job, random: 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct JobId(pub(crate) u64);
+pub struct JobId(pub(crate) u64);
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

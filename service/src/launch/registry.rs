@@ -41,6 +41,10 @@ impl Registry {
                 self.end(rank, Ending::Left);
                 Ok(())
             }
+            FromRank::Panicked => {
+                self.end(rank, Ending::Panicked);
+                Ok(())
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use samite::{BootstrapError, Cause, Error, InitError, Source, World};
+use samite::bootstrap::BootstrapError;
+use samite::{Cause, Error, InitError, Source, World};
 
 use crate::support::{Job, text};
 
@@ -121,7 +122,7 @@ fn survivors_hear_of_an_exit() {
 
 #[test]
 fn survivors_hear_of_a_panic() {
-    let cause = Cause::Died("it exited with code 101".to_owned());
+    let cause = Cause::Died("it panicked".to_owned());
     survivors_hear("survivors_hear_of_a_panic", |_world| panic!("as the test wants"), &cause, 101);
 }
 
