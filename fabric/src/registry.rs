@@ -74,6 +74,11 @@ impl Registry {
         }
     }
 
+    /// Registrations that have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     fn entry(&self, key: u64) -> Option<&Entry> {
         self.slots.get(key as u32 as usize)?.as_ref().filter(|entry| entry.key == key)
     }

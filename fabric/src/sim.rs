@@ -43,7 +43,7 @@ use world::World;
 
 pub use config::{Config, Costs, Cut, Death};
 pub use port::SimPort;
-pub use trace::{TraceEvent, What};
+pub use trace::{Mark, TraceEvent, What};
 pub use world::Life;
 
 /// A simulated network and its clock. Clones are the same network.

@@ -90,7 +90,7 @@ impl Header {
 }
 
 /// Who is to handle a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Protocol {
     /// Peers about themselves: hello, credit, goodbye.

@@ -12,7 +12,7 @@ use samite_fabric::{Address, Caps, Memory, PeerId, Port, Registration, Remote};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
-use crate::error::{Error, Fate, Status};
+use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Peers, Place};
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
@@ -85,6 +85,8 @@ pub struct Completion {
 pub struct Claimed {
     envelope: Envelope,
     message: Unexpected,
+    /// The life of the sender.
+    incarnation: Option<u32>,
 }
 
 /// All of the engine but the port.
@@ -310,8 +312,11 @@ impl<P: Port> Engine<P> {
         self.core.check_source(pattern)?;
         match self.core.matcher.take(pattern) {
             Some((envelope, message)) => {
+                self.core.matched(&envelope, &message);
                 let status = status_of(&envelope, message.bytes());
-                Ok(Some((status, Claimed { envelope, message })))
+                let index = self.core.peers.find(envelope.source);
+                let incarnation = index.and_then(|index| self.core.peers[index].incarnation);
+                Ok(Some((status, Claimed { envelope, message, incarnation })))
             }
             None => self.core.source_failure(pattern).map_or(Ok(None), Err),
         }
@@ -326,13 +331,16 @@ impl<P: Port> Engine<P> {
         deadline_ns: u64,
     ) -> RequestId {
         self.core.now_ns = now_ns;
-        let Claimed { envelope, message } = claimed;
+        let Claimed { envelope, message, incarnation } = claimed;
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
         let request =
             Request::new(State::Over, buffer, Some(envelope.source), envelope.context, envelope.tag, now_ns);
         let id = self.core.requests.insert(request);
         self.core.set_deadline(id, deadline_ns);
-        self.core.accept(id, &envelope, message, &mut ());
+        match self.core.sender_failure(&envelope, &message, incarnation) {
+            Some(error) => self.core.finish(id, Err(error)),
+            None => self.core.accept(id, &envelope, message, &mut ()),
+        }
         self.drive(&mut ());
         id
     }
@@ -397,6 +405,12 @@ impl<P: Port> Engine<P> {
     /// Lets go of a request whose end nobody wants to know. It is cancelled if it still can be.
     pub fn forget(&mut self, id: RequestId) {
         self.cancel(id);
+        let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
+        if self.core.requests.get(id).is_some_and(|request| request.result.is_none() && lent(request)) {
+            // Matched, it would go on; but nobody will lend it its buffer any more.
+            self.core.give_up(id, Error::Cancelled { fate: Fate::Unknown });
+            self.drive(&mut ());
+        }
         if self.collect(id, &mut ()).is_none()
             && let Some(request) = self.core.requests.get_mut(id)
         {
@@ -497,6 +511,7 @@ impl<P: Port> Engine<P> {
         let refusal = match core.matcher.post(pattern, id) {
             Posting::Matched { envelope, unexpected, .. } => {
                 core.set_deadline(id, deadline_ns);
+                core.matched(&envelope, &unexpected);
                 core.accept(id, &envelope, unexpected, lent);
                 if self.core.has_work() {
                     self.drive(&mut ());
@@ -559,6 +574,20 @@ impl Core {
         let index = self.peers.find(rank)?;
         let cause = self.peers[index].failure()?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
+    }
+
+    /// Why the bytes of a claimed message are gone with its sender, if so.
+    fn sender_failure(
+        &mut self,
+        from: &Envelope,
+        message: &Unexpected,
+        incarnation: Option<u32>,
+    ) -> Option<Error> {
+        let Unexpected::Rts(_) = message else { return None };
+        let index = self.peers.find(from.source)?;
+        let renewed = self.peers[index].incarnation != incarnation;
+        let cause = self.peers[index].failure().or(renewed.then_some(Cause::Restarted))?;
+        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered })
     }
 
     fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {

@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) sequence: u32,
     /// Number of the packet that it expects next, as it said last.
     pub(crate) acked: u32,
+    /// Number of the goodbye to it, once that is sent.
+    pub(crate) bye: Option<u32>,
     /// Credit it granted and credit used, in all: cumulative, wrapping.
     pub(crate) granted: u32,
     pub(crate) spent: u32,
@@ -86,6 +88,11 @@ impl Packet {
     pub(crate) fn credit(flags: Flags) -> Self {
         Self { protocol: Protocol::Control, kind: control::CREDIT, flags, body: SmallVec::new() }
     }
+
+    /// Whether it is the one that must come before all others.
+    pub(crate) fn is_hello(&self) -> bool {
+        (self.protocol, self.kind) == (Protocol::Control, control::HELLO)
+    }
 }
 
 impl Peer {
@@ -97,6 +104,7 @@ impl Peer {
             path: None,
             sequence: 0,
             acked: 0,
+            bye: None,
             granted: 0,
             spent: 0,
             asked: false,

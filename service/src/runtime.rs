@@ -368,8 +368,8 @@ impl<P: Port> Core<P> {
         // What it sent before its end comes first, as far as it has arrived.
         while self.engine.poll(self.now_ns, &mut ())? > 0 {}
         match how {
-            Some(how) => self.engine.peer_failed(rank, Cause::Died(how)),
-            None => self.engine.peer_left(rank),
+            Some(how) => self.engine.peer_failed(rank, None, Cause::Died(how)),
+            None => self.engine.peer_left(rank, None),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The simulated port.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 use super::What;
@@ -12,7 +13,6 @@ use crate::{
 
 /// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does nothing: what
 /// is posted has to be tried again, and polls find nothing. Dropping it is a clean end: what was posted still arrives.
-#[derive(Debug)]
 pub struct SimPort {
     world: Rc<RefCell<World>>,
     me: Life,
@@ -28,6 +28,13 @@ impl SimPort {
     #[must_use]
     pub fn life(&self) -> Life {
         self.me
+    }
+
+    /// Registrations that have not ended.
+    #[must_use]
+    pub fn registrations(&self) -> usize {
+        let world = self.world.borrow();
+        if world.lives(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
     }
 
     fn post(
@@ -169,6 +176,12 @@ impl Port for SimPort {
         if world.lives(self.me) {
             world.fence(self.me, peer);
         }
+    }
+}
+
+impl fmt::Debug for SimPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimPort").field("me", &self.me).finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,10 @@
 //! What happened in a simulation, in few bytes.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::{Cut, Life};
+use crate::wire::{Header, Protocol};
 
 /// Something that happened, with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,8 +15,8 @@ pub struct TraceEvent {
     pub what: What,
 }
 
-impl std::fmt::Display for TraceEvent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for TraceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
             What::Note(note) => write!(f, "{:>12}  {note}", self.now_ns),
             what => write!(f, "{:>12}  {what:?}", self.now_ns),
@@ -22,15 +24,48 @@ impl std::fmt::Display for TraceEvent {
     }
 }
 
-/// What happened. `serial` is the number of a packet or operation, `check` a checksum of its first bytes.
+/// A packet, as far as it tells it from others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// Bytes.
+    pub len: usize,
+    /// A checksum of the first ones.
+    pub check: u64,
+    /// Protocol, kind and sequence number, if it has a [header](crate::wire::Header).
+    pub header: Option<(Protocol, u8, u32)>,
+}
+
+impl Mark {
+    /// Of a packet whose last `behind` bytes are not at hand.
+    pub(super) fn new(bytes: &[u8], behind: usize) -> Self {
+        let mut hasher = Fnv::default();
+        bytes[..bytes.len().min(64)].hash(&mut hasher);
+        let header = Header::decode(bytes).ok();
+        let header = header.map(|(header, _)| (header.protocol(), header.kind, header.sequence.get()));
+        Self { len: bytes.len() + behind, check: hasher.finish(), header }
+    }
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.header {
+            Some((protocol, kind, sequence)) => {
+                write!(f, "{protocol:?} kind {kind} number {sequence}, {} bytes", self.len)
+            }
+            None => write!(f, "{} bytes", self.len),
+        }
+    }
+}
+
+/// What happened. `serial` is the number of a packet or operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are what their names say")]
 pub enum What {
-    Sent { from: Life, to: Life, serial: u64, len: usize, check: u64 },
+    Sent { from: Life, to: Life, serial: u64, packet: Mark },
     Put { from: Life, to: Life, serial: u64, len: usize },
     Got { from: Life, to: Life, serial: u64, len: usize },
     Again { by: Life },
-    Arrived { at: Life, serial: u64, len: usize, check: u64 },
+    Arrived { at: Life, serial: u64, packet: Mark },
     Vanished { serial: u64 },
     Landed { at: Life, serial: u64 },
     Completed { at: Life, serial: u64, well: bool },
@@ -65,13 +100,6 @@ impl Trace {
     pub(super) fn hash(&self) -> u64 {
         self.hasher.finish()
     }
-}
-
-/// A checksum of the length and the first bytes, enough to tell packets apart.
-pub(super) fn check(bytes: &[u8]) -> u64 {
-    let mut hasher = Fnv::default();
-    bytes[..bytes.len().min(64)].hash(&mut hasher);
-    hasher.finish()
 }
 
 /// FNV-1a, 64 bits: the standard hasher's function may change from one version of Rust to the next.

@@ -1,18 +1,25 @@
 //! The state of a simulated network, its clock, and the way of a packet.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::fmt;
 
-use super::trace::{Trace, check};
+use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
 use crate::{Address, Failure, OpId, PeerId, PortError, SplitMix64, registry::Registry};
 
 /// One life of a rank: restarting begins another. Lives count from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life {
     /// The rank.
     pub rank: u32,
     /// Which of its lives.
     pub number: u32,
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.rank, self.number)
+    }
 }
 
 #[derive(Debug)]
@@ -302,7 +309,7 @@ impl World {
     pub(super) fn send(&mut self, packet: Packet, body_len: usize) {
         let (from, to, serial) = (packet.from, packet.to, packet.serial);
         let len = packet.bytes.len() + body_len;
-        self.note(What::Sent { from, to, serial, len, check: check(&packet.bytes) });
+        self.note(What::Sent { from, to, serial, packet: Mark::new(&packet.bytes, body_len) });
         self.pair(from.rank, to.rank).packets.insert((from.number, serial));
         let arrival = self.arrival(from, len);
         self.schedule(arrival, Event::Packet(packet));
@@ -331,7 +338,7 @@ impl World {
                 if packet.zcopy {
                     self.gather(serial, &mut bytes);
                 }
-                self.note(What::Arrived { at, serial, len: bytes.len(), check: check(&bytes) });
+                self.note(What::Arrived { at, serial, packet: Mark::new(&bytes, 0) });
                 self.pair(from.rank, to.rank).unpolled += 1;
                 self.node(to.rank).ready.push_back(Ready::Packet(Some(from), bytes));
             }

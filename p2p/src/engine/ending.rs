@@ -24,7 +24,7 @@ use super::{Core, Engine, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
-use crate::peer::{Outgoing, Standing};
+use crate::peer::{Outgoing, Packet, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
@@ -53,28 +53,31 @@ impl<P: Port> Engine<P> {
         self.core.set_deadline(id, deadline_ns);
     }
 
-    /// Whoever watches over the ranks says that one is dead. Final for the life it had; nothing for a later one.
+    /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known one if
+    /// `incarnation` is not told; nothing for a later one.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_failed(&mut self, rank: u32, cause: Cause) -> Result<(), Error> {
-        self.core.check_rank(rank)?;
-        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
-        self.core.bury(index, cause);
-        self.drive(&mut ());
+    pub fn peer_failed(&mut self, rank: u32, incarnation: Option<u32>, cause: Cause) -> Result<(), Error> {
+        if let Some(index) = self.core.whose_end(rank, incarnation)? {
+            self.core.bury(index, cause);
+            self.drive(&mut ());
+        }
         Ok(())
     }
 
     /// Whoever watches over the ranks says that one has ended in good order. Poll before until nothing comes: one that closes its engine
-    /// has said goodbye, and waited until that was heard; of one that ended without, what has not come by now is lost.
+    /// has said goodbye, and waited until that was heard; of one that ended without, what has not come by now is lost. As to its life see
+    /// [`Engine::peer_failed`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_left(&mut self, rank: u32) -> Result<(), Error> {
-        self.core.check_rank(rank)?;
-        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
-        self.core.farewell(index);
-        self.drive(&mut ());
+    pub fn peer_left(&mut self, rank: u32, incarnation: Option<u32>) -> Result<(), Error> {
+        if let Some(index) = self.core.whose_end(rank, incarnation)? {
+            self.core.farewell(index);
+            self.core.depart(index);
+            self.drive(&mut ());
+        }
         Ok(())
     }
 
@@ -95,7 +98,10 @@ impl<P: Port> Engine<P> {
     /// Whether every peer that takes part has taken all that was sent to it.
     pub fn closed(&self) -> bool {
         self.core.peers.iter().all(|(_, peer)| match peer.standing {
-            Standing::Alive => peer.is_idle() && peer.acked == peer.sequence,
+            Standing::Alive => {
+                let acked = |bye: u32| (peer.acked.wrapping_sub(bye) as i32) > 0;
+                peer.is_idle() && peer.bye.is_none_or(acked)
+            }
             Standing::Left => peer.is_idle(),
             Standing::Failed(_) => true,
         })
@@ -128,11 +134,12 @@ impl Core {
                 Awaited::Room if !address_known => Report { awaited: Awaited::Address, ..report },
                 _ => report,
             };
-            self.time_out(id, Error::TimedOut { fate, report });
+            self.give_up(id, Error::TimedOut { fate, report });
         }
     }
 
-    fn time_out(&mut self, id: RequestId, error: Error) {
+    /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
+    pub(super) fn give_up(&mut self, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let index = request.peer.and_then(|rank| self.peers.find(rank));
         match &mut request.state {
@@ -180,20 +187,32 @@ impl Core {
         }
     }
 
+    /// The peer that is meant by news of the end of a rank's life; none if that is long over.
+    fn whose_end(&mut self, rank: u32, incarnation: Option<u32>) -> Result<Option<u32>, Error> {
+        self.check_rank(rank)?;
+        let index = self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank));
+        match (incarnation, self.peers[index].incarnation) {
+            (Some(ended), Some(known)) if is_later(known, ended) => return Ok(None),
+            (Some(ended), Some(known)) if is_later(ended, known) => {
+                self.bury(index, Cause::Restarted);
+                self.renew(index);
+                self.peers[index].incarnation = incarnation;
+            }
+            (Some(_), None) => self.peers[index].incarnation = incarnation,
+            _ => {}
+        }
+        Ok(Some(index))
+    }
+
     /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more: what it sent stays.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
         if self.peers[index].standing != Standing::Alive {
-            let peer = &mut self.peers[index];
-            // Its goodbye cannot be answered any more.
-            peer.packets.clear();
-            peer.messages.clear();
-            self.severed.extend(peer.path.take().map(|(path, _)| path));
-            return;
+            return self.depart(index);
         }
         self.counters.failed_peers += 1;
         self.end_peer(index, Standing::Failed(cause.clone()));
+        self.depart(index);
         let rank = self.peers[index].rank;
-        self.severed.extend(self.peers[index].path.take().map(|(path, _)| path));
         let (mut unexpected_cost, mut waiting) = (0, Vec::new());
         let store = &mut self.store;
         self.matcher.purge_source(rank, |purged| {
@@ -248,7 +267,8 @@ impl Core {
             self.ended += 1;
         }
         peer.standing = standing;
-        peer.packets.clear();
+        // The answer to a goodbye makes no sense without the hello before it.
+        peer.packets.retain(Packet::is_hello);
         peer.messages.clear();
         if self.is_deserted() {
             let mut any = Vec::new();
@@ -258,6 +278,14 @@ impl Core {
                 self.finish(id, Err(Error::Deserted));
             }
         }
+    }
+
+    /// Nobody is there any more whose goodbye could be answered, or to get bytes from.
+    fn depart(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        peer.packets.clear();
+        peer.messages.clear();
+        self.severed.extend(peer.path.take().map(|(path, _)| path));
     }
 
     /// A peer that has ended begins another life.
@@ -302,10 +330,11 @@ impl Core {
         }
     }
 
-    /// Whether an incarnation of a peer is the one known, or news; if it is news, the known one is ended first.
+    /// Whether an incarnation of a peer is the one known and did not fail, or news; if it is news, the known one is ended first.
     pub(super) fn expects(&mut self, index: u32, incarnation: u32) -> bool {
         match self.peers[index].incarnation {
-            Some(known) if known == incarnation => self.peers[index].standing == Standing::Alive,
+            // Who has said goodbye right after its hello still waits for an answer.
+            Some(known) if known == incarnation => !matches!(self.peers[index].standing, Standing::Failed(_)),
             Some(known) if is_later(known, incarnation) => false,
             Some(_) => {
                 self.bury(index, Cause::Restarted);

@@ -117,6 +117,8 @@ impl Core {
                 self.bury(index, Cause::Restarted);
                 self.renew(index);
             }
+            // What ended was a life that this engine never met.
+            None if self.peers[index].standing != Standing::Alive => self.renew(index),
             None => {}
         }
         let peer = &mut self.peers[index];
@@ -209,10 +211,15 @@ impl Core {
                 self.deliver(id, envelope, &data, lent);
                 self.store.release(data);
             }
-            Unexpected::Rts(rendezvous) => {
-                self.forget_envelope(envelope.source, rendezvous.send);
-                self.begin(id, envelope, rendezvous);
-            }
+            Unexpected::Rts(rendezvous) => self.begin(id, envelope, rendezvous),
+        }
+    }
+
+    /// A message that waited for its receive is matched: it cannot be withdrawn any more.
+    #[inline]
+    pub(super) fn matched(&mut self, envelope: &Envelope, message: &Unexpected) {
+        if let Unexpected::Rts(rendezvous) = message {
+            self.forget_envelope(envelope.source, rendezvous.send);
         }
     }
 
@@ -261,8 +268,10 @@ impl Core {
             return Ok(());
         };
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        if matches!(request.state, State::AwaitingMatch { .. }) && request.result.is_some() {
-            // It has timed out; the receiver has none of it yet.
+        let given_up =
+            request.result.is_some() || (request.collected && !matches!(request.buffer, Buffer::Owned(_)));
+        if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
+            // It has timed out, or its owner has gone with the data; the receiver has none of it yet.
             self.answer(index, kind::ABORT, &Abort { recv: cts.recv });
             self.finish(id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
             return Ok(());
@@ -289,9 +298,15 @@ impl Core {
         let verdict = fin.verdict()?;
         let Some(id) = self.answered(index, fin.send.get()) else { return Ok(()) };
         let rank = self.peers[index].rank;
-        let Some(request) = self.requests.get(id).filter(|request| request.is_send()) else {
+        let Some(request) = self.requests.get(id) else { return Ok(()) };
+        if matches!(request.state, State::Over) {
+            // It sent its last bytes, and the receiver gave up on them.
+            self.counters.stale += 1;
+            return Ok(());
+        }
+        if !request.is_send() {
             return Err(WireError::Value { field: "send" });
-        };
+        }
         let status = Status { source: rank, tag: request.tag, bytes: request.buffer.len() };
         let result = match verdict {
             Verdict::Delivered => Ok(status),

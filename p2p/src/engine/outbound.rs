@@ -177,8 +177,8 @@ impl<P: Port> Engine<P> {
                 Ok(turn @ (Turn::Sent | Turn::Skipped)) => {
                     if is_packet {
                         peer.packets.pop_front();
-                    } else {
-                        peer.messages.pop_front();
+                    } else if let Some(Outgoing::Goodbye) = peer.messages.pop_front() {
+                        peer.bye = Some(peer.sequence);
                     }
                     if matches!(turn, Turn::Sent) {
                         core.sent(index);
@@ -253,19 +253,26 @@ impl<P: Port> Engine<P> {
     /// Makes a send's memory reachable for its receiver, once.
     fn expose(&mut self, id: RequestId, path: PeerId) -> Result<Remote, PortError> {
         let Some(request) = self.core.requests.get_mut(id) else { return Err(PortError::PeerGone(path)) };
-        if let Buffer::Owned(memory) = std::mem::replace(&mut request.buffer, Buffer::Gone) {
-            let region = Region::new(memory);
-            match self.port.register(path, &region, Access::REMOTE_READ) {
-                Ok(registration) => request.buffer = Buffer::Exposed { region, registration },
-                Err(error) => {
-                    request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
-                    return Err(error);
+        match std::mem::replace(&mut request.buffer, Buffer::Gone) {
+            Buffer::Owned(memory) => {
+                let region = Region::new(memory);
+                match self.port.register(path, &region, Access::REMOTE_READ) {
+                    Ok(registration) => {
+                        request.buffer = Buffer::Exposed { region, registration };
+                        Ok(registration.remote(0))
+                    }
+                    Err(error) => {
+                        request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+                        Err(error)
+                    }
                 }
             }
-        }
-        match &request.buffer {
-            Buffer::Exposed { registration, .. } => Ok(registration.remote(0)),
-            _ => Err(PortError::PeerGone(path)),
+            // An attempt before this one found no room for the packet.
+            Buffer::Exposed { region, registration } => {
+                request.buffer = Buffer::Exposed { region, registration };
+                Ok(registration.remote(0))
+            }
+            Buffer::Lent { .. } | Buffer::Gone => Err(PortError::PeerGone(path)),
         }
     }
 }

@@ -4,7 +4,7 @@ use samite_fabric::Memory;
 use samite_fabric::loopback::{Hub, Loopback};
 
 use super::*;
-use crate::error::{Awaited, Cause};
+use crate::error::Awaited;
 use crate::{Reading, Writing};
 
 const NEVER: u64 = u64::MAX;
@@ -239,7 +239,7 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
     let any = survivor.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
     let send = survivor.isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
     drop(dead);
-    survivor.peer_failed(1, Cause::Died("signal 9".into())).unwrap();
+    survivor.peer_failed(1, None, Cause::Died("signal 9".into())).unwrap();
     survivor.poll(0, &mut ()).unwrap();
     for (id, fate) in [(recv, Fate::NotDelivered), (send, Fate::Unknown)] {
         let completion = survivor.collect(id, &mut ()).unwrap();

@@ -26,7 +26,8 @@ impl Core {
             let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
             return self.finish(id, result);
         }
-        let gets = self.peers[index].path.is_some_and(|(_, limits)| limits.get);
+        // A sender whose hello has just come has no path yet; it will when the first get is due.
+        let gets = self.peers[index].path.is_none_or(|(_, limits)| limits.get);
         if let (Some(from), true) = (pull, gets) {
             request.state = State::Pulling(Box::new(Pull {
                 send,

@@ -1,0 +1,252 @@
+//! The oracle: what was sent and received, and what may be.
+
+use std::collections::BTreeSet;
+
+use samite_p2p::{Awaited, Error, Fate, Pattern, Status};
+
+/// One life of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Life {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// Which of its lives.
+    pub(crate) incarnation: u32,
+}
+
+/// Everything that was asked for, in the order it was asked.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) receives: Vec<Receive>,
+}
+
+/// A message. Its place in the ledger is part of its tag, so a receive tells which one it got.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) from: Life,
+    pub(crate) to: u32,
+    pub(crate) context: u32,
+    pub(crate) class: u64,
+    pub(crate) bytes: usize,
+    pub(crate) end: Option<SendEnd>,
+    /// The receive that got it.
+    pub(crate) receive: Option<usize>,
+}
+
+/// How a send ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendEnd {
+    Sent,
+    NotDelivered,
+    Unknown,
+}
+
+/// A receive, or a message claimed, which is a receive that takes what is there or nothing.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) at: Life,
+    pub(crate) pattern: Pattern,
+    pub(crate) room: usize,
+    pub(crate) end: Option<RecvEnd>,
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecvEnd {
+    /// It got the message, whole or not, and told so at that time.
+    Got { message: usize, told_ns: u64 },
+    /// It matched none until this time.
+    Unmatched { until_ns: u64 },
+    /// It may have matched one, which was lost with it.
+    Lost,
+}
+
+/// What became of the ranks, as far as it excuses the loss of messages.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// Ranks that were killed.
+    pub(crate) killed: BTreeSet<u32>,
+    /// Ranks that left in good order.
+    pub(crate) left: BTreeSet<u32>,
+    /// Pairs, the smaller rank first, that lost packets.
+    pub(crate) cut: BTreeSet<(u32, u32)>,
+}
+
+impl Losses {
+    /// Whether either may take the other for gone.
+    pub(crate) fn between(&self, a: u32, b: u32) -> bool {
+        self.of_message(a, b) || self.left.contains(&a)
+    }
+
+    /// Whether a message sent may not have come. What a rank sent before it left comes.
+    fn of_message(&self, from: u32, to: u32) -> bool {
+        [from, to].iter().any(|rank| self.killed.contains(rank))
+            || self.left.contains(&to)
+            || self.cut.contains(&(from.min(to), from.max(to)))
+    }
+}
+
+/// The low bits of a tag are what receives ask for, the others the message's place in the ledger.
+pub(crate) const CLASS_BITS: u32 = 8;
+
+impl Message {
+    pub(crate) fn tag(&self, index: usize) -> u64 {
+        (index as u64) << CLASS_BITS | self.class
+    }
+
+    /// Whether a receive may get it.
+    fn matches(&self, index: usize, pattern: &Pattern) -> bool {
+        self.context == pattern.context
+            && pattern.source.accepts(self.from.rank)
+            && (self.tag(index) ^ pattern.tag) & pattern.mask == 0
+    }
+}
+
+/// The bytes of a message.
+pub(crate) fn content(index: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (index.wrapping_mul(151) + at.wrapping_mul(31) + at / 255) as u8).collect()
+}
+
+/// What buffers hold before.
+pub(crate) const UNTOUCHED: u8 = 0xee;
+
+impl Ledger {
+    /// Notes how a send ended.
+    pub(crate) fn sent(&mut self, index: usize, result: &Result<Status, Error>) -> Result<(), String> {
+        let message = &mut self.messages[index];
+        let end = match result {
+            Ok(status) => {
+                let expected = Status { source: message.to, tag: message.tag(index), bytes: message.bytes };
+                require(*status == expected, || format!("message {index}: sent {status:?}"))?;
+                SendEnd::Sent
+            }
+            Err(error) => match fate(error) {
+                Some(Fate::NotDelivered) => SendEnd::NotDelivered,
+                Some(Fate::Unknown) => SendEnd::Unknown,
+                None => return Err(format!("message {index}: a send cannot end with: {error}")),
+            },
+        };
+        let before = message.end.replace(end);
+        require(before.is_none(), || format!("message {index}: its send ended twice"))
+    }
+
+    /// Notes how a receive ended, and checks what it got. `buffer` is what its memory holds now, if that is known.
+    pub(crate) fn received(
+        &mut self,
+        index: usize,
+        result: &Result<Status, Error>,
+        buffer: Option<&[u8]>,
+        deadline_ns: u64,
+        now_ns: u64,
+    ) -> Result<(), String> {
+        let receive = &self.receives[index];
+        let end = match result {
+            Ok(status) | Err(Error::Truncated { status, .. }) => {
+                let message = (status.tag >> CLASS_BITS) as usize;
+                let sent =
+                    self.messages.get_mut(message).ok_or_else(|| format!("receive {index}: {status:?}"))?;
+                let expected = Status { source: sent.from.rank, tag: sent.tag(message), bytes: sent.bytes };
+                let place = || format!("receive {index} got message {message}: {result:?}");
+                require(*status == expected && sent.to == receive.at.rank, place)?;
+                require(sent.matches(message, &receive.pattern), place)?;
+                require((sent.bytes <= receive.room) == result.is_ok(), place)?;
+                require(sent.receive.is_none(), || format!("message {message} was received twice"))?;
+                sent.receive = Some(index);
+                if let Some(buffer) = buffer {
+                    let arrived = if result.is_ok() { sent.bytes } else { 0 };
+                    require(buffer.len() == receive.room, place)?;
+                    require(buffer[..arrived] == content(message, arrived), || {
+                        format!("receive {index}: wrong bytes in message {message}")
+                    })?;
+                    require(buffer[arrived..].iter().all(|&byte| byte == UNTOUCHED), || {
+                        format!("receive {index}: written beyond message {message}")
+                    })?;
+                }
+                RecvEnd::Got { message, told_ns: now_ns }
+            }
+            Err(Error::Cancelled { .. } | Error::Deserted) => RecvEnd::Unmatched { until_ns: now_ns },
+            Err(Error::TimedOut { report, .. }) if report.awaited == Awaited::Message => {
+                RecvEnd::Unmatched { until_ns: deadline_ns }
+            }
+            Err(Error::TimedOut { .. } | Error::PeerFailed { .. } | Error::Abandoned { .. }) => RecvEnd::Lost,
+            Err(error) => return Err(format!("receive {index}: a receive cannot end with: {error}")),
+        };
+        let before = self.receives[index].end.replace(end);
+        require(before.is_none(), || format!("receive {index} ended twice"))
+    }
+
+    /// Checks all that can only be said at the end.
+    pub(crate) fn audit(&self, losses: &Losses) -> Result<(), String> {
+        for (index, message) in self.messages.iter().enumerate() {
+            self.audit_message(index, message, losses)?;
+        }
+        for (index, receive) in self.receives.iter().enumerate() {
+            self.audit_receive(index, receive)?;
+        }
+        Ok(())
+    }
+
+    /// A message arrived if it was said to be sent, and did not if it was said not to.
+    fn audit_message(&self, index: usize, message: &Message, losses: &Losses) -> Result<(), String> {
+        match (message.end, message.receive) {
+            (Some(SendEnd::NotDelivered), Some(receive)) => {
+                Err(format!("message {index} was said not to be delivered, and was to receive {receive}"))
+            }
+            (Some(SendEnd::Sent), None) if !losses.of_message(message.from.rank, message.to) => {
+                let excuse = self.receives.iter().any(|receive| {
+                    receive.at.rank == message.to
+                        && receive.end == Some(RecvEnd::Lost)
+                        && message.matches(index, &receive.pattern)
+                });
+                require(excuse, || format!("message {index} was sent and never received"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a receive got was its to take: no earlier message was, and no earlier receive waited for it.
+    fn audit_receive(&self, index: usize, receive: &Receive) -> Result<(), String> {
+        let Some(RecvEnd::Got { message, told_ns }) = receive.end else { return Ok(()) };
+        let from = self.messages[message].from;
+        for (earlier, sent) in self.messages[..message].iter().enumerate() {
+            let same_way = sent.from == from && sent.to == receive.at.rank;
+            if same_way
+                && sent.matches(earlier, &receive.pattern)
+                && sent.receive.is_some_and(|other| other > index)
+            {
+                return Err(format!("message {message} overtook {earlier} to receive {index}"));
+            }
+        }
+        for (other, before) in self.receives[..index].iter().enumerate() {
+            let passed_over = match before.end {
+                Some(RecvEnd::Unmatched { until_ns }) => told_ns < until_ns,
+                None => true,
+                _ => false,
+            };
+            if passed_over
+                && before.at == receive.at
+                && self.messages[message].matches(message, &before.pattern)
+            {
+                return Err(format!("receive {other} was passed over: {index} got message {message}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fate(error: &Error) -> Option<Fate> {
+    match error {
+        Error::Cancelled { fate }
+        | Error::TimedOut { fate, .. }
+        | Error::PeerFailed { fate, .. }
+        | Error::Abandoned { fate, .. } => Some(*fate),
+        // The receiver had no room for the envelope.
+        Error::Exhausted { .. } => Some(Fate::NotDelivered),
+        _ => None,
+    }
+}
+
+/// `Ok` if it holds.
+pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

@@ -1,0 +1,279 @@
+//! One rank: its engine, and what it waits for.
+
+use std::collections::BTreeMap;
+
+use samite_fabric::Memory;
+use samite_fabric::sim::SimPort;
+use samite_p2p::{
+    Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status,
+};
+
+use crate::ledger::{
+    CLASS_BITS, Ledger, Life, Message, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
+};
+
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A rank in one of its lives.
+pub(crate) struct Rank {
+    pub(crate) life: Life,
+    pub(crate) engine: Engine<SimPort>,
+    pub(crate) paused: bool,
+    pub(crate) leaving: bool,
+    /// As last seen.
+    pub(crate) peers_failed: u64,
+    pub(crate) pending: BTreeMap<RequestId, Pending>,
+    /// Messages claimed and not yet received, each with its place among the receives.
+    pub(crate) claimed: Vec<(usize, Claimed)>,
+}
+
+/// A request that has not been collected.
+pub(crate) struct Pending {
+    what: What,
+    /// The buffer, if it is lent.
+    lent: Option<Vec<u8>>,
+    pub(crate) deadline_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Send(usize),
+    Receive(usize),
+}
+
+/// Whose memory a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Buffer {
+    Owned,
+    Lent,
+}
+
+impl Rank {
+    pub(crate) fn new(life: Life, engine: Engine<SimPort>) -> Self {
+        Self {
+            life,
+            engine,
+            paused: false,
+            leaving: false,
+            peers_failed: 0,
+            pending: BTreeMap::new(),
+            claimed: Vec::new(),
+        }
+    }
+
+    /// Whether it takes part in the traffic.
+    pub(crate) fn acts(&self) -> bool {
+        !self.paused && !self.leaving
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        ledger: &mut Ledger,
+        now_ns: u64,
+        message: Message,
+        buffer: Buffer,
+        deadline_ns: u64,
+    ) -> Result<(), String> {
+        let index = ledger.messages.len();
+        let (to, context, tag) = (message.to, message.context, message.tag(index));
+        let status = Status { source: to, tag, bytes: message.bytes };
+        let data = content(index, message.bytes);
+        ledger.messages.push(message);
+        let sent = match buffer {
+            Buffer::Lent => self.engine.send(now_ns, to, context, tag, &data, deadline_ns),
+            Buffer::Owned => self
+                .engine
+                .isend(now_ns, to, context, tag, Memory::new(data.clone()), deadline_ns)
+                .map(Sent::Pending)
+                .map_err(|(error, _)| error),
+        };
+        match sent {
+            Ok(Sent::Pending(id)) => {
+                let lent = (buffer == Buffer::Lent).then_some(data);
+                self.pending.insert(id, Pending { what: What::Send(index), lent, deadline_ns });
+                Ok(())
+            }
+            Ok(Sent::Now) => ledger.sent(index, &Ok(status)),
+            Err(error) => ledger.sent(index, &Err(error)),
+        }
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        ledger: &mut Ledger,
+        now_ns: u64,
+        pattern: Pattern,
+        room: usize,
+        buffer: Buffer,
+        deadline_ns: u64,
+    ) -> Result<(), String> {
+        let index = ledger.receives.len();
+        ledger.receives.push(Receive { at: self.life, pattern, room, end: None });
+        let mut memory = vec![UNTOUCHED; room];
+        let received = match buffer {
+            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, deadline_ns),
+            Buffer::Owned => {
+                let owned = Memory::new(std::mem::take(&mut memory));
+                let received = self.engine.irecv(now_ns, pattern, owned, deadline_ns);
+                received.map(Received::Pending).map_err(|(error, _)| error)
+            }
+        };
+        let lent = (buffer == Buffer::Lent).then_some(memory);
+        match received {
+            Ok(Received::Pending(id)) => {
+                self.pending.insert(id, Pending { what: What::Receive(index), lent, deadline_ns });
+                Ok(())
+            }
+            Ok(Received::Now(status)) => {
+                ledger.received(index, &Ok(status), lent.as_deref(), deadline_ns, now_ns)
+            }
+            Err(Error::PeerFailed { .. } | Error::Deserted) => {
+                ledger.receives[index].end = Some(RecvEnd::Unmatched { until_ns: now_ns });
+                Ok(())
+            }
+            Err(error) => ledger.received(index, &Err(error), lent.as_deref(), deadline_ns, now_ns),
+        }
+    }
+
+    /// Takes a message out of matching, if there is one; whether there was.
+    pub(crate) fn claim(&mut self, ledger: &mut Ledger, pattern: Pattern) -> Result<bool, String> {
+        let probed = self.engine.probe(&pattern);
+        match (probed, self.engine.claim(&pattern)) {
+            (Ok(Some(probed)), Ok(Some((status, claimed)))) => {
+                require(probed == status, || format!("probed {probed:?}, claimed {status:?}"))?;
+                self.claimed.push((ledger.receives.len(), claimed));
+                ledger.receives.push(Receive { at: self.life, pattern, room: status.bytes, end: None });
+                Ok(true)
+            }
+            (Ok(None), Ok(None)) => Ok(false),
+            (Err(probed @ (Error::PeerFailed { .. } | Error::Deserted)), Err(claimed))
+                if probed == claimed =>
+            {
+                Ok(false)
+            }
+            (probed, claimed) => Err(format!("probed {probed:?}, claimed {claimed:?}")),
+        }
+    }
+
+    /// Receives the message that was claimed first.
+    pub(crate) fn receive_claimed(
+        &mut self,
+        ledger: &mut Ledger,
+        now_ns: u64,
+        buffer: Option<Buffer>,
+    ) -> Result<(), String> {
+        if self.claimed.is_empty() {
+            return Ok(());
+        }
+        let (index, claimed) = self.claimed.remove(0);
+        let Some(buffer) = buffer else {
+            ledger.receives[index].end = Some(RecvEnd::Lost);
+            self.engine.discard(now_ns, claimed);
+            return Ok(());
+        };
+        let room = ledger.receives[index].room;
+        let memory = vec![UNTOUCHED; room];
+        let (into, lent) = match buffer {
+            Buffer::Owned => (Ok(Memory::new(memory)), None),
+            Buffer::Lent => (Err(room), Some(memory)),
+        };
+        let id = self.engine.recv_claimed(now_ns, claimed, into, NEVER);
+        self.pending.insert(id, Pending { what: What::Receive(index), lent, deadline_ns: NEVER });
+        Ok(())
+    }
+
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        self.engine.cancel(id);
+    }
+
+    pub(crate) fn forget(&mut self, ledger: &mut Ledger, id: RequestId) {
+        self.engine.forget(id);
+        match self.pending.remove(&id).map(|pending| pending.what) {
+            Some(What::Send(index)) => ledger.messages[index].end = Some(SendEnd::Unknown),
+            Some(What::Receive(index)) => ledger.receives[index].end = Some(RecvEnd::Lost),
+            None => {}
+        }
+    }
+
+    pub(crate) fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+        self.engine.set_deadline(id, deadline_ns);
+        self.pending.entry(id).and_modify(|pending| pending.deadline_ns = deadline_ns);
+    }
+
+    /// Polls, and collects what has ended. The number of events and ends.
+    pub(crate) fn poll(&mut self, ledger: &mut Ledger, now_ns: u64, lends: bool) -> Result<usize, String> {
+        let mut lender = Lender { pending: &mut self.pending, lends };
+        let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| error.to_string())?;
+        let ids: Vec<_> = self.pending.keys().copied().collect();
+        for id in ids {
+            match self.engine.outcome(id) {
+                Outcome::Pending => {}
+                Outcome::FailurePending => {
+                    let told = self.engine.failure_pending(id);
+                    require(matches!(told, Some(Error::FailurePending { .. })), || format!("told {told:?}"))?;
+                    events += 1;
+                }
+                Outcome::Ready => {
+                    self.collect(ledger, now_ns, id)?;
+                    events += 1;
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<(), String> {
+        let mut lender = Lender { pending: &mut self.pending, lends: true };
+        let Some(Completion { result, memory }) = self.engine.collect(id, &mut lender) else {
+            return Err(format!("{id:?} is ready and cannot be collected"));
+        };
+        let again = self.engine.collect(id, &mut ());
+        require(again.is_none(), || format!("{id:?} was collected twice"))?;
+        let Some(Pending { what, lent, deadline_ns }) = self.pending.remove(&id) else { return Ok(()) };
+        let owned = memory.map(|memory| memory.as_bytes().to_vec());
+        match what {
+            What::Send(index) => {
+                if let (Ok(_), None) = (&result, &lent) {
+                    let bytes = content(index, ledger.messages[index].bytes);
+                    require(owned == Some(bytes), || {
+                        format!("message {index}: its memory did not come back")
+                    })?;
+                }
+                ledger.sent(index, &result)
+            }
+            What::Receive(index) => {
+                let got = matches!(result, Ok(_) | Err(Error::Truncated { .. }));
+                require(lent.is_some() || owned.is_some() || !got, || {
+                    format!("receive {index}: its memory did not come back")
+                })?;
+                ledger.received(index, &result, lent.or(owned).as_deref(), deadline_ns, now_ns)
+            }
+        }
+    }
+}
+
+/// Lends all buffers, or at times none.
+struct Lender<'a> {
+    pending: &'a mut BTreeMap<RequestId, Pending>,
+    lends: bool,
+}
+
+impl Lent for Lender<'_> {
+    fn read(&self, request: RequestId) -> Option<&[u8]> {
+        self.pending.get(&request).filter(|_| self.lends)?.lent.as_deref()
+    }
+
+    fn write(&mut self, request: RequestId) -> Option<&mut [u8]> {
+        self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut()
+    }
+}
+
+/// What a receive asks for, that takes the message of a class from a source, or any.
+pub(crate) fn pattern(context: u32, source: Option<u32>, class: Option<u64>) -> Pattern {
+    Pattern {
+        context,
+        source: source.map_or(Source::ANY, Source::rank),
+        tag: class.unwrap_or(0),
+        mask: if class.is_some() { (1 << CLASS_BITS) - 1 } else { 0 },
+    }
+}

@@ -1,0 +1,604 @@
+//! One run: random ranks, network, traffic and faults, all from a seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use samite_fabric::SplitMix64;
+use samite_fabric::sim::{Config as NetConfig, Cut, Net};
+use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId};
+
+use crate::ledger::{Ledger, Life, Losses, Message, RecvEnd, SendEnd, require};
+use crate::rank::{Buffer, NEVER, Rank, pattern};
+
+const CONTEXTS: u32 = 2;
+const CLASSES: u64 = 3;
+/// A context that carries no message.
+const SILENT: u32 = 99;
+/// Rounds of polls in which it must have come to rest.
+const ROUNDS_MAX: u32 = 300_000;
+/// Until then, counted from the end of the traffic, all must have ended.
+const DRAIN_NS: u64 = 10_000_000_000;
+
+/// What a run did, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) hash: u64,
+    pub(crate) virtual_ns: u64,
+    pub(crate) messages: usize,
+    pub(crate) received: usize,
+    pub(crate) truncated: usize,
+    pub(crate) not_delivered: usize,
+    pub(crate) unknown: usize,
+    pub(crate) unmatched: usize,
+    pub(crate) killed: usize,
+    pub(crate) restarted: usize,
+    pub(crate) paused: usize,
+    pub(crate) cut: usize,
+    pub(crate) left: usize,
+    pub(crate) peers_failed: u64,
+}
+
+/// Runs one seed.
+pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
+    let mut run = Run::new(seed);
+    if verbose {
+        run.net.record();
+    }
+    let result = run.play();
+    if verbose {
+        run.print_trace(result.is_err());
+    }
+    result.map(|()| run.summary())
+}
+
+struct Run {
+    net: Net,
+    rng: SplitMix64,
+    caps_fence: bool,
+    config: Config,
+    size: u32,
+    secret: [u8; 16],
+    ranks: Vec<Option<Rank>>,
+    incarnations: Vec<u32>,
+    /// The incarnation of the second that the first was told of.
+    told: BTreeMap<(u32, u32), u32>,
+    /// What the launcher has to tell: when, whom, of whom.
+    notices: BTreeSet<(u64, u32, u32)>,
+    ledger: Ledger,
+    losses: Losses,
+    /// Ranks whose last life ended in good order.
+    left: BTreeSet<u32>,
+    /// Cut now.
+    apart: BTreeSet<(u32, u32)>,
+    summary: Summary,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = SplitMix64::new(seed);
+        let net_config = NetConfig::adverse(&mut rng);
+        let caps_fence = net_config.caps.fence;
+        let packet_max = net_config.caps.packet_max;
+        let net = Net::new(rng.next_u64(), net_config);
+        let most = pick(&mut rng, &[3, 3, 3, 15]);
+        let size = 2 + rng.below(most) as u32;
+        let mut config = Config::default();
+        config.eager_max = pick(&mut rng, &[0, 64, 500, packet_max, 16 << 10]);
+        config.unexpected_max = pick(&mut rng, &[0, 1000, 20_000, 256 << 20]);
+        config.envelopes_max = pick(&mut rng, &[0, 500, 5_000, 64 << 20, 64 << 20, 64 << 20]);
+        config.window_min = pick(&mut rng, &[0, 300, 64 << 10]);
+        config.window_max = pick(&mut rng, &[1000, 64 << 20]);
+        config.pull_chunk = pick(&mut rng, &[300, 1000, 1 << 20]);
+        config.pull_depth = pick(&mut rng, &[1, 2, 4]);
+        config.push_window = pick(&mut rng, &[300, 700, 5_000, 1 << 20]);
+        // Incarnations compare in wrapping order.
+        let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
+        let mut run = Self {
+            net,
+            caps_fence,
+            config,
+            size,
+            secret: [rng.below(256) as u8; 16],
+            rng,
+            ranks: (0..size).map(|_| None).collect(),
+            incarnations: vec![first; size as usize],
+            told: BTreeMap::new(),
+            notices: BTreeSet::new(),
+            ledger: Ledger::default(),
+            losses: Losses::default(),
+            left: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            summary: Summary::default(),
+        };
+        run.net.note(format!("{size} ranks, {:?}", run.config));
+        for rank in 0..size {
+            run.start(rank);
+        }
+        run
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        let steps = 100 + self.rng.below(500);
+        let (faults, send_bias) = (self.rng.below(3) > 0, 2 + self.rng.below(4));
+        for _ in 0..steps {
+            self.act(send_bias)?;
+            if faults && self.rng.below(60) == 0 {
+                self.fault();
+            }
+            if self.rng.below(2) == 0 {
+                self.poll_all(false)?;
+                self.pass_time();
+            }
+            self.check_budgets()?;
+        }
+        self.drain()?;
+        self.check_rest()?;
+        self.ledger.audit(&self.losses)?;
+        self.close()
+    }
+
+    /// Lets a rank do something.
+    fn act(&mut self, send_bias: u64) -> Result<(), String> {
+        let index = self.rng.below(u64::from(self.size)) as usize;
+        let (to, context, class) = (self.any_rank(), self.context(), self.rng.below(CLASSES));
+        let (bytes, room, now) = (self.length(), self.length(), self.net.now_ns());
+        let buffer = if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent };
+        let deadline = match self.rng.below(4) {
+            0 => now + self.rng.below(1_000_000),
+            _ => NEVER,
+        };
+        let source = (self.rng.below(2) == 0).then_some(to);
+        let wanted = pattern(context, source, (self.rng.below(3) > 0).then_some(class));
+        let choice = self.rng.below(10);
+        let victim = self.rng.next_u64();
+        let (ledger, rng) = (&mut self.ledger, &mut self.rng);
+        let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
+        let request = pick_request(rank, victim);
+        match choice {
+            _ if choice < send_bias => {
+                let message =
+                    Message { from: rank.life, to, context, class, bytes, end: None, receive: None };
+                self.net.note(format!(
+                    "rank {index} sends message {} of {bytes} bytes to {to}, {buffer:?}",
+                    ledger.messages.len()
+                ));
+                rank.send(ledger, now, message, buffer, deadline)
+            }
+            6 | 7 => {
+                // Mostly enough for anything.
+                let room = if rng.below(4) == 0 { room } else { LENGTH_MAX };
+                self.net.note(format!(
+                    "rank {index} posts receive {} of {room} bytes for {wanted:?}, {buffer:?}",
+                    ledger.receives.len()
+                ));
+                rank.receive(ledger, now, wanted, room, buffer, deadline)
+            }
+            8 => match request {
+                Some(id) => {
+                    self.net.note(format!("rank {index} gives up {id:?}"));
+                    match rng.below(4) {
+                        0 => rank.forget(ledger, id),
+                        1 => rank.set_deadline(id, now + rng.below(100_000)),
+                        _ => rank.cancel(id),
+                    }
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+            9 => {
+                rank.claim(ledger, wanted)?;
+                match rng.below(4) {
+                    0 => Ok(()),
+                    1 => rank.receive_claimed(ledger, now, None),
+                    _ => rank.receive_claimed(ledger, now, Some(buffer)),
+                }
+            }
+            _ => rank.receive(ledger, now, wanted, LENGTH_MAX, buffer, deadline),
+        }
+    }
+
+    fn fault(&mut self) {
+        let (a, b) = (self.any_rank(), self.any_rank());
+        match self.rng.below(8) {
+            // The dead come back as often as the living die.
+            0 | 1 => match (0..self.size).find(|&rank| self.ranks[rank as usize].is_none()) {
+                Some(dead) if self.rng.below(2) == 0 => self.restart(dead),
+                _ => self.kill(a),
+            },
+            2 => {
+                if let Some(rank) = &mut self.ranks[a as usize] {
+                    rank.paused = true;
+                    self.net.pause(a);
+                    self.summary.paused += 1;
+                }
+            }
+            3 => self.resume_all(),
+            4 if a != b => {
+                let cut = if self.rng.below(2) == 0 { Cut::Drop } else { Cut::Stall };
+                let pair = (a.min(b), a.max(b));
+                if self.apart.insert(pair) {
+                    self.net.partition(a, b, cut);
+                    self.summary.cut += 1;
+                    if cut == Cut::Drop {
+                        self.losses.cut.insert(pair);
+                    }
+                }
+            }
+            5 => self.heal_all(),
+            6 => {
+                let garbage: Vec<u8> = (0..self.rng.below(80)).map(|_| self.rng.below(256) as u8).collect();
+                self.net.inject(a, &garbage);
+            }
+            7 if self.rng.below(3) == 0 => self.leave(a),
+            _ => {}
+        }
+    }
+
+    fn start(&mut self, rank: u32) {
+        let incarnation = self.incarnations[rank as usize];
+        let identity = Identity { rank, size: self.size, incarnation, secret: self.secret };
+        let engine = Engine::new(self.net.start(rank), identity, self.config.clone());
+        self.ranks[rank as usize] = Some(Rank::new(Life { rank, incarnation }, engine));
+        // Some know of each other from the start, others ask, or hear.
+        for other in 0..self.size {
+            if self.rng.below(2) == 0 {
+                self.tell_later(rank, other);
+            }
+        }
+    }
+
+    fn kill(&mut self, rank: u32) {
+        let Some(dead) = self.ranks[rank as usize].take() else { return };
+        self.net.kill(rank);
+        self.losses.killed.insert(rank);
+        self.bury(&dead);
+        self.summary.killed += 1;
+        for other in 0..self.size {
+            self.tell_later(other, rank);
+        }
+    }
+
+    /// What it waited for will not be told.
+    fn bury(&mut self, dead: &Rank) {
+        for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.life) {
+            message.end = message.end.or(Some(SendEnd::Unknown));
+        }
+        for receive in self.ledger.receives.iter_mut().filter(|receive| receive.at == dead.life) {
+            receive.end = receive.end.or(Some(RecvEnd::Lost));
+        }
+    }
+
+    fn restart(&mut self, rank: u32) {
+        self.incarnations[rank as usize] = self.incarnations[rank as usize].wrapping_add(1);
+        self.left.remove(&rank);
+        self.start(rank);
+        self.summary.restarted += 1;
+        for other in 0..self.size {
+            self.tell_later(other, rank);
+        }
+    }
+
+    /// A rank leaves in good order; it does nothing but that any more.
+    fn leave(&mut self, rank: u32) {
+        let now = self.net.now_ns();
+        if let Some(leaver) = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts()) {
+            self.net.note(format!("rank {rank} leaves"));
+            leaver.leaving = true;
+            leaver.engine.close(now);
+            self.summary.left += 1;
+            self.losses.left.insert(rank);
+        }
+    }
+
+    fn resume_all(&mut self) {
+        for rank in self.ranks.iter_mut().flatten().filter(|rank| rank.paused) {
+            rank.paused = false;
+            self.net.resume(rank.life.rank);
+        }
+    }
+
+    fn heal_all(&mut self) {
+        for (a, b) in std::mem::take(&mut self.apart) {
+            self.net.heal(a, b);
+        }
+    }
+
+    /// Lets the launcher tell `whom` soon what there is to say of `rank`.
+    fn tell_later(&mut self, whom: u32, rank: u32) {
+        let time = self.net.now_ns() + self.rng.below(50_000);
+        self.notices.insert((time, whom, rank));
+    }
+
+    fn tell(&mut self, whom: u32, rank: u32) -> Result<(), String> {
+        let incarnation = self.incarnations[rank as usize];
+        let lives = self.ranks[rank as usize].is_some();
+        let Some(listener) = &mut self.ranks[whom as usize] else { return Ok(()) };
+        if lives {
+            self.told.insert((whom, rank), incarnation);
+            listener.engine.introduce(rank, incarnation, self.net.address(rank))
+        } else if self.left.contains(&rank) {
+            self.net.note(format!("rank {whom} hears that {rank} has left"));
+            listener.engine.peer_left(rank, Some(incarnation))
+        } else {
+            self.net.note(format!("rank {whom} hears that {rank} died"));
+            listener.engine.peer_failed(rank, Some(incarnation), Cause::Died("killed".into()))
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    fn poll_all(&mut self, lends: bool) -> Result<usize, String> {
+        let (mut events, mut news) = (0, Vec::new());
+        let now = self.net.now_ns();
+        while self.notices.first().is_some_and(|notice| notice.0 <= now) {
+            let Some((_, whom, rank)) = self.notices.pop_first() else { break };
+            self.tell(whom, rank)?;
+            events += 1;
+        }
+        for index in 0..self.size {
+            let lends = lends || self.rng.below(4) > 0;
+            let Some(rank) = self.ranks[index as usize].as_mut().filter(|rank| !rank.paused) else {
+                continue;
+            };
+            events += rank.poll(&mut self.ledger, now, lends)?;
+            let wanted: Vec<u32> = rank.engine.wanted().collect();
+            let failed = rank.engine.counters().failed_peers;
+            if failed != rank.peers_failed {
+                rank.peers_failed = failed;
+                news.push(index);
+            }
+            if rank.leaving && rank.engine.closed() {
+                self.net.note(format!("rank {index} has left"));
+                self.left.insert(index);
+                if let Some(gone) = self.ranks[index as usize].take() {
+                    self.bury(&gone);
+                }
+                for other in 0..self.size {
+                    self.tell_later(other, index);
+                }
+                events += 1;
+            }
+            for wanted in wanted {
+                self.tell_later(index, wanted);
+            }
+        }
+        for rank in news {
+            self.check_verdicts(rank)?;
+        }
+        Ok(events)
+    }
+
+    /// Moves the clock to whatever is next: an event of the network, a deadline, a notice. Whether there was any.
+    fn pass_time(&mut self) -> bool {
+        let now = self.net.now_ns();
+        let deadlines = self.ranks.iter().flatten().filter(|rank| !rank.paused);
+        let deadlines = deadlines.flat_map(|rank| rank.pending.values().map(|pending| pending.deadline_ns));
+        let deadline = deadlines.filter(|&deadline| deadline > now && deadline != NEVER).min();
+        let notice = self.notices.first().map(|notice| notice.0.max(now));
+        let next = [self.net.next_ns(), deadline, notice].into_iter().flatten().min();
+        next.inspect(|&next| self.net.advance_to(next)).is_some()
+    }
+
+    /// Ends all faults, receives all that was sent, gives up what is left: then nothing may be under way any more.
+    fn drain(&mut self) -> Result<(), String> {
+        self.net.note("the traffic ends".into());
+        self.heal_all();
+        self.resume_all();
+        for whom in 0..self.size {
+            for rank in 0..self.size {
+                self.notices.insert((self.net.now_ns(), whom, rank));
+            }
+        }
+        self.settle()?;
+        // Whoever lost packets need not notice, when none follow: those that watch over the ranks do.
+        for (a, b) in self.losses.cut.clone() {
+            self.condemn(a, b)?;
+            self.condemn(b, a)?;
+        }
+        loop {
+            self.settle()?;
+            let mut changed = self.spread_verdicts()?;
+            changed |= self.receive_unexpected()?;
+            if !changed {
+                break;
+            }
+        }
+        for rank in self.ranks.iter_mut().flatten() {
+            for id in rank.pending.keys().copied().collect::<Vec<_>>() {
+                rank.cancel(id);
+            }
+        }
+        self.settle()
+    }
+
+    /// Until nothing happens any more.
+    fn settle(&mut self) -> Result<(), String> {
+        let end = self.net.now_ns() + DRAIN_NS;
+        let (mut idle, mut rounds) = (0, 0);
+        while idle < 3 {
+            rounds += 1;
+            let events = self.poll_all(true)?;
+            let moved = self.pass_time();
+            idle = if events == 0 && !moved { idle + 1 } else { 0 };
+            require(self.net.now_ns() < end && rounds < ROUNDS_MAX, || "it never comes to rest".into())?;
+        }
+        Ok(())
+    }
+
+    fn condemn(&mut self, whom: u32, rank: u32) -> Result<(), String> {
+        let incarnation = self.incarnations[rank as usize];
+        match &mut self.ranks[whom as usize] {
+            Some(judge) => judge
+                .engine
+                .peer_failed(rank, Some(incarnation), Cause::Died("cut off".into()))
+                .map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells those that others take for failed. Whether there was anything to tell.
+    fn spread_verdicts(&mut self) -> Result<bool, String> {
+        let mut spread = false;
+        for a in 0..self.size {
+            for b in 0..self.size {
+                let known = self.told.get(&(a, b)) == Some(&self.incarnations[b as usize]);
+                if known && self.condemns(a, b) && !self.condemns(b, a) && self.lives(b) {
+                    self.net.note(format!("rank {b} hears that {a} takes it for failed"));
+                    self.condemn(b, a)?;
+                    spread = true;
+                }
+            }
+        }
+        Ok(spread)
+    }
+
+    /// Why rank `a` takes `b` for failed, if it lives and does.
+    fn verdict(&mut self, a: u32, b: u32) -> Option<Error> {
+        let silent = Pattern::exact(SILENT, b, 0);
+        self.ranks[a as usize].as_mut()?.engine.probe(&silent).err()
+    }
+
+    /// Whether rank `a` takes `b` for failed, and not for gone in good order.
+    fn condemns(&mut self, a: u32, b: u32) -> bool {
+        let verdict = self.verdict(a, b);
+        matches!(verdict, Some(Error::PeerFailed { cause, .. }) if cause != Cause::Left)
+    }
+
+    fn lives(&self, rank: u32) -> bool {
+        self.ranks[rank as usize].is_some()
+    }
+
+    fn receive_unexpected(&mut self) -> Result<bool, String> {
+        let (mut any, now) = (false, self.net.now_ns());
+        for rank in self.ranks.iter_mut().flatten().filter(|rank| !rank.leaving) {
+            for context in 0..CONTEXTS {
+                while rank.claim(&mut self.ledger, Pattern::any(context))? {}
+            }
+            while !rank.claimed.is_empty() {
+                let buffer = if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent };
+                rank.receive_claimed(&mut self.ledger, now, Some(buffer))?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// What peers may send ahead and what they have sent stay within the budget, at any time.
+    fn check_budgets(&self) -> Result<(), String> {
+        for rank in self.ranks.iter().flatten() {
+            let usage = rank.engine.usage();
+            let held = usage.unexpected + usage.credit_granted;
+            require(held <= self.config.unexpected_max as u64, || format!("over the budget: {usage:?}"))?;
+            require(usage.envelopes <= self.config.envelopes_max as u64, || {
+                format!("over the budget: {usage:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is under way.
+    fn check_rest(&mut self) -> Result<(), String> {
+        for index in 0..self.size {
+            self.check_verdicts(index)?;
+            let Some(rank) = &self.ranks[index as usize] else { continue };
+            let place = |what: &str| format!("rank {index} at rest: {what}: {:?}", rank.engine.usage());
+            require(rank.pending.is_empty(), || {
+                place(&format!("{} requests never end", rank.pending.len()))
+            })?;
+            let usage = rank.engine.usage();
+            let hang = !self.caps_fence && !(self.losses.killed.is_empty() && self.losses.left.is_empty());
+            require(usage.operations == 0 || hang, || place("operations"))?;
+            require(usage.requests == 0, || place("requests"))?;
+            require(usage.queued == 0, || place("queued packets"))?;
+            require(usage.unexpected == 0 && usage.envelopes == 0, || place("unexpected messages"))?;
+            let registered = rank.engine.port().registrations();
+            require(registered == 0, || place(&format!("{registered} registrations")))?;
+        }
+        Ok(())
+    }
+
+    /// Nobody is taken for failed but for a cause.
+    fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
+        for other in 0..self.size {
+            let verdict = self.verdict(rank, other).filter(|_| !self.losses.between(rank, other));
+            require(verdict.is_none(), || format!("rank {rank} takes {other} for failed: {verdict:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// All leave at once.
+    fn close(&mut self) -> Result<(), String> {
+        let now = self.net.now_ns();
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.leaving = true;
+            rank.engine.close(now);
+        }
+        self.losses.left.extend(0..self.size);
+        self.settle()?;
+        let left = self.ranks.iter().flatten().map(|rank| rank.life.rank).collect::<Vec<_>>();
+        require(left.is_empty(), || format!("ranks {left:?} cannot leave"))
+    }
+
+    fn any_rank(&mut self) -> u32 {
+        self.rng.below(u64::from(self.size)) as u32
+    }
+
+    fn context(&mut self) -> u32 {
+        self.rng.below(u64::from(CONTEXTS)) as u32
+    }
+
+    fn length(&mut self) -> usize {
+        let edge: usize = pick(&mut self.rng, &[0, 8, 64, 472, 512, 1000, 4096, 16 << 10]);
+        let length = match self.rng.below(8) {
+            0 => edge,
+            1 => edge + 1,
+            2 => edge.saturating_sub(1 + self.rng.below(60) as usize),
+            3 => self.rng.below(LENGTH_MAX as u64) as usize,
+            _ => self.rng.below(2000) as usize,
+        };
+        length.min(LENGTH_MAX)
+    }
+
+    fn summary(&self) -> Summary {
+        let count =
+            |wanted: &dyn Fn(&Message) -> bool| self.ledger.messages.iter().filter(|m| wanted(m)).count();
+        let unmatched = self
+            .ledger
+            .receives
+            .iter()
+            .filter(|receive| matches!(receive.end, Some(RecvEnd::Unmatched { .. })));
+        let short = |message: &Message| {
+            message.receive.is_some_and(|receive| self.ledger.receives[receive].room < message.bytes)
+        };
+        Summary {
+            hash: self.net.trace_hash(),
+            virtual_ns: self.net.now_ns(),
+            messages: self.ledger.messages.len(),
+            received: count(&|message| message.receive.is_some() && !short(message)),
+            truncated: count(&short),
+            not_delivered: count(&|message| message.end == Some(SendEnd::NotDelivered)),
+            unknown: count(&|message| message.end == Some(SendEnd::Unknown)),
+            unmatched: unmatched.count(),
+            ..self.summary
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "this is what a replay is for")]
+    fn print_trace(&self, failed: bool) {
+        for event in self.net.take_trace() {
+            println!("{event}");
+        }
+        for rank in self.ranks.iter().flatten().filter(|_| failed) {
+            println!("{:?}", rank.engine);
+        }
+    }
+}
+
+const LENGTH_MAX: usize = 40_000;
+
+fn pick_request(rank: &Rank, at: u64) -> Option<RequestId> {
+    let at = at as usize % rank.pending.len().max(1);
+    rank.pending.keys().nth(at).copied()
+}
+
+fn pick<T: Copy>(rng: &mut SplitMix64, choices: &[T]) -> T {
+    choices[rng.below(choices.len() as u64) as usize]
+}
