@@ -22,7 +22,7 @@ const COUNTS: u64 = 1;
 const KEYS: u64 = 2;
 const SUMMARY: u64 = 3;
 
-const DIGIT_BITS: u32 = 16;
+const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
 fn main() -> Result<(), Box<dyn Error>> {
