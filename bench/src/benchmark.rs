@@ -66,7 +66,8 @@ impl Benchmark {
         }
     }
 
-    /// The points to measure: for each of `bytes`, each of `depths`. Where the user names none there are defaults.
+    /// The points to measure: for each of `bytes`, each of `depths`. Where the user names none there are
+    /// defaults.
     pub(crate) fn points(self, bytes: &[usize], depths: &[usize]) -> Vec<Point> {
         let bytes = match (bytes, self) {
             ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],

@@ -73,7 +73,8 @@ struct DepthArgs {
 struct CompareArgs {
     /// What to measure
     benchmark: Benchmark,
-    /// What carries the bytes; where an implementation has another name for the same, it takes that. May be repeated
+    /// What carries the bytes; where an implementation has another name for the same, it takes that. May be
+    /// repeated
     #[arg(long, value_name = "T", default_values = TRANSPORTS)]
     transport: Vec<String>,
     /// How many messages wait, for `depth`

@@ -1,7 +1,8 @@
 //! Several implementations, measured in turns.
 //!
-//! Machines drift: clocks change, neighbours come and go. So no implementation is measured all at once: each run of a
-//! point goes through all of them, beginning with another one each time, and ratios are of medians gathered so.
+//! Machines drift: clocks change, neighbours come and go. So no implementation is measured all at once: each
+//! run of a point goes through all of them, beginning with another one each time, and ratios are of medians
+//! gathered so.
 
 use crate::benchmark::Point;
 use crate::implementation::{Implementation, RunError};
@@ -34,7 +35,8 @@ impl Comparison {
         self.points.len() * self.implementations.len() * self.runs
     }
 
-    /// Runs all, calling `progress` after each; gives the records of each point, in the order of the implementations.
+    /// Runs all, calling `progress` after each; gives the records of each point, in the order of the
+    /// implementations.
     ///
     /// # Errors
     /// [`RunError`] of the first run that failed.

@@ -1,8 +1,9 @@
 //! Instructions of hot operations, counted by callgrind and held to a table in the repository.
 //!
-//! Times on a shared machine say little about a change of a few instructions; counts repeat. Each scenario runs twice in
-//! a process of its own under valgrind, with a different number of operations. What the difference cost, for each
-//! operation, is the count: start-up and first-time work are the same in both and fall out.
+//! Times on a shared machine say little about a change of a few instructions; counts repeat. Each scenario
+//! runs twice in a process of its own under valgrind, with a different number of operations. What the
+//! difference cost, for each operation, is the count: start-up and first-time work are the same in both and
+//! fall out.
 
 mod messages;
 
@@ -51,8 +52,8 @@ pub(crate) fn run(name: &str, operations: u64) -> Result<(), CountError> {
     Ok(())
 }
 
-/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within it; with `bless` the
-/// table is replaced.
+/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within it; with
+/// `bless` the table is replaced.
 ///
 /// # Errors
 /// [`CountError`].

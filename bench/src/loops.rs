@@ -10,7 +10,8 @@ const DATA: u64 = 0;
 /// The tag of all else.
 const CONTROL: u64 = 1 << 32;
 
-/// Sends and receives messages between ranks 0 and 1. Those of one tag are received in the order they were sent.
+/// Sends and receives messages between ranks 0 and 1. Those of one tag are received in the order they were
+/// sent.
 pub(crate) trait Messages {
     /// Which of the two this is.
     fn rank(&self) -> u32;

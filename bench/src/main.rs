@@ -1,11 +1,11 @@
 //! Measurements of Samite beside raw libfabric and its peers.
 //!
-//! `samite-bench latency` and its like measure once, between two processes that they start themselves; `samite-bench
-//! compare` runs all implementations that it finds in turns, and sets them side by side.
+//! `samite-bench latency` and its like measure once, between two processes that they start themselves;
+//! `samite-bench compare` runs all implementations that it finds in turns, and sets them side by side.
 //!
-//! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in [`loops`]. To
-//! `compare` an implementation is a command that prints a [`Record`](record::Record), so that one in another language can
-//! join.
+//! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in
+//! [`loops`]. To `compare` an implementation is a command that prints a [`Record`](record::Record), so that
+//! one in another language can join.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are what this program is for")]

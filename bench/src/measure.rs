@@ -1,8 +1,9 @@
 //! From iterations of a loop to a figure.
 //!
-//! Rank 0 leads: it tells rank 1 how many iterations come next, waits until that is ready, and takes the time. It warms up
-//! until a batch of iterations lasts long enough to be timed; then it times several batches, and their median is the
-//! run's figure. So a run takes about the same time over any transport, whatever the length of the messages.
+//! Rank 0 leads: it tells rank 1 how many iterations come next, waits until that is ready, and takes the
+//! time. It warms up until a batch of iterations lasts long enough to be timed; then it times several
+//! batches, and their median is the run's figure. So a run takes about the same time over any transport,
+//! whatever the length of the messages.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The loops straight on libfabric, between two processes: the measure of what Samite adds.
 //!
-//! The loops themselves are [`samite_fabric::ofi::raw`]; here they are set up and timed. The two processes agree, and swap
-//! addresses, over a socket between them.
+//! The loops themselves are [`samite_fabric::ofi::raw`]; here they are set up and timed. The two processes
+//! agree, and swap addresses, over a socket between them.
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;

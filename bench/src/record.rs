@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// A figure and all that is needed to know what it says. The keys of the JSON object are these, in this order.
+/// A figure and all that is needed to know what it says. The keys of the JSON object are these, in this
+/// order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {

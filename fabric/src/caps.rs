@@ -9,7 +9,8 @@ pub struct Caps {
     pub short_max: usize,
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,
-    /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where there is none.
+    /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
+    /// there is none.
     pub zcopy_max: usize,
     /// The longest one-sided operation, bytes; 0 where there is none.
     pub rma_max: usize,
@@ -32,8 +33,8 @@ pub struct Caps {
 }
 
 bitflags::bitflags! {
-    /// Orderings between operations of one origin towards one target, in the sense of libfabric's `FI_ORDER_*`
-    /// (fi_endpoint(3)): the second-named is never seen to overtake the first.
+    /// Orderings between operations of one origin towards one target, in the sense of libfabric's
+    /// `FI_ORDER_*` (fi_endpoint(3)): the second-named is never seen to overtake the first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Order: u8 {
         /// A packet arrives after the packets sent before it. Every port has it.

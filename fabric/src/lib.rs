@@ -1,11 +1,11 @@
 //! Ports: what carries bytes for Samite.
 //!
-//! A [`Port`] is the narrow waist of the system. It sends packets, puts and gets registered memory, and reports
-//! events; it knows nothing of tags, ranks, windows or epochs. Protocols (crates `samite-p2p`, `samite-rma`) are
-//! state machines over a port, and run the same on every one of them.
+//! A [`Port`] is the narrow waist of the system. It sends packets, puts and gets registered memory, and
+//! reports events; it knows nothing of tags, ranks, windows or epochs. Protocols (crates `samite-p2p`,
+//! `samite-rma`) are state machines over a port, and run the same on every one of them.
 //!
-//! Start with [`Port`]: its file is meant to be read first. [`mem`] holds the types by which memory is handed to a port
-//! without `unsafe`, [`wire`] the header that every packet begins with.
+//! Start with [`Port`]: its file is meant to be read first. [`mem`] holds the types by which memory is handed
+//! to a port without `unsafe`, [`wire`] the header that every packet begins with.
 //!
 //! `unsafe` has its only home in this crate; the crates above forbid it.
 

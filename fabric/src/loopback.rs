@@ -1,7 +1,8 @@
 //! The port within one process: sends to self, and ranks that are threads.
 //!
-//! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded number of
-//! bytes; puts and gets copy between registered regions at once, so every order holds and nobody need poll for them.
+//! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded
+//! number of bytes; puts and gets copy between registered regions at once, so every order holds and nobody
+//! need poll for them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,8 @@ impl Default for Hub {
 
 /// A port that reaches the ports of its [`Hub`], itself among them.
 ///
-/// When a port is dropped, each port that has resolved it hears [`Sink::peer_lost`], after the packets it still sent.
+/// When a port is dropped, each port that has resolved it hears [`Sink::peer_lost`], after the packets it
+/// still sent.
 #[derive(Debug)]
 pub struct Loopback {
     hub: Hub,
@@ -205,7 +207,8 @@ impl Loopback {
             Err(refused) => Err(refused),
         };
         drop(exposed);
-        // Others may have filled the inbox during the copy. One event more than its limit for each of them does no harm.
+        // Others may have filled the inbox during the copy. One event more than its limit for each of them
+        // does no harm.
         if let (Some(immediate), Ok(()), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
             target.push(&mut inbox, me, Event::Notified(immediate));
         }
@@ -345,7 +348,8 @@ impl Port for Loopback {
     }
 
     fn fence_peer(&mut self, peer: PeerId) {
-        // Operations with it have ended before their calls returned, so it is only from its side that anything may come.
+        // Operations with it have ended before their calls returned, so it is only from its side that
+        // anything may come.
         if let Some(target) = self.forget(peer) {
             self.shared.exposed_mut().barred.these.insert(target.index);
             let mut inbox = lock(&self.shared.inbox);

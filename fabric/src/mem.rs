@@ -1,10 +1,12 @@
 //! Memory that is handed to ports, and how it comes back.
 //!
-//! A [`Memory`] owns bytes that nobody else can reach. Shared as a [`Region`] it can be registered with any number of
-//! ports, which each hold a clone for as long as their provider might touch the bytes. [`Region::reclaim`] turns it back
-//! into a `Memory` once it is the last holder: quarantine is a reference count, and no use of it can dangle.
+//! A [`Memory`] owns bytes that nobody else can reach. Shared as a [`Region`] it can be registered with any
+//! number of ports, which each hold a clone for as long as their provider might touch the bytes.
+//! [`Region::reclaim`] turns it back into a `Memory` once it is the last holder: quarantine is a reference
+//! count, and no use of it can dangle.
 //!
-//! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a protocol owns.
+//! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a
+//! protocol owns.
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -14,8 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::PortError;
 
-/// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted that the CPU can
-/// read what it carries.
+/// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted
+/// that the CPU can read what it carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryKind {
@@ -81,16 +83,17 @@ impl Memory {
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `origin` and `bytes` describe the initialized elements of a vector that this value owns; `IntoBytes`
-        // means that none of them has padding, so every byte is initialized. `&self` keeps writers away.
+        // SAFETY: `origin` and `bytes` describe the initialized elements of a vector that this value owns;
+        // `IntoBytes` means that none of them has padding, so every byte is initialized. `&self` keeps
+        // writers away.
         unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.bytes) }
     }
 
     /// The bytes, to be written.
     #[must_use]
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no value written
-        // can make an element invalid.
+        // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no
+        // value written can make an element invalid.
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.bytes) }
     }
 
@@ -103,15 +106,16 @@ impl Memory {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the parts come from a `Vec<T>` (the type id says so) whose destructor `new` disabled, and this value's own
-        // is disabled here: the vector has one owner again.
+        // SAFETY: the parts come from a `Vec<T>` (the type id says so) whose destructor `new` disabled, and
+        // this value's own is disabled here: the vector has one owner again.
         Ok(unsafe { Vec::from_raw_parts(this.origin.as_ptr().cast(), this.elements, this.capacity) })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the parts come from the `Vec` whose element type `vtable` was made for; they are used once, here.
+        // SAFETY: the parts come from the `Vec` whose element type `vtable` was made for; they are used once,
+        // here.
         unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
     }
 }
@@ -140,15 +144,17 @@ impl Vtable {
     }
 }
 
-/// Memory shared with ports. Its bytes may change at any time at the hand of a peer, so they are reached by copying only.
+/// Memory shared with ports. Its bytes may change at any time at the hand of a peer, so they are reached by
+/// copying only.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     memory: Memory,
-    /// Orders the copies made in this process: those below, and those of ports that move bytes themselves. (What a
-    /// provider or a device does to the bytes is outside of the language, as with any memory shared with hardware.)
+    /// Orders the copies made in this process: those below, and those of ports that move bytes themselves.
+    /// (What a provider or a device does to the bytes is outside of the language, as with any memory shared
+    /// with hardware.)
     copying: Mutex<()>,
 }
 
@@ -184,8 +190,9 @@ impl Region {
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), PortError> {
         let from = self.span(offset, into.len())?;
         let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is an exclusive reference, so
-        // it is not part of memory that this region owns. The lock orders this copy after all writes made in this process.
+        // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is an
+        // exclusive reference, so it is not part of memory that this region owns. The lock orders this copy
+        // after all writes made in this process.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
         Ok(())
     }
@@ -197,7 +204,8 @@ impl Region {
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), PortError> {
         let into = self.span(offset, from.len())?;
         let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so writing breaks none.
+        // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so writing
+        // breaks none.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
         Ok(())
     }
@@ -232,12 +240,14 @@ impl Region {
     ) -> Result<(), PortError> {
         let source = from.span(from_offset, len)?;
         let target = into.span(into_offset, len)?;
-        // Always locked in the order of their addresses, so that two copies in opposite directions cannot wait for each other.
+        // Always locked in the order of their addresses, so that two copies in opposite directions cannot
+        // wait for each other.
         let (a, b) = (Arc::as_ptr(&from.0), Arc::as_ptr(&into.0));
         let (first, second) = if a <= b { (from, into) } else { (into, from) };
         let _first = first.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
         let _second = (a != b).then(|| second.0.copying.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: both spans were checked, both regions are kept alive by the references, both locks are held. `copy` allows overlap.
+        // SAFETY: both spans were checked, both regions are kept alive by the references, both locks are
+        // held. `copy` allows overlap.
         unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), len) }
         Ok(())
     }

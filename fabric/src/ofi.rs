@@ -9,18 +9,20 @@
 //!   poll ◀───────────── fi_cq_read, a batch at a time, and fi_cq_readerr
 //! ```
 //!
-//! Everything that depends on the provider is read from what it returned: limits, orders, modes of registration.
-//! One buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: the paths on which providers differ or fail
-//! least, and the ones on which the rxm protocol copies no more than it must.
+//! Everything that depends on the provider is read from what it returned: limits, orders, modes of
+//! registration. One buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: the paths on
+//! which providers differ or fail least, and the ones on which the rxm protocol copies no more than it must.
 //!
 //! # What it cannot know
-//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers above find it.
-//!   A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
-//! * Which peer an incoming packet is from: after a fence, a packet of the fenced peer that the provider had already taken
-//!   in, or that comes over a connection which that peer makes anew, is delivered. Its header's incarnation tells.
-//! * Whether a peer is in the middle of an access to memory that is being deregistered. Providers check the key when an
-//!   access begins. So deregister memory only when its accesses are known to have ended: by a message from the peer, or by
-//!   [`Port::fence_peer`], and then before the next poll, in which a peer that lives might connect anew.
+//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers
+//!   above find it. A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
+//! * Which peer an incoming packet is from: after a fence, a packet of the fenced peer that the provider had
+//!   already taken in, or that comes over a connection which that peer makes anew, is delivered. Its header's
+//!   incarnation tells.
+//! * Whether a peer is in the middle of an access to memory that is being deregistered. Providers check the
+//!   key when an access begins. So deregister memory only when its accesses are known to have ended: by a
+//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a peer that
+//!   lives might connect anew.
 
 mod endpoint;
 mod events;
@@ -58,14 +60,16 @@ use crate::{
 pub struct OfiConfig {
     /// The provider, as `fi_info` prints it.
     pub provider: String,
-    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); none for the provider's first, IPv4 before IPv6.
+    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); none for the provider's first, IPv4 before
+    /// IPv6.
     pub interface: Option<String>,
-    /// Whether all peers are on this host: then, where no interface is named, a loopback interface is taken first.
+    /// Whether all peers are on this host: then, where no interface is named, a loopback interface is taken
+    /// first.
     pub stays_on_host: bool,
     /// Where the keys of registered memory come from: random, and another for each life of a process.
     pub seed: u64,
-    /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a rendezvous of its own,
-    /// which leaks operations when a peer dies.
+    /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a
+    /// rendezvous of its own, which leaks operations when a peer dies.
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,
@@ -159,7 +163,8 @@ struct Peer {
     fi_address: sys::fi_addr_t,
     /// Accepted and not completed.
     in_flight: u32,
-    /// Whether the provider accepted the last post: then it has a connection, or had one and has forgotten it.
+    /// Whether the provider accepted the last post: then it has a connection, or had one and has forgotten
+    /// it.
     settled: bool,
     /// Posts are refused.
     gone: bool,
@@ -170,8 +175,8 @@ impl OfiPort {
     /// Opens the provider on an interface of this host.
     ///
     /// # Errors
-    /// [`PortError::Provider`], which says what to do, if the provider or the interface is missing or refuses;
-    /// [`PortError::Unsupported`] if the configuration asks for what it cannot be.
+    /// [`PortError::Provider`], which says what to do, if the provider or the interface is missing or
+    /// refuses; [`PortError::Unsupported`] if the configuration asks for what it cannot be.
     pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
         let operations = config.checked()?;
         let cleanup = load()?;
@@ -240,8 +245,8 @@ impl OfiPort {
         while let Some(&buffer) = self.unposted.last() {
             let span = self.receives.span(buffer, self.receives.size)?;
             let context = self.slots.context(buffer);
-            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed, and
-            // nobody else uses them until this receive completes.
+            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
+            // closed, and nobody else uses them until this receive completes.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
@@ -300,14 +305,15 @@ impl Port for OfiPort {
         if len <= self.caps.short_max {
             self.scratch[..head.len()].copy_from_slice(head);
             self.scratch[head.len()..len].copy_from_slice(body);
-            // SAFETY: the endpoint is live and has FI_MSG; `len` is at most its inject size; the bytes are copied.
+            // SAFETY: the endpoint is live and has FI_MSG; `len` is at most its inject size; the bytes are
+            // copied.
             let status = unsafe { sys::fi_inject(self.ep(), self.scratch.as_ptr().cast(), len, fi_address) };
             return self.posted("fi_inject", status, to, None);
         }
         let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
         let span = self.sends.fill(buffer, head, body)?;
-        // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed, and the slot
-        // keeps others off them until the send completes.
+        // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed,
+        // and the slot keeps others off them until the send completes.
         let status = unsafe {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_send(self.ep(), start, span.len, span.descriptor, fi_address, context)
@@ -335,8 +341,9 @@ impl Port for OfiPort {
             context: self.slots.context(slot),
             data: 0,
         };
-        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the call; the body is
-        // kept by its registration, which is held until the slot lands, the head and the context as in `send`.
+        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the
+        // call; the body is kept by its registration, which is held until the slot lands, the head and the
+        // context as in `send`.
         let status = unsafe { sys::fi_sendmsg(self.ep(), &message, sys::FI_COMPLETION) };
         self.posted(
             "fi_sendmsg",
@@ -378,8 +385,8 @@ impl Port for OfiPort {
         }
         let span = self.registrations.span(into, Access::LOCAL_WRITE)?;
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        // SAFETY: the endpoint is live and has FI_RMA; the memory is kept by its registration, which is held until the slot
-        // lands, and so is the context.
+        // SAFETY: the endpoint is live and has FI_RMA; the memory is kept by its registration, which is held
+        // until the slot lands, and so is the context.
         let status = unsafe {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_read(
@@ -457,7 +464,8 @@ impl Port for OfiPort {
 
 impl Drop for OfiPort {
     fn drop(&mut self) {
-        // The endpoint first: closed, it touches nothing. If it will not close, what it might touch must never be freed.
+        // The endpoint first: closed, it touches nothing. If it will not close, what it might touch must
+        // never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.registrations.leak();
@@ -468,8 +476,9 @@ impl Drop for OfiPort {
     }
 }
 
-// SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN asks that one thread at a time uses those of a
-// domain: all of them are private to this value, which is moved as a whole and changed through `&mut self` only.
+// SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN asks that one thread at a time uses
+// those of a domain: all of them are private to this value, which is moved as a whole and changed through
+// `&mut self` only.
 unsafe impl Send for OfiPort {}
 
 impl Buffers {
@@ -480,7 +489,8 @@ impl Buffers {
     /// Copies head and body, which together fit, to a buffer that is not in flight.
     fn fill(&self, buffer: u32, head: &[u8], body: &[u8]) -> Result<memory::Span, PortError> {
         let span = self.span(buffer, head.len() + body.len())?;
-        // SAFETY: the span has room for both; the buffer is in nobody's use, and is not memory that a caller can refer to.
+        // SAFETY: the span has room for both; the buffer is in nobody's use, and is not memory that a caller
+        // can refer to.
         unsafe {
             span.start.as_ptr().copy_from_nonoverlapping(head.as_ptr(), head.len());
             span.start.as_ptr().add(head.len()).copy_from_nonoverlapping(body.as_ptr(), body.len());
@@ -501,15 +511,15 @@ const PACKET_MIN: usize = 512;
 /// Bytes of an address that say of which kind it is.
 const FORMAT_LEN: usize = 8;
 
-/// What libfabric should find in the environment when it is loaded, except for what the user has set. A launcher gives it to
-/// its ranks; the port sets it too, as long as the program has no second thread.
+/// What libfabric should find in the environment when it is loaded, except for what the user has set. A
+/// launcher gives it to its ranks; the port sets it too, as long as the program has no second thread.
 ///
 /// * `FI_AV_REMOVE_CLEANUP` closes the connection of an address that is removed: without it there is no
 ///   [`Caps::fence`].
-/// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: how long a request for a connection may lie before it is looked at. A
-///   first message takes 10 ms by default, and 1.3 ms so.
-/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, which Debian's libfabric brings along, from catching the signals that end
-///   a process, to print a backtrace and exit with a code instead.
+/// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: how long a request for a connection may lie before it
+///   is looked at. A first message takes 10 ms by default, and 1.3 ms so.
+/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, which Debian's libfabric brings along, from catching the
+///   signals that end a process, to print a backtrace and exit with a code instead.
 pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
         .into_iter()

@@ -13,7 +13,8 @@ use crate::PortError;
 /// A random number, fit to be guessed by nobody.
 pub(crate) fn random() -> Result<u64, PortError> {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is exclusively borrowed, and as long as said. Requests of up to 256 bytes are never cut short (getrandom(2)).
+    // SAFETY: the buffer is exclusively borrowed, and as long as said. Requests of up to 256 bytes are never
+    // cut short (getrandom(2)).
     let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if filled == bytes.len() as isize {
         Ok(u64::from_ne_bytes(bytes))

@@ -12,16 +12,18 @@
 //!
 //! # Contract
 //!
-//! * **Posting never waits.** A call that finds no room answers [`Post::Again`]: poll, then try once more. The caller
-//!   keeps a deadline, since on some providers "again" can be for ever.
-//! * **Packets to one peer arrive whole, once and in the order posted** ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every
-//!   port), or from some point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided
-//!   operations.
-//! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the port has no
-//!   fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as long as the provider might touch it.
-//! * **Nothing is posted from inside [`Port::poll`]**: a sink has no port at hand. What an event calls for is noted, and posted after.
-//! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself lives in
-//!   real time.
+//! * **Posting never waits.** A call that finds no room answers [`Post::Again`]: poll, then try once more.
+//!   The caller keeps a deadline, since on some providers "again" can be for ever.
+//! * **Packets to one peer arrive whole, once and in the order posted**
+//!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port), or from some
+//!   point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided operations.
+//! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the
+//!   port has no fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as
+//!   long as the provider might touch it.
+//! * **Nothing is posted from inside [`Port::poll`]**: a sink has no port at hand. What an event calls for is
+//!   noted, and posted after.
+//! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself
+//!   lives in real time.
 
 use crate::{Caps, Failure, PortError, Region};
 
@@ -41,26 +43,28 @@ pub trait Port {
     /// Names the peer that listens at `address`. No traffic, no wait: the path is built when first used.
     ///
     /// # Errors
-    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if the port can tell
-    /// at once that there is no way, [`PortError::Exhausted`] at the limit of peers.
+    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port,
+    /// [`PortError::Unreachable`] if the port can tell at once that there is no way, [`PortError::Exhausted`]
+    /// at the limit of peers.
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
-    /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are copied before the call
-    /// returns, and no completion follows.
+    /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are
+    /// copied before the call returns, and no completion follows.
     ///
     /// # Errors
     /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`].
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError>;
 
-    /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op` completes.
-    /// At most [`Caps::zcopy_max`] bytes together.
+    /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op`
+    /// completes. At most [`Caps::zcopy_max`] bytes together.
     ///
     /// # Errors
-    /// As [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration; [`PortError::Unsupported`] where `zcopy_max` is 0.
+    /// As [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration;
+    /// [`PortError::Unsupported`] where `zcopy_max` is 0.
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
 
-    /// Writes registered local memory to the peer's. At most [`Caps::rma_max`] bytes. Completes when the local memory
-    /// may be reused *and* the bytes are visible at the target.
+    /// Writes registered local memory to the peer's. At most [`Caps::rma_max`] bytes. Completes when the
+    /// local memory may be reused *and* the bytes are visible at the target.
     ///
     /// # Errors
     /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] unless [`Caps::put`].
@@ -86,34 +90,38 @@ pub trait Port {
     /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`].
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
-    /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that peer that is meant;
-    /// every peer on the same path may use it). The port holds the region until it is deregistered *and* no longer touched.
+    /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that
+    /// peer that is meant; every peer on the same path may use it). The port holds the region until it is
+    /// deregistered *and* no longer touched.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] for a kind of memory the port cannot reach, [`PortError::Exhausted`], [`PortError::Provider`].
+    /// [`PortError::Unsupported`] for a kind of memory the port cannot reach, [`PortError::Exhausted`],
+    /// [`PortError::Provider`].
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError>;
 
-    /// Ends a registration: remote access is refused from here on. The port lets go of the region at once if nothing can touch
-    /// it any more, else when the operations that use it have completed or been fenced: until then [`Region::reclaim`] fails,
-    /// and that is what keeps the memory from being reused too early.
+    /// Ends a registration: remote access is refused from here on. The port lets go of the region at once if
+    /// nothing can touch it any more, else when the operations that use it have completed or been fenced:
+    /// until then [`Region::reclaim`] fails, and that is what keeps the memory from being reused too early.
     fn deregister(&mut self, registration: Registration);
 
-    /// Drives progress and hands what happened to `sink`. Returns the number of events; 0 means that the port was idle.
+    /// Drives progress and hands what happened to `sink`. Returns the number of events; 0 means that the port
+    /// was idle.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the port itself (not one operation, not one peer) is broken.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError>;
 
-    /// Cuts a peer off. Where [`Caps::fence`] holds, on return the provider touches no memory on behalf of its operations,
-    /// which complete with [`Failure::Fenced`] at the next poll; nothing of it arrives later. Elsewhere its operations stay
-    /// outstanding and their memory stays held. Either way later posts to it answer [`PortError::PeerGone`].
+    /// Cuts a peer off. Where [`Caps::fence`] holds, on return the provider touches no memory on behalf of
+    /// its operations, which complete with [`Failure::Fenced`] at the next poll; nothing of it arrives later.
+    /// Elsewhere its operations stay outstanding and their memory stays held. Either way later posts to it
+    /// answer [`PortError::PeerGone`].
     fn fence_peer(&mut self, peer: PeerId);
 }
 
 /// Takes what a [`Port`] reports.
 pub trait Sink {
-    /// A packet arrived; `bytes` are head and body as one, valid during the call. They come from outside: nothing in
-    /// them can be trusted.
+    /// A packet arrived; `bytes` are head and body as one, valid during the call. They come from outside:
+    /// nothing in them can be trusted.
     fn packet(&mut self, bytes: &[u8]);
 
     /// The operation `op` ended. After a failure the memory of a get has undefined contents.

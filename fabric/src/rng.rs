@@ -2,8 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). Its
-/// numbers are part of what a simulation's seed means, so it is ours and does not change. Not for secrets.
+/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014). Its numbers are part of what a simulation's seed means, so it is ours and does not change. Not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 

@@ -5,9 +5,9 @@
 //!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
 //!                     └─ ofi        whatever else has an address there
 //! ```
-//! The first that can resolve the peer's address carries everything to it; [`Route::explain`] tells why. The choice follows from what
-//! the addresses say and what the system permits, never from names of hosts. It is made once: a peer that comes back is another
-//! peer.
+//! The first that can resolve the peer's address carries everything to it; [`Route::explain`] tells why. The
+//! choice follows from what the addresses say and what the system permits, never from names of hosts. It is
+//! made once: a peer that comes back is another peer.
 //!
 //! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
 
@@ -133,7 +133,8 @@ impl Route {
         }
     }
 
-    /// The first path that leads to one of the addresses, and the peer's name there; why those before it do not.
+    /// The first path that leads to one of the addresses, and the peer's name there; why those before it do
+    /// not.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -422,8 +423,9 @@ const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 /// An idle loopback port is looked at once in so many polls. It costs a few nanoseconds.
 const LOOPBACK_INTERVAL_MAX: u32 = 16;
 
-/// An idle provider is looked at once in so many polls. Over tcp that is a system call, half a microsecond or so, and thus some 4 ns a
-/// poll. Not more, since a caller may poll but now and then: its wait for the first packet is as many times as long.
+/// An idle provider is looked at once in so many polls. Over tcp that is a system call, half a microsecond or
+/// so, and thus some 4 ns a poll. Not more, since a caller may poll but now and then: its wait for the first
+/// packet is as many times as long.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 128;
 

@@ -1,14 +1,16 @@
 //! Our own shared memory between processes, or threads, of one host: transport `samite-shm`.
 //!
-//! Each port receives in a *mailbox*: a file in memory without a name, which holds a ring for each sender (the files ring.rs and mailbox.rs
-//! describe them). The address says which descriptor of which process it is; peers open it through /proc/PID/fd. So there is nothing
-//! in /dev/shm that could be full, or stay behind.
+//! Each port receives in a *mailbox*: a file in memory without a name, which holds a ring for each sender
+//! (the files ring.rs and mailbox.rs describe them). The address says which descriptor of which process it
+//! is; peers open it through /proc/PID/fd. So there is nothing in /dev/shm that could be full, or stay
+//! behind.
 //!
-//! A packet is written to the ring and copied out of it; a short one travels in a single cache line. No lock, no
-//! shared queue: a process killed at any instruction leaves the others as they were.
+//! A packet is written to the ring and copied out of it; a short one travels in a single cache line. No lock,
+//! no shared queue: a process killed at any instruction leaves the others as they were.
 //!
-//! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may read the peer's state
-//! (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out, and says what stands in the way.
+//! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may
+//! read the peer's state (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out,
+//! and says what stands in the way.
 
 mod address;
 mod inbox;
@@ -30,8 +32,8 @@ use crate::{Caps, Order, PortError, Region, os};
 pub struct Config {
     /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`].
     pub peers_max: usize,
-    /// Bytes of the ring of each sender that has sent something: a power of two from 8 KiB to 512 KiB. A packet takes an eighth at most.
-    /// It is memory of the receiver's job, taken when the sender first sends.
+    /// Bytes of the ring of each sender that has sent something: a power of two from 8 KiB to 512 KiB. A
+    /// packet takes an eighth at most. It is memory of the receiver's job, taken when the sender first sends.
     pub ring_bytes: usize,
 }
 
@@ -41,8 +43,8 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 128 KiB, which carry packets of 14 KiB. Eight of the longest fit, enough for both sides to copy at the same
-    /// time, and sender's and receiver's use of it stays in a second-level cache.
+    /// 256 peers; rings of 128 KiB, which carry packets of 14 KiB. Eight of the longest fit, enough for both
+    /// sides to copy at the same time, and sender's and receiver's use of it stays in a second-level cache.
     fn default() -> Self {
         Self { peers_max: 256, ring_bytes: 128 << 10 }
     }
@@ -62,8 +64,9 @@ impl Shm {
     /// Opens a port.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] for limits outside of those of [`Config`], [`PortError::Exhausted`] without memory for the mailbox,
-    /// [`PortError::Provider`] if /proc is missing or the system refuses a file in memory.
+    /// [`PortError::Unsupported`] for limits outside of those of [`Config`], [`PortError::Exhausted`] without
+    /// memory for the mailbox, [`PortError::Provider`] if /proc is missing or the system refuses a file in
+    /// memory.
     pub fn open(config: &Config) -> Result<Self, PortError> {
         let proc = |error: io::Error| PortError::Provider {
             call: "read /proc",
@@ -288,8 +291,9 @@ enum Path {
     Gone,
 }
 
-/// One in so many calls that find no room asks the kernel whether the peer still lives: three system calls, some microseconds, are
-/// not felt that way, and a dead peer is found out in less than a millisecond of trying.
+/// One in so many calls that find no room asks the kernel whether the peer still lives: three system calls,
+/// some microseconds, are not felt that way, and a dead peer is found out in less than a millisecond of
+/// trying.
 const REFUSALS: u32 = 4096;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! A deterministic network for any number of ranks in one thread.
 //!
-//! [`Net`] is the network with its clock, which is virtual: it stands still until [`Net::advance`] moves it to the next
-//! event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost what the LogGP model says ([`Costs`]) plus a
-//! delay drawn from the seed, and overtake one another exactly as far as the claimed [`Caps::order`](crate::Caps::order)
-//! allows: packets of one pair never, all else freely unless an order is claimed. Memory is read and written as late as
-//! a provider might, so a protocol that reuses it too early sends or sees wrong bytes.
+//! [`Net`] is the network with its clock, which is virtual: it stands still until [`Net::advance`] moves it
+//! to the next event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost what the LogGP model says
+//! ([`Costs`]) plus a delay drawn from the seed, and overtake one another exactly as far as the claimed
+//! [`Caps::order`](crate::Caps::order) allows: packets of one pair never, all else freely unless an order is
+//! claimed. Memory is read and written as late as a provider might, so a protocol that reuses it too early
+//! sends or sees wrong bytes.
 //!
-//! The driver makes the faults: ranks are killed, paused, restarted, pairs of them cut off. From one seed, with the same
-//! calls, follows one run: [`Net::trace_hash`] tells whether two runs were the same.
+//! The driver makes the faults: ranks are killed, paused, restarted, pairs of them cut off. From one seed,
+//! with the same calls, follows one run: [`Net::trace_hash`] tells whether two runs were the same.
 //!
 //! ```
 //! # use samite_fabric::{sim, Failure, OpId, PeerId, Port, Post, Sink};
@@ -63,7 +64,8 @@ impl Net {
         self.0.borrow().address(rank)
     }
 
-    /// Begins a life of `rank`, ends the one before if there is one, and gives its port. What that one sent may still be under way.
+    /// Begins a life of `rank`, ends the one before if there is one, and gives its port. What that one sent
+    /// may still be under way.
     #[must_use]
     pub fn start(&self, rank: u32) -> SimPort {
         let mut world = self.0.borrow_mut();
@@ -72,13 +74,14 @@ impl Net {
         SimPort::new(Rc::clone(&self.0), life, world.config.caps.clone())
     }
 
-    /// Ends the life of `rank` at this moment, as SIGKILL does. Its port does nothing any more. What it sent last may be lost.
+    /// Ends the life of `rank` at this moment, as SIGKILL does. Its port does nothing any more. What it sent
+    /// last may be lost.
     pub fn kill(&self, rank: u32) {
         self.0.borrow_mut().kill(rank);
     }
 
-    /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing, but messages still come in, and its memory
-    /// can be reached unless [`Caps::target_must_poll`](crate::Caps::target_must_poll).
+    /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing, but messages still come in,
+    /// and its memory can be reached unless [`Caps::target_must_poll`](crate::Caps::target_must_poll).
     pub fn pause(&self, rank: u32) {
         self.0.borrow_mut().pause(rank, true);
     }
@@ -115,7 +118,8 @@ impl Net {
         self.0.borrow().next()
     }
 
-    /// Moves the clock to the next event and lets it, and all others of that time, happen. Whether there was one.
+    /// Moves the clock to the next event and lets it, and all others of that time, happen. Whether there was
+    /// one.
     pub fn advance(&self) -> bool {
         let next = self.next_ns();
         next.inspect(|&next| self.advance_to(next)).is_some()

@@ -6,8 +6,9 @@
 //!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │   ack   │ grant  │   age   │ context │
 //!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────────┴────────┴─────────┴─────────┘
 //! ```
-//! All fields are little-endian, the header is 32 bytes long and followed by what `protocol` and `kind` say. Decoding is
-//! total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new version.
+//! All fields are little-endian, the header is 32 bytes long and followed by what `protocol` and `kind` say.
+//! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
+//! version.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,13 +27,16 @@ pub struct Header {
     flags: u8,
     /// The sender's rank in the job.
     pub sender: U32,
-    /// Which life of the sender this is; a later one has a larger number, wrapping (milliseconds of its start time, say).
+    /// Which life of the sender this is; a later one has a larger number, wrapping (milliseconds of its start
+    /// time, say).
     pub incarnation: U32,
-    /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0, wrapping. A gap is a failure of the peer.
+    /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0,
+    /// wrapping. A gap is a failure of the peer.
     pub sequence: U32,
     /// Cumulative: the sequence number that the sender of this packet expects next from its receiver.
     pub ack: U32,
-    /// Cumulative and wrapping: bytes of eager data (see samite-p2p for what counts) that the receiver of this packet may have sent in all.
+    /// Cumulative and wrapping: bytes of eager data (see samite-p2p for what counts) that the receiver of
+    /// this packet may have sent in all.
     pub grant: U32,
     /// Microseconds between the call that caused this packet and its posting; saturates.
     pub age: U32,
@@ -119,7 +123,8 @@ bitflags::bitflags! {
         const BUNDLE = 2;
         /// The sender is blocked until this packet is answered: do not delay the answer.
         const URGENT = 4;
-        /// The sender has no credit left to give: what its receiver has for it goes as envelopes, until it grants again.
+        /// The sender has no credit left to give: what its receiver has for it goes as envelopes, until it
+        /// grants again.
         const EXHAUSTED = 8;
     }
 }

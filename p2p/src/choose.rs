@@ -49,8 +49,8 @@ pub(crate) fn cost(len: usize) -> u32 {
     u32::try_from(len + OVERHEAD).unwrap_or(u32::MAX)
 }
 
-/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the bytes may be left with the port until the
-/// receiver has them.
+/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the bytes may be left with
+/// the port until the receiver has them.
 pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, owned: bool) -> Choice {
     if len <= limits.eager_max {
         match exhausted {

@@ -4,14 +4,14 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it; what one packet
-    /// carries is the upper bound.
+    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it;
+    /// what one packet carries is the upper bound.
     pub eager_max: usize,
-    /// Budget for data that arrived before its receive: what is held and what peers may still send, together. At the limit
-    /// peers get no more credit, and their messages wait with them, announced by envelopes.
+    /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
+    /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
     pub unexpected_max: usize,
-    /// Budget for envelopes without data that arrived before their receive. At the limit a message is refused, and its send
-    /// ends with [`Error::Exhausted`](crate::Error::Exhausted).
+    /// Budget for envelopes without data that arrived before their receive. At the limit a message is
+    /// refused, and its send ends with [`Error::Exhausted`](crate::Error::Exhausted).
     pub envelopes_max: usize,
     /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
     pub window_min: usize,
@@ -43,6 +43,6 @@ impl Default for Config {
     }
 }
 
-/// What one message that waits for its receive is taken to cost beyond its bytes, in the budgets above: the matching
-/// engine's entry and the buffer's own header.
+/// What one message that waits for its receive is taken to cost beyond its bytes, in the budgets above: the
+/// matching engine's entry and the buffer's own header.
 pub(crate) const OVERHEAD: usize = 96;

@@ -63,7 +63,8 @@ pub enum Received {
 pub enum Outcome {
     /// Not yet.
     Pending,
-    /// Not yet, but a peer failed that a receive from any source might have waited for: see [`Engine::failure_pending`].
+    /// Not yet, but a peer failed that a receive from any source might have waited for: see
+    /// [`Engine::failure_pending`].
     FailurePending,
     /// It has: collect it.
     Ready,
@@ -74,12 +75,13 @@ pub enum Outcome {
 pub struct Completion {
     /// What was received; or, for a send, to whom, with which tag and how much.
     pub result: Result<Status, Error>,
-    /// The memory that the request owned. None if it was borrowed, or if a port may still touch it: then it is kept until it is safe, and
-    /// dropped.
+    /// The memory that the request owned. None if it was borrowed, or if a port may still touch it: then it
+    /// is kept until it is safe, and dropped.
     pub memory: Option<Memory>,
 }
 
-/// A message taken out of matching, to be received by [`Engine::recv_claimed`] and nobody else (MPI: matched probe).
+/// A message taken out of matching, to be received by [`Engine::recv_claimed`] and nobody else (MPI: matched
+/// probe).
 #[derive(Debug)]
 #[must_use = "receive it, or give it to Engine::discard"]
 pub struct Claimed {
@@ -212,7 +214,8 @@ impl<P: Port> Engine<P> {
         if self.send_at_once(peer, context, tag, data) {
             return Ok(Sent::Now);
         }
-        // What may go eagerly is copied, so that it never holds up the messages behind it while its owner is elsewhere.
+        // What may go eagerly is copied, so that it never holds up the messages behind it while its owner is
+        // elsewhere.
         let buffer = if data.len() <= self.core.config.eager_max {
             Buffer::Owned(Memory::new(data.to_vec()))
         } else {
@@ -322,7 +325,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Starts to receive a claimed message: to `memory`, or to a borrowed buffer of `Err(len)` bytes that is lent at each poll.
+    /// Starts to receive a claimed message: to `memory`, or to a borrowed buffer of `Err(len)` bytes that is
+    /// lent at each poll.
     pub fn recv_claimed(
         &mut self,
         now_ns: u64,
@@ -369,7 +373,8 @@ impl<P: Port> Engine<P> {
         Some(Error::FailurePending { rank, cause })
     }
 
-    /// The end of a request, once it has ended. `lent` is where a borrowed buffer gets what came while it was not at hand.
+    /// The end of a request, once it has ended. `lent` is where a borrowed buffer gets what came while it was
+    /// not at hand.
     #[inline]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let request = self.core.requests.get_mut(id)?;
@@ -418,7 +423,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0 means idle.
+    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of
+    /// events; 0 means idle.
     ///
     /// # Errors
     /// [`Error::Port`] if the port is broken.
@@ -437,8 +443,8 @@ impl<P: Port> Engine<P> {
         self.core.wanted.drain(..)
     }
 
-    /// Tells where a rank is, and in which life. News of an earlier life than the known one is ignored; of a later one, the
-    /// known one has failed.
+    /// Tells where a rank is, and in which life. News of an earlier life than the known one is ignored; of a
+    /// later one, the known one has failed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].

@@ -1,4 +1,5 @@
-//! Errors, by cause: misuse by the caller, failure of a peer, exhaustion of a resource, failure of the provider.
+//! Errors, by cause: misuse by the caller, failure of a peer, exhaustion of a resource, failure of the
+//! provider.
 
 use samite_fabric::PortError;
 
@@ -49,8 +50,8 @@ pub enum Error {
         /// What is known of the message.
         fate: Fate,
     },
-    /// A peer failed while a receive from any source waits, which that peer might have satisfied. Told once for each peer; a
-    /// nonblocking receive stays posted (the rule of MPI's ULFM).
+    /// A peer failed while a receive from any source waits, which that peer might have satisfied. Told once
+    /// for each peer; a nonblocking receive stays posted (the rule of MPI's ULFM).
     #[error(
         "rank {rank} failed ({cause}) while a receive from any source waits: post it again if others may still send"
     )]

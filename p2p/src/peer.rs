@@ -34,7 +34,8 @@ pub(crate) struct Peer {
     /// Whether it was asked for more credit and has not answered; whether it answered that it has none.
     pub(crate) asked: bool,
     pub(crate) exhausted: bool,
-    /// What waits for room in the port, in order. Packets go before messages: those may have to wait for credit too.
+    /// What waits for room in the port, in order. Packets go before messages: those may have to wait for
+    /// credit too.
     pub(crate) packets: VecDeque<Packet>,
     pub(crate) messages: VecDeque<Outgoing>,
     /// Whether it is in the engine's list of peers with something to send.
@@ -147,8 +148,8 @@ impl Peer {
         self.told.wrapping_sub(self.charged)
     }
 
-    /// Whether it is time to give it more credit: at half the window, so that any packet to it can tell; or to tell it with a packet for that
-    /// alone, where none has gone by the time a quarter is left.
+    /// Whether it is time to give it more credit: at half the window, so that any packet to it can tell; or
+    /// to tell it with a packet for that alone, where none has gone by the time a quarter is left.
     #[inline]
     pub(crate) fn runs_short(&self) -> bool {
         let known = self.known();
@@ -232,7 +233,8 @@ impl std::ops::IndexMut<u32> for Peers {
     }
 }
 
-/// Hashes a rank by one multiplication: ranks are not chosen by an adversary, who would need the job's secret to be one.
+/// Hashes a rank by one multiplication: ranks are not chosen by an adversary, who would need the job's secret
+/// to be one.
 #[derive(Default)]
 struct RankHasher(u64);
 

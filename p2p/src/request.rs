@@ -24,8 +24,8 @@ impl RequestId {
     }
 }
 
-/// One operation. `state` is what the protocol awaits; `result` is what the caller gets to know. An operation that timed out has a result
-/// before its protocol is over, and stays until both are done with it.
+/// One operation. `state` is what the protocol awaits; `result` is what the caller gets to know. An operation
+/// that timed out has a result before its protocol is over, and stays until both are done with it.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) state: State,
@@ -69,7 +69,8 @@ pub(crate) struct Pull {
     pub(crate) send: u64,
     pub(crate) status: Status,
     pub(crate) from: Remote,
-    /// Where the gets land: the request's own memory, or a bounce buffer of `depth` chunks; none until registered.
+    /// Where the gets land: the request's own memory, or a bounce buffer of `depth` chunks; none until
+    /// registered.
     pub(crate) landing: Option<(Region, Registration)>,
     /// Bytes of one get.
     pub(crate) chunk: usize,
@@ -78,7 +79,8 @@ pub(crate) struct Pull {
     pub(crate) landed: usize,
     /// Gets not completed.
     pub(crate) outstanding: usize,
-    /// Chunks in the bounce buffer that wait for the caller to lend its buffer: offsets in the message and lengths.
+    /// Chunks in the bounce buffer that wait for the caller to lend its buffer: offsets in the message and
+    /// lengths.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// No more gets: the operation has its result. FIN goes when those outstanding have completed.
     pub(crate) abandoned: bool,
@@ -98,7 +100,8 @@ pub(crate) struct Inflow {
 /// Whose memory it is.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand, beginning at `staged_at`.
+    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand,
+    /// beginning at `staged_at`.
     Lent { len: usize, staged: Vec<u8>, staged_at: usize },
     /// The request's.
     Owned(Memory),
@@ -161,7 +164,8 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn insert(&mut self, request: Request) -> RequestId {
         self.generation = self.generation.wrapping_add(1);
-        // The slab holds fewer than 2^32 requests: each takes more than a byte of memory for every such index.
+        // The slab holds fewer than 2^32 requests: each takes more than a byte of memory for every such
+        // index.
         let index = self.slots.insert((self.generation, request)) as u32;
         RequestId { index, generation: self.generation }
     }

@@ -1,8 +1,8 @@
 //! A parallel radix sort of 64-bit keys, least significant digit first.
 //!
-//! Each rank holds an even part of the keys. In each pass it sorts its part by one digit; from everybody's counts of each
-//! digit, all compute where in the whole each key belongs, and send it there. Rank 0 checks the order and that the keys
-//! are those of the beginning.
+//! Each rank holds an even part of the keys. In each pass it sorts its part by one digit; from everybody's
+//! counts of each digit, all compute where in the whole each key belongs, and send it there. Rank 0 checks
+//! the order and that the keys are those of the beginning.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/radix [NUMBER_OF_KEYS | FILE_OF_LITTLE_ENDIAN_KEYS]
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One pass: the keys that belong to this rank when all are sorted by the digit at `shift`, those of equal digit in the
-/// order in which they were.
+/// One pass: the keys that belong to this rank when all are sorted by the digit at `shift`, those of equal
+/// digit in the order in which they were.
 fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>, samite::Error> {
     let (rank, size) = (world.rank() as usize, world.size());
     let counts = count(keys, shift);
@@ -127,7 +127,8 @@ impl Layout {
         Layout { runs }
     }
 
-    /// Of the keys of rank `from`, in the order of their digits, those that belong within `range`: position and number.
+    /// Of the keys of rank `from`, in the order of their digits, those that belong within `range`: position
+    /// and number.
     fn moves(&self, from: usize, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
         self.runs[from].iter().filter_map(move |&(position, length)| {
             let start = position.max(range.start);
@@ -178,7 +179,8 @@ fn read_keys(source: &str, rank: u32, size: u32) -> Result<(usize, Vec<u64>), Bo
     Ok((total, keys.iter().map(|&key| u64::from_le_bytes(key)).collect()))
 }
 
-/// The key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), with one key in four small.
+/// The key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), with one key in four
+/// small.
 fn generate(index: u64) -> u64 {
     let mut bits = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -212,7 +214,8 @@ impl Checksum {
     }
 }
 
-/// At rank 0: whether the keys are in order within ranks and from rank to rank, and are those that there were before.
+/// At rank 0: whether the keys are in order within ranks and from rank to rank, and are those that there were
+/// before.
 fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<(), Box<dyn Error>> {
     let after = Checksum::of(keys);
     let own = [

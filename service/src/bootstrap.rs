@@ -1,9 +1,11 @@
 //! Joining a job: who am I, how many are we, and where are the others?
 //!
-//! [`Launch::detect`] reads the environment and decides; [`Invitation::accept`] joins. A [`Job`] then holds the rank's
-//! connection to its node's agent, which knows the other ranks' addresses and tells when one of them dies.
+//! [`Launch::detect`] reads the environment and decides; [`Invitation::accept`] joins. A [`Job`] then holds
+//! the rank's connection to its node's agent, which knows the other ranks' addresses and tells when one of
+//! them dies.
 //!
-//! [`init`](crate::init) does all of it. This is for programs that are started by `samite run` and bring their own way to talk.
+//! [`init`](crate::init) does all of it. This is for programs that are started by `samite run` and bring
+//! their own way to talk.
 
 mod connection;
 mod detect;

@@ -16,10 +16,11 @@ use crate::transport::Transport;
 
 /// A group of ranks that send messages to each other, apart from those of other communicators.
 ///
-/// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at once.
+/// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at
+/// once.
 ///
-/// Every call ends: with success, or with an [`Error`]. What bounds it is chosen by the `Comm` it is made on: see
-/// [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
+/// Every call ends: with success, or with an [`Error`]. What bounds it is chosen by the `Comm` it is made on:
+/// see [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
 #[derive(Clone)]
 pub struct Comm {
     pub(crate) runtime: Arc<Runtime<Transport>>,
@@ -40,14 +41,15 @@ impl Comm {
         self.runtime.size
     }
 
-    /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first message to it, or from it.
+    /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first
+    /// message to it, or from it.
     #[must_use]
     pub fn transport(&self, rank: u32) -> Option<String> {
         self.runtime.start(&Bounds::default(), |engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
-    /// The same communicator, on which every operation takes at most `timeout` from the call that begins it; then it ends with
-    /// [`Error::TimedOut`].
+    /// The same communicator, on which every operation takes at most `timeout` from the call that begins it;
+    /// then it ends with [`Error::TimedOut`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -61,17 +63,19 @@ impl Comm {
         Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used, unless they have met their message
-    /// by then: those go on to their end.
+    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used, unless
+    /// they have met their message by then: those go on to their end.
     #[must_use]
     pub fn until(&self, cancel: &Cancel) -> Self {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then on its way, or received.
+    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then on its
+    /// way, or received.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Exhausted`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`],
+    /// [`Error::Exhausted`].
     #[inline]
     pub fn send<T: Element>(&self, data: &[T], to: u32, tag: u64) -> Result<(), Error> {
         self.runtime.send(to, self.context, tag, data.as_bytes(), &self.bounds)
@@ -80,8 +84,9 @@ impl Comm {
     /// Receives the first message that matches into the beginning of `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer, [`Error::PeerFailed`],
-    /// [`Error::FailurePending`], [`Error::TimedOut`], [`Error::Cancelled`]. After the last four the buffer's contents are undefined.
+    /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
+    /// [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::TimedOut`], [`Error::Cancelled`]. After the
+    /// last four the buffer's contents are undefined.
     #[inline]
     pub fn recv<T: Element>(
         &self,
@@ -92,7 +97,8 @@ impl Comm {
         self.runtime.recv(self.pattern(from.into(), tag.into()), buffer.as_mut_bytes(), &self.bounds)
     }
 
-    /// Receives the first message that matches, whatever its length. Bytes that do not make a whole element are cut off; the status tells.
+    /// Receives the first message that matches, whatever its length. Bytes that do not make a whole element
+    /// are cut off; the status tells.
     ///
     /// # Errors
     /// As [`recv`](Self::recv), but for [`Error::Truncated`].
@@ -115,7 +121,8 @@ impl Comm {
         self.claim(from, tag)?.recv()
     }
 
-    /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it towards each other.
+    /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it
+    /// towards each other.
     ///
     /// # Errors
     /// As [`send`](Self::send) and [`recv`](Self::recv).
@@ -162,8 +169,8 @@ impl Comm {
         })
     }
 
-    /// Runs `body` with a [`Scope`], in which sends and receives that borrow their buffers can be under way together. All of
-    /// them have ended when this returns.
+    /// Runs `body` with a [`Scope`], in which sends and receives that borrow their buffers can be under way
+    /// together. All of them have ended when this returns.
     ///
     /// # Errors
     /// That of `body`, or else the first of an operation that `body` did not wait for.
@@ -206,7 +213,8 @@ impl Comm {
         self.runtime.look(|engine| engine.probe(&pattern))
     }
 
-    /// Waits until a message that matches has arrived, and takes it: no other receive can get it any more (MPI: matched probe).
+    /// Waits until a message that matches has arrived, and takes it: no other receive can get it any more
+    /// (MPI: matched probe).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).

@@ -3,8 +3,8 @@
 //! ```text
 //! samite run (front) ── one connection ── agent of a node ── one connection each ── ranks
 //! ```
-//! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are bounded, reading and
-//! writing never block, and malformed input is an error of that connection.
+//! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are
+//! bounded, reading and writing never block, and malformed input is an error of that connection.
 
 mod channel;
 mod ending;

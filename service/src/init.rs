@@ -19,8 +19,8 @@ use crate::world::{CONTEXT, World};
 /// To be called once. The job is left when the world is dropped.
 ///
 /// # Errors
-/// [`InitError`]: the environment makes no sense, another launcher is at work, or the transport does not open. Each says
-/// what to do.
+/// [`InitError`]: the environment makes no sense, another launcher is at work, or the transport does not
+/// open. Each says what to do.
 pub fn init() -> Result<World, InitError> {
     match Launch::detect(&environment)? {
         Launch::Alone { transport } => {
@@ -40,7 +40,8 @@ pub fn init() -> Result<World, InitError> {
     }
 }
 
-/// Why this process cannot become a rank. Its `Debug` is its message too, since that is what a `main` that returns it shows.
+/// Why this process cannot become a rank. Its `Debug` is its message too, since that is what a `main` that
+/// returns it shows.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {

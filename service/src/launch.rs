@@ -1,12 +1,13 @@
 //! The embedded launcher: what `samite run` does.
 //!
-//! [`run`] is the front process. It re-executes itself as the *agent* of this node, which starts the ranks, reads their
-//! output and is their rendezvous. The front holds the policy (what happens after a failure, on a timeout, on a signal),
-//! the agent the mechanism, so that one front can have agents on several nodes.
+//! [`run`] is the front process. It re-executes itself as the *agent* of this node, which starts the ranks,
+//! reads their output and is their rendezvous. The front holds the policy (what happens after a failure, on a
+//! timeout, on a signal), the agent the mechanism, so that one front can have agents on several nodes.
 //!
-//! **No process is left, whichever is killed.** Front and agent are both child subreapers. If the front dies its connection
-//! to the agent closes, and the agent kills every descendant. If the agent dies, the ranks die with it
-//! (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the front, and the front kills that.
+//! **No process is left, whichever is killed.** Front and agent are both child subreapers. If the front dies
+//! its connection to the agent closes, and the agent kills every descendant. If the agent dies, the ranks die
+//! with it (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the front, and the front kills
+//! that.
 
 #![expect(clippy::disallowed_methods, reason = "timeouts and grace periods are the launcher's business")]
 
@@ -30,7 +31,8 @@ use crate::control::ChannelError;
 /// The most ranks that one agent starts.
 pub const RANKS_MAX: u32 = 4096;
 
-/// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's number.
+/// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's
+/// number.
 pub const AGENT_COMMAND: &str = "agent";
 
 /// The exit code of `samite run` after a timeout, as timeout(1) has it.

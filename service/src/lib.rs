@@ -13,12 +13,15 @@
 //! });
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
-//! A program calls [`init`], and is started by `samite run -n N -- program`; [`local`] runs ranks as threads instead, for tests.
-//! [`launch`] is the launcher behind `samite run`, [`bootstrap`] how a process that it started joins its job.
+//! A program calls [`init`], and is started by `samite run -n N -- program`; [`local`] runs ranks as threads
+//! instead, for tests. [`launch`] is the launcher behind `samite run`, [`bootstrap`] how a process that it
+//! started joins its job.
 //!
 //! # Contract
-//! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
-//! * Every operation ends. One that fails says why, who, and what is known of the message ([`Fate`]). See [`Comm::within`] for deadlines.
+//! * Messages from one rank that match the same receive are received in the order they were sent, wildcards
+//!   included.
+//! * Every operation ends. One that fails says why, who, and what is known of the message ([`Fate`]). See
+//!   [`Comm::within`] for deadlines.
 //! * Progress is made by whoever calls: by any call that waits or tests, on behalf of all of the process.
 
 #![forbid(unsafe_code)]

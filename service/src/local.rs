@@ -13,8 +13,8 @@ use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport;
 use crate::world::{CONTEXT, World};
 
-/// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They send to each other through
-/// memory; nothing else differs from ranks that are processes.
+/// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They
+/// send to each other through memory; nothing else differs from ranks that are processes.
 ///
 /// # Panics
 /// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here.
@@ -54,7 +54,8 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-/// Where the threads tell each other of their ends: for each rank those it has not heard of, and whether by a panic.
+/// Where the threads tell each other of their ends: for each rank those it has not heard of, and whether by a
+/// panic.
 #[derive(Clone)]
 struct Board(Arc<[News]>);
 

@@ -22,9 +22,10 @@ struct Cli {
 enum Command {
     /// Start a program as the ranks of a job on this machine
     ///
-    /// The exit code is that of the first rank that failed (128 + signal if it was killed), 124 after a timeout, 127 if
-    /// the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless that is a terminal; the
-    /// others read nothing. Signals are forwarded to all ranks; a second interrupt kills them.
+    /// The exit code is that of the first rank that failed (128 + signal if it was killed), 124 after a
+    /// timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
+    /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
+    /// kills them.
     Run(Run),
     /// Start and watch the ranks of a node; `samite run` starts it
     #[command(name = AGENT_COMMAND, hide = true)]

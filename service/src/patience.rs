@@ -42,8 +42,8 @@ impl Patience {
     }
 }
 
-/// How many polls make a burst: as many as take some microseconds, whatever a poll costs. (One of shared memory
-/// takes 20 ns, one of tcp a system call.)
+/// How many polls make a burst: as many as take some microseconds, whatever a poll costs. (One of shared
+/// memory takes 20 ns, one of tcp a system call.)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst(u32);
 
@@ -68,12 +68,12 @@ impl Default for Burst {
     }
 }
 
-/// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside it, short
-/// beside a switch to another process.
+/// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside
+/// it, short beside a switch to another process.
 const BURST_NS: u64 = 4_000;
 const BURST_MAX: u32 = 64;
-/// When to offer the core to others though there should be enough of them: after more than a message takes from
-/// host to host, which a yield in between could delay.
+/// When to offer the core to others though there should be enough of them: after more than a message takes
+/// from host to host, which a yield in between could delay.
 const YIELD_AFTER_NS: u64 = 50_000;
 /// When to leave the core.
 const SLEEP_AFTER_NS: u64 = 5_000_000;

@@ -8,7 +8,8 @@ use samite_p2p::{Completion, Error, RequestId, Status};
 
 use crate::Comm;
 
-/// A send or receive under way, which owns its buffer. Forgotten it leaks, and never dangles; dropped it is cancelled, if it still can be.
+/// A send or receive under way, which owns its buffer. Forgotten it leaks, and never dangles; dropped it is
+/// cancelled, if it still can be.
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
 pub struct Request<T: Element> {
@@ -59,8 +60,8 @@ impl<T: Element> Request<T> {
     /// Waits for the end.
     ///
     /// # Errors
-    /// As the operation. A receive from any source ends with [`Error::FailurePending`] when a peer fails meanwhile; to let it wait on, ask
-    /// [`is_done`](Self::is_done) instead.
+    /// As the operation. A receive from any source ends with [`Error::FailurePending`] when a peer fails
+    /// meanwhile; to let it wait on, ask [`is_done`](Self::is_done) instead.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
         let completion = match (self.completion.take(), self.id.take()) {
             (Some(completion), _) => completion,
@@ -81,7 +82,8 @@ impl<T: Element> Request<T> {
     /// Makes progress, and tells whether it has ended: then [`wait`](Self::wait) does not wait.
     ///
     /// # Errors
-    /// [`Error::FailurePending`] once for each peer that fails while a receive from any source waits; it waits on.
+    /// [`Error::FailurePending`] once for each peer that fails while a receive from any source waits; it
+    /// waits on.
     pub fn is_done(&mut self) -> Result<bool, Error> {
         if let Some(id) = self.id {
             self.completion = self.comm.runtime.test(id, &mut ())?;
@@ -92,7 +94,8 @@ impl<T: Element> Request<T> {
         Ok(self.id.is_none())
     }
 
-    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A message that was matched goes on to its end.
+    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A message that was matched goes on to its
+    /// end.
     pub fn cancel(&self) {
         if let Some(id) = self.id {
             self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(id));

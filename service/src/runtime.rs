@@ -1,7 +1,8 @@
 //! The runtime: one lock around the engine, the clock, and how to wait.
 //!
-//! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets others at the lock in between,
-//! and gives up its core in steps ([`Patience`]): it spins, then yields, then sleeps until the launcher speaks or a short time has passed.
+//! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets
+//! others at the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
+//! sleeps until the launcher speaks or a short time has passed.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +60,8 @@ pub(crate) struct Runtime<P> {
 struct Core<P> {
     engine: Engine<P>,
     directory: Box<dyn Directory>,
-    /// The time as last read: good enough for the age of a message, and for deadlines since whoever waits reads it between bursts.
+    /// The time as last read: good enough for the age of a message, and for deadlines since whoever waits
+    /// reads it between bursts.
     now_ns: u64,
     /// When to ask the directory next.
     ask_ns: u64,
@@ -401,5 +403,6 @@ impl Clock {
     }
 }
 
-/// How often the directory is asked for news while somebody waits: well under the time in which a death should be known.
+/// How often the directory is asked for news while somebody waits: well under the time in which a death
+/// should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;

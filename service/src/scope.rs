@@ -11,8 +11,8 @@ use crate::select::{Source, Tag};
 
 /// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
-/// The buffers stay with the scope, which lends them to the engine while it waits: bytes move into and out of them in
-/// [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
+/// The buffers stay with the scope, which lends them to the engine while it waits: bytes move into and out of
+/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
 #[derive(Debug)]
 pub struct Scope<'env> {
     comm: Comm,

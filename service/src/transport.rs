@@ -12,7 +12,8 @@ use samite_fabric::shm::{self, Shm};
 /// Chosen peer by peer.
 pub(crate) type Transport = Route;
 
-/// Opens the transport that the user asks for, or by default shared memory, and libfabric only where there is none.
+/// Opens the transport that the user asks for, or by default shared memory, and libfabric only where there is
+/// none.
 ///
 /// Whatever the choice, what a rank sends to itself does not leave the process.
 pub(crate) fn open(name: Option<&str>) -> Result<Transport, PortError> {

@@ -6,7 +6,8 @@ use crate::Comm;
 
 /// This process's place in its job, and the communicator of all its ranks.
 ///
-/// When it is dropped this rank says goodbye, and waits a limited time for the others to take what was sent to them.
+/// When it is dropped this rank says goodbye, and waits a limited time for the others to take what was sent
+/// to them.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,

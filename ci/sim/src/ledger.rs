@@ -130,7 +130,8 @@ impl Ledger {
         require(before.is_none(), || format!("message {index}: its send ended twice"))
     }
 
-    /// Notes how a receive ended, and checks what it got. `buffer` is what its memory holds now, if that is known.
+    /// Notes how a receive ended, and checks what it got. `buffer` is what its memory holds now, if that is
+    /// known.
     pub(crate) fn received(
         &mut self,
         index: usize,

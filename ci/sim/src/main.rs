@@ -1,7 +1,8 @@
 //! Runs seeds of the simulation, on all cores, and says how to replay the first that fails.
 //!
-//! A run is N ranks' whole stack in this thread: the engines of `samite-p2p` over the port `sim` of `samite-fabric`, with
-//! random traffic and faults, watched by an oracle ([`ledger`]). Everything follows from the seed.
+//! A run is N ranks' whole stack in this thread: the engines of `samite-p2p` over the port `sim` of
+//! `samite-fabric`, with random traffic and faults, watched by an oracle ([`ledger`]). Everything follows
+//! from the seed.
 
 mod ledger;
 mod rank;

@@ -366,7 +366,8 @@ impl Run {
         Ok(events)
     }
 
-    /// Moves the clock to whatever is next: an event of the network, a deadline, a notice. Whether there was any.
+    /// Moves the clock to whatever is next: an event of the network, a deadline, a notice. Whether there was
+    /// any.
     fn pass_time(&mut self) -> bool {
         let now = self.net.now_ns();
         let deadlines = self.ranks.iter().flatten().filter(|rank| !rank.paused);
@@ -377,7 +378,8 @@ impl Run {
         next.inspect(|&next| self.net.advance_to(next)).is_some()
     }
 
-    /// Ends all faults, receives all that was sent, gives up what is left: then nothing may be under way any more.
+    /// Ends all faults, receives all that was sent, gives up what is left: then nothing may be under way any
+    /// more.
     fn drain(&mut self) -> Result<(), String> {
         self.net.note("the traffic ends".into());
         self.heal_all();

@@ -51,8 +51,8 @@ impl Domain {
             sys::fi_cq_attr { size: completions, format: sys::FI_CQ_FORMAT_DATA, ..Default::default() },
             sys::fi_av_attr { type_: sys::FI_AV_TABLE, ..Default::default() },
         );
-        // SAFETY: each call stores a newly opened object, which the struct below closes before what it depends on. The
-        // attributes are alive during the calls; `info` as long as the domain.
+        // SAFETY: each call stores a newly opened object, which the struct below closes before what it
+        // depends on. The attributes are alive during the calls; `info` as long as the domain.
         unsafe {
             let fabric = Object::open("fi_fabric", |fabric| {
                 sys::fi_fabric(std::ptr::from_ref(attributes.fabric).cast_mut(), fabric, null_mut())
@@ -131,7 +131,8 @@ impl Domain {
     /// Inserts a peer's address, of this provider's format and length.
     pub(super) fn insert(&self, name: &[u8]) -> Result<sys::fi_addr_t, PortError> {
         let mut address = sys::FI_ADDR_NOTAVAIL;
-        // SAFETY: the vector is live; `name` is as long as an address (the caller compared it with the endpoint's own).
+        // SAFETY: the vector is live; `name` is as long as an address (the caller compared it with the
+        // endpoint's own).
         let inserted = unsafe {
             sys::fi_av_insert(self.av.as_ptr(), name.as_ptr().cast(), 1, &mut address, 0, null_mut())
         };

@@ -17,8 +17,8 @@ pub(super) enum Event {
     Lost { peer: PeerId },
 }
 
-/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few come without a
-/// receive buffer, which fencing does not post again.
+/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few
+/// come without a receive buffer, which fencing does not post again.
 const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
@@ -108,8 +108,9 @@ impl OfiPort {
         match event {
             Event::Packet { buffer, len } => {
                 if let Ok(span) = self.receives.span(buffer, len) {
-                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and gets it back only
-                    // below, so that nothing writes to it; nobody else has access to the region.
+                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and
+                    // gets it back only below, so that nothing writes to it; nobody else has access to the
+                    // region.
                     sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
                 }
                 self.unposted.push(buffer);

@@ -1,11 +1,11 @@
 //! Cutting a peer off, so that the provider no longer touches what belongs to it.
 //!
-//! On the rxm protocol the removal of a peer's address closes its connection, in both directions, and cancels what is
-//! queued on it (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). One thing must not happen: a connection
-//! that rxm knows of, but has neither made nor begun to make, would crash it, for it closes an endpoint that is not
-//! there. That is its state after the peer rejected our request because it had sent one of its own
-//! (rxm_process_reject, `RXM_REJECT_EALREADY`), until the next post or the peer's request; or after a post that failed
-//! otherwise than for want of room.
+//! On the rxm protocol the removal of a peer's address closes its connection, in both directions, and cancels
+//! what is queued on it (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). One thing must not
+//! happen: a connection that rxm knows of, but has neither made nor begun to make, would crash it, for it
+//! closes an endpoint that is not there. That is its state after the peer rejected our request because it had
+//! sent one of its own (rxm_process_reject, `RXM_REJECT_EALREADY`), until the next post or the peer's
+//! request; or after a post that failed otherwise than for want of room.
 
 use samite_fabric_sys as sys;
 
@@ -39,13 +39,15 @@ impl OfiPort {
         }
     }
 
-    /// Closes the connection to a peer, if there is one, and lands what was on it. False if it may still be there.
+    /// Closes the connection to a peer, if there is one, and lands what was on it. False if it may still be
+    /// there.
     fn close_connection(&mut self, peer: PeerId) -> bool {
         let drained = self.drain();
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
-        // Nothing was posted yet, so the only connection can be one that the peer has made; or the last post was accepted; or
-        // operations are in flight, which those of a broken connection no longer are, for the drain has landed them.
+        // Nothing was posted yet, so the only connection can be one that the peer has made; or the last post
+        // was accepted; or operations are in flight, which those of a broken connection no longer are, for
+        // the drain has landed them.
         let made = known.settled || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
@@ -58,7 +60,8 @@ impl OfiPort {
     fn probe(&mut self, fi_address: sys::fi_addr_t) -> Connection {
         for _ in 0..PROBES_MAX {
             self.drain();
-            // SAFETY: the endpoint is live and has FI_RMA, and the address was not removed. No byte is read, none is written.
+            // SAFETY: the endpoint is live and has FI_RMA, and the address was not removed. No byte is read,
+            // none is written.
             let status =
                 unsafe { sys::fi_inject_write(self.ep(), self.scratch.as_ptr().cast(), 0, fi_address, 0, 0) };
             if status == 0 {
@@ -68,8 +71,8 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // In the making, since the last probe at the latest. Only an answer that came within that very call could have ended
-        // it, from a peer that answers now, though it has not for all this time.
+        // In the making, since the last probe at the latest. Only an answer that came within that very call
+        // could have ended it, from a peer that answers now, though it has not for all this time.
         Connection::Closable
     }
 }

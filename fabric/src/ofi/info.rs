@@ -14,19 +14,21 @@ use crate::{Caps, Order, PortError};
 #[derive(Debug)]
 pub(super) struct Info(InfoList);
 
-/// The modes of registration that this port copes with. `FI_MR_RAW` is not among them: libfabric then offers no
-/// provider that needs it.
+/// The modes of registration that this port copes with. `FI_MR_RAW` is not among them: libfabric then offers
+/// no provider that needs it.
 const MR_MODES: i32 = sys::FI_MR_LOCAL
     | sys::FI_MR_VIRT_ADDR
     | sys::FI_MR_ALLOCATED
     | sys::FI_MR_PROV_KEY
     | sys::FI_MR_ENDPOINT;
 
-/// One operation moves at most this many bytes, whatever the provider allows: its completion is the only news of it.
+/// One operation moves at most this many bytes, whatever the provider allows: its completion is the only news
+/// of it.
 const RMA_MAX: usize = 1 << 30;
 
 impl Info {
-    /// Asks libfabric what there is, and takes the first that fits: the provider's own order, IPv4 before IPv6.
+    /// Asks libfabric what there is, and takes the first that fits: the provider's own order, IPv4 before
+    /// IPv6.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
         let hints = hints(&config.provider)?;
         let mut list = std::ptr::null_mut();
@@ -70,7 +72,8 @@ impl Info {
         attributes(unsafe { &*self.0.as_ptr() })
     }
 
-    /// What the port can do over this interface. `cleanup` says that removing an address closes its connection.
+    /// What the port can do over this interface. `cleanup` says that removing an address closes its
+    /// connection.
     pub(super) fn caps(&self, config: &OfiConfig, cleanup: bool) -> Caps {
         let Attributes { info, tx, ep, domain, fabric } = self.attributes();
         let packet_max = config.packet_max.min(ep.max_msg_size);
@@ -92,21 +95,22 @@ impl Info {
             immediate_bits: 8 * domain.cq_data_size.min(8) as u32,
             order,
             target_must_poll: domain.data_progress != sys::FI_PROGRESS_AUTO,
-            // The rxm protocol closes a removed peer's connection and cancels what is queued on it (rxm_conn.c and tcpx_ep.c
-            // at v1.17.0), where the library was told to do so.
+            // The rxm protocol closes a removed peer's connection and cancels what is queued on it
+            // (rxm_conn.c and tcpx_ep.c at v1.17.0), where the library was told to do so.
             fence: cleanup && ep.protocol == sys::FI_PROTO_RXM,
             peers_max: config.peers_max,
         }
     }
 
-    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the answer to a read or
-    /// a write with immediate data is just coming in.
+    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the
+    /// answer to a read or a write with immediate data is just coming in.
     ///
-    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read twice, since it is both
-    /// on the queue of reads and the current transfer, and completes the write although it has no context;
-    /// rxm_handle_comp_error then follows a null pointer. A peer that stops at the wrong moment must not take others with
-    /// it, so neither is used: there is no get, and the data of a put with an immediate goes before it, so that the
-    /// immediate's own write is over as soon as it begins. This is the one thing known by name: no attribute tells it.
+    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read
+    /// twice, since it is both on the queue of reads and the current transfer, and completes the write
+    /// although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that stops at
+    /// the wrong moment must not take others with it, so neither is used: there is no get, and the data of a
+    /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
+    /// This is the one thing known by name: no attribute tells it.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         let name = string(self.attributes().fabric.prov_name).unwrap_or_default();
         matches!(name.split(';').next(), Some("tcp" | "net"))
@@ -145,8 +149,8 @@ fn attributes(info: &sys::fi_info) -> Attributes<'_> {
 fn hints(provider: &str) -> Result<InfoList, PortError> {
     let name = CString::new(provider)
         .map_err(|_| PortError::Unsupported { what: "use a provider whose name has a NUL" })?;
-    // SAFETY: a fresh entry has all attributes, zeroed and owned by it; it frees the name with free(3), which is why the
-    // name is a copy from strdup(3).
+    // SAFETY: a fresh entry has all attributes, zeroed and owned by it; it frees the name with free(3), which
+    // is why the name is a copy from strdup(3).
     unsafe {
         let hints = InfoList::new(sys::fi_allocinfo())
             .ok_or_else(|| super::object::error("fi_allocinfo", sys::FI_ENOMEM))?;

@@ -77,7 +77,8 @@ pub(super) struct Span {
     pub(super) descriptor: *mut c_void,
 }
 
-/// How often a key is drawn anew when it is taken: 64-bit keys never collide in practice, short ones of some providers may.
+/// How often a key is drawn anew when it is taken: 64-bit keys never collide in practice, short ones of some
+/// providers may.
 const DRAWS_MAX: usize = 64;
 
 impl Registrations {
@@ -137,15 +138,17 @@ impl Registrations {
         }
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         if region.is_empty() || !(remote || self.mode.local) {
-            // Nothing that the provider must know. The key is no peer's to use, and tells lives of the slot apart.
+            // Nothing that the provider must know. The key is no peer's to use, and tells lives of the slot
+            // apart.
             return Ok((Registered { mr: None, region: region.clone(), access }, self.keys.next_u64()));
         }
         let start = region.span(0, region.len())?;
         for _ in 0..DRAWS_MAX {
             let requested =
                 if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
-            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it until the
-            // registration is closed. The registration does not outlive the domain: the port's fields see to that.
+            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it
+            // until the registration is closed. The registration does not outlive the domain: the port's
+            // fields see to that.
             let opened = unsafe {
                 Object::open("fi_mr_reg", |mr| {
                     let (start, len) = (start.as_ptr().cast(), region.len());

@@ -7,17 +7,18 @@ use samite_fabric_sys as sys;
 
 use crate::PortError;
 
-/// An open libfabric object. Fields of one struct are to be declared in the order in which they must close: dependents
-/// first.
+/// An open libfabric object. Fields of one struct are to be declared in the order in which they must close:
+/// dependents first.
 #[derive(Debug)]
 pub(super) struct Object<T>(NonNull<T>);
 
 impl<T> Object<T> {
-    /// Opens an object by `open`, which stores it through its argument and returns 0 or a negative error number.
+    /// Opens an object by `open`, which stores it through its argument and returns 0 or a negative error
+    /// number.
     ///
     /// # Safety
-    /// `T` is one of the `fid_*` structures, and what `open` stores is a newly opened one, owned by nobody else and not
-    /// outlived by what it depends on.
+    /// `T` is one of the `fid_*` structures, and what `open` stores is a newly opened one, owned by nobody
+    /// else and not outlived by what it depends on.
     pub(super) unsafe fn open(
         call: &'static str,
         open: impl FnOnce(&mut *mut T) -> c_int,
@@ -39,8 +40,8 @@ impl<T> Object<T> {
 
     /// Closes the object now, and hands it back if the provider refuses.
     pub(super) fn close(self) -> Result<(), Self> {
-        // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). If that changes here, it is not closed
-        // again, since it is forgotten.
+        // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). If that changes here,
+        // it is not closed again, since it is forgotten.
         if unsafe { sys::fi_close(self.fid()) } == 0 {
             std::mem::forget(self);
             Ok(())
@@ -52,8 +53,8 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which harms nobody: all memory
-        // that it might touch hangs on objects whose closing is checked.
+        // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which harms
+        // nobody: all memory that it might touch hangs on objects whose closing is checked.
         unsafe { sys::fi_close(self.fid()) };
     }
 }
@@ -74,7 +75,8 @@ impl InfoList {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &sys::fi_info> {
-        // SAFETY: the list and all that it links to lives as long as `self` and is written by nobody meanwhile.
+        // SAFETY: the list and all that it links to lives as long as `self` and is written by nobody
+        // meanwhile.
         std::iter::successors(Some(unsafe { self.0.as_ref() }), |info| unsafe { info.next.as_ref() })
     }
 }

@@ -45,7 +45,8 @@ impl OfiPort {
         if status == -(sys::FI_EAGAIN as isize) { Ok(Post::Again) } else { Err(error(call, -status as i32)) }
     }
 
-    /// Writes, and completes `op` when the bytes are visible at the target. With an immediate, the target is told then.
+    /// Writes, and completes `op` when the bytes are visible at the target. With an immediate, the target is
+    /// told then.
     pub(super) fn write(
         &mut self,
         to: PeerId,
@@ -71,8 +72,8 @@ impl OfiPort {
         self.post_write(slot, flight, Some(from), into, immediate)
     }
 
-    /// Writes in two parts, the data and then a write of nothing with the immediate. What one connection carries is done in
-    /// its order, so the operation has ended when the second part has.
+    /// Writes in two parts, the data and then a write of nothing with the immediate. What one connection
+    /// carries is done in its order, so the operation has ended when the second part has.
     fn write_then_note(
         &mut self,
         to: PeerId,
@@ -148,8 +149,8 @@ impl OfiPort {
         };
         let told = if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
         let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE | told;
-        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call; the memory that it names is kept
-        // by its registration, which is held until the slot lands, and so is the context.
+        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call; the memory that
+        // it names is kept by its registration, which is held until the slot lands, and so is the context.
         let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
         self.posted("fi_writemsg", status, flight.peer, Some((slot, flight)))
     }

@@ -1,12 +1,13 @@
-//! Libfabric as a careful expert drives it for two processes, with no protocol: what [`OfiPort`](super::OfiPort) and
-//! all that stands on it is compared with. **For measurement only**: it has one peer, does not look at what it receives,
-//! and spins.
+//! Libfabric as a careful expert drives it for two processes, with no protocol: what
+//! [`OfiPort`](super::OfiPort) and all that stands on it is compared with. **For measurement only**: it has
+//! one peer, does not look at what it receives, and spins.
 //!
-//! Receives are posted before they are needed, small messages injected, and the completion queue polled. A message of any
-//! length is one `fi_send`, so that above the provider's eager limit its own rendezvous is what is measured.
+//! Receives are posted before they are needed, small messages injected, and the completion queue polled. A
+//! message of any length is one `fi_send`, so that above the provider's eager limit its own rendezvous is
+//! what is measured.
 //!
-//! One side calls [`ping`](RawPair::ping), the other [`pong`](RawPair::pong); one [`stream`](RawPair::stream), the
-//! other [`sink`](RawPair::sink); with equal arguments.
+//! One side calls [`ping`](RawPair::ping), the other [`pong`](RawPair::pong); one
+//! [`stream`](RawPair::stream), the other [`sink`](RawPair::sink); with equal arguments.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -176,11 +177,13 @@ impl RawPair {
         let mut idle = 0;
         loop {
             let status = if len <= self.inject_max {
-                // SAFETY: the endpoint is live and has FI_MSG; the length may be injected; the bytes are copied.
+                // SAFETY: the endpoint is live and has FI_MSG; the length may be injected; the bytes are
+                // copied.
                 unsafe { sys::fi_inject(self.ep(), start, len, self.peer) }
             } else if let Some(&context) = self.idle_sends.last() {
-                // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed, nobody
-                // writes to the half that is sent, and no other operation uses the context: it is taken off just below.
+                // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
+                // closed, nobody writes to the half that is sent, and no other operation uses the context: it
+                // is taken off just below.
                 unsafe { sys::fi_send(self.ep(), start, len, span.descriptor, self.peer, context) }
             } else {
                 -(sys::FI_EAGAIN as isize)
@@ -249,8 +252,8 @@ impl RawPair {
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&context) = self.idle_receives.last() {
             let span = self.buffer.span(self.len_max, self.len_max)?;
-            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is closed; nobody reads
-            // the half that is received into; no other operation uses the context.
+            // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
+            // closed; nobody reads the half that is received into; no other operation uses the context.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
@@ -276,5 +279,6 @@ impl Drop for RawPair {
     }
 }
 
-// SAFETY: as for the port: all libfabric objects of the domain are private to this value, and used through `&mut self`.
+// SAFETY: as for the port: all libfabric objects of the domain are private to this value, and used through
+// `&mut self`.
 unsafe impl Send for RawPair {}

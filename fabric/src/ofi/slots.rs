@@ -7,8 +7,8 @@ use samite_fabric_sys as sys;
 
 use crate::{OpId, PeerId};
 
-/// Slots of three kinds, each with its range of indices: receives first, then sends, which own a buffer each, then
-/// one-sided operations.
+/// Slots of three kinds, each with its range of indices: receives first, then sends, which own a buffer each,
+/// then one-sided operations.
 #[derive(Debug)]
 pub(super) struct Slots {
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,

@@ -1,5 +1,5 @@
-//! Ports of one process talk over tcp;ofi_rxm on the loopback interface. They share no thread: who is not polled here
-//! makes no progress, which is how a peer that has stopped looks from outside.
+//! Ports of one process talk over tcp;ofi_rxm on the loopback interface. They share no thread: who is not
+//! polled here makes no progress, which is how a peer that has stopped looks from outside.
 
 mod killed;
 
@@ -315,7 +315,8 @@ fn a_port_may_end_in_the_middle_of_everything() {
     }
 }
 
-/// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher gives it.
+/// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher
+/// gives it.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
     if os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();

@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 const ENDING: [c_int; 7] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGILL, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
 
-/// Restores the default for every ending signal whose handler is code of the shared library `name` (the file's, without
-/// folder and version).
+/// Restores the default for every ending signal whose handler is code of the shared library `name` (the
+/// file's, without folder and version).
 pub(crate) fn remove_those_of(name: &str) {
     for signal in ENDING {
         let mut current = MaybeUninit::<libc::sigaction>::uninit();
@@ -37,8 +37,8 @@ pub(crate) fn remove_those_of(name: &str) {
 /// The name of the shared library that has the code at `address`, up to the first dot of its file's name.
 fn library_of(address: usize) -> Option<String> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: takes any address; what it stores if it returns non-zero lives as long as the library is loaded, and it is
-    // copied here.
+    // SAFETY: takes any address; what it stores if it returns non-zero lives as long as the library is
+    // loaded, and it is copied here.
     let path = unsafe {
         if libc::dladdr(address as *const _, found.as_mut_ptr()) == 0 {
             return None;

@@ -1,7 +1,8 @@
 //! Who a process is, and whether it still lives.
 //!
-//! A process id alone names nobody for long: ids are reused, and each pid namespace counts its own. A [`Place`] says
-//! within which bounds ids mean the same, a [`Process`] adds the start time, which tells two users of one id apart.
+//! A process id alone names nobody for long: ids are reused, and each pid namespace counts its own. A
+//! [`Place`] says within which bounds ids mean the same, a [`Process`] adds the start time, which tells two
+//! users of one id apart.
 
 use std::fs;
 use std::io;
@@ -53,8 +54,8 @@ impl Process {
         Ok(Self { pid, start: start_of(pid)? })
     }
 
-    /// Whether the process still runs, in any of its threads. `false` is certain and final; `true` may be over by the time it is read,
-    /// and is the answer where the system does not let itself be asked.
+    /// Whether the process still runs, in any of its threads. `false` is certain and final; `true` may be
+    /// over by the time it is read, and is the answer where the system does not let itself be asked.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let pidfd = match open_pidfd(self.pid) {
@@ -62,7 +63,8 @@ impl Process {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return false,
             Err(_) => None,
         };
-        // Read after the descriptor was opened: if it is the right process now, the descriptor is not of a later one.
+        // Read after the descriptor was opened: if it is the right process now, the descriptor is not of a
+        // later one.
         match start_of(self.pid) {
             Ok(start) if start != self.start => return false,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
@@ -84,7 +86,8 @@ fn start_of(pid: u32) -> io::Result<u64> {
     parse_start(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
 }
 
-/// Field 22 of /proc/PID/stat. The second field is the program's name in parentheses, which may contain anything.
+/// Field 22 of /proc/PID/stat. The second field is the program's name in parentheses, which may contain
+/// anything.
 fn parse_start(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()

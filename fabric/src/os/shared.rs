@@ -1,4 +1,5 @@
-//! Memory shared between processes: an anonymous file that vanishes with its last user, and typed views of its mappings.
+//! Memory shared between processes: an anonymous file that vanishes with its last user, and typed views of
+//! its mappings.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -13,8 +14,8 @@ use super::failed;
 use super::process::Process;
 use crate::PortError;
 
-/// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system: when the last process that
-/// has it open or mapped is gone, however it ended, so is the file.
+/// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system: when the
+/// last process that has it open or mapped is gone, however it ended, so is the file.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     file: File,
@@ -46,8 +47,9 @@ impl SharedFile {
         Ok(Self { file, len })
     }
 
-    /// Opens the file that another process (or this one) has open as descriptor `fd`. It takes the right to read that process's state
-    /// (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
+    /// Opens the file that another process (or this one) has open as descriptor `fd`. It takes the right to
+    /// read that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid
+    /// program.
     pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
         let unreachable = |why: String| PortError::Unreachable { why };
         let path = format!("/proc/{}/fd/{fd}", owner.pid);
@@ -98,7 +100,8 @@ impl SharedFile {
     }
 
     fn fallocate(&self, mode: i32, range: &Range<usize>) -> i32 {
-        // SAFETY: fallocate(2) takes integers; what it does to pages that are mapped shows there as ordinary writes by another process.
+        // SAFETY: fallocate(2) takes integers; what it does to pages that are mapped shows there as ordinary
+        // writes by another process.
         unsafe {
             libc::fallocate(
                 self.file.as_raw_fd(),
@@ -112,7 +115,8 @@ impl SharedFile {
     /// Maps `range`, which begins at a multiple of [`PAGE`], for reading and writing.
     pub(crate) fn map(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
         assert!(range.start.is_multiple_of(PAGE) && range.start < range.end && range.end <= self.len);
-        // SAFETY: a new mapping at an address of the kernel's choice, inside of the file, changes no memory in use.
+        // SAFETY: a new mapping at an address of the kernel's choice, inside of the file, changes no memory
+        // in use.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -139,7 +143,8 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; its bytes are reached through `Shareable` types only.
+// SAFETY: a mapping belongs to the process, not to a thread; its bytes are reached through `Shareable` types
+// only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; there is no interior state.
 unsafe impl Sync for Mapping {}
@@ -185,13 +190,14 @@ impl<T: Shareable> Deref for View<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `view` checked bounds and alignment, and the mapping is alive. Any bytes are a `T`, and a `T` consists of atomics
-        // only, so that writes by others at any time are no data race of ours.
+        // SAFETY: `view` checked bounds and alignment, and the mapping is alive. Any bytes are a `T`, and a
+        // `T` consists of atomics only, so that writes by others at any time are no data race of ours.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 
-// SAFETY: a view is a shared slice of `T`, which is `Sync`, and the owner of a mapping, which is `Send` and `Sync`.
+// SAFETY: a view is a shared slice of `T`, which is `Sync`, and the owner of a mapping, which is `Send` and
+// `Sync`.
 unsafe impl<T: Shareable> Send for View<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shareable> Sync for View<T> {}

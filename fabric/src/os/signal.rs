@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 /// A descriptor that becomes readable when one of its signals is sent to the process.
 ///
-/// The signals are blocked in the thread that creates it, so it belongs at the start of `main`, before any other thread
-/// exists. Children inherit the blocked mask: see [`unblock_in`].
+/// The signals are blocked in the thread that creates it, so it belongs at the start of `main`, before any
+/// other thread exists. Children inherit the blocked mask: see [`unblock_in`].
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
@@ -21,8 +21,9 @@ pub struct SignalFd {
 impl SignalFd {
     /// Blocks `signals` and returns the descriptor that reports them.
     ///
-    /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored and is never
-    /// reported. SIGCHLD is the exception: ignoring it would make the kernel throw away the status of children.
+    /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored and is
+    /// never reported. SIGCHLD is the exception: ignoring it would make the kernel throw away the status of
+    /// children.
     pub fn block(signals: &[Signal]) -> io::Result<SignalFd> {
         let mut set = empty_set();
         for &signal in signals {
@@ -71,8 +72,8 @@ impl AsFd for SignalFd {
 /// Starts `command` with no signal blocked, whatever the parent blocks.
 pub fn unblock_in(command: &mut Command) -> &mut Command {
     let none = empty_set();
-    // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed; it makes one,
-    // pthread_sigmask (signal-safety(7)), allocates nothing and takes no lock.
+    // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed; it makes
+    // one, pthread_sigmask (signal-safety(7)), allocates nothing and takes no lock.
     unsafe { command.pre_exec(move || set_mask(libc::SIG_SETMASK, &none)) }
 }
 

@@ -52,7 +52,8 @@ impl Addresses {
     pub(super) fn encode(&self) -> Address {
         let mut bytes = TAG.to_vec();
         for (path, Address(address)) in self.iter() {
-            // Ports' addresses have some dozens of bytes; one that does not fit is left out, like a port that is not there.
+            // Ports' addresses have some dozens of bytes; one that does not fit is left out, like a port that
+            // is not there.
             let Ok(len) = u16::try_from(address.len()) else { continue };
             bytes.push(path as u8);
             bytes.extend(len.to_le_bytes());

@@ -1,6 +1,7 @@
 //! How often a port is polled that is idle.
 
-/// Polls every time while there is traffic, and for a while after it; then every second time, every fourth, and so on.
+/// Polls every time while there is traffic, and for a while after it; then every second time, every fourth,
+/// and so on.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Calls of [`Pace::is_due`] until the next poll.
@@ -47,8 +48,8 @@ impl Pace {
     }
 }
 
-/// Polls without traffic before the interval grows: well above an exchange with a peer over the network, at some half a microsecond
-/// each, so that the answer is never waited for at a slow pace.
+/// Polls without traffic before the interval grows: well above an exchange with a peer over the network, at
+/// some half a microsecond each, so that the answer is never waited for at a slow pace.
 const PATIENCE: u32 = 1000;
 
 #[cfg(test)]

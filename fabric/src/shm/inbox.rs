@@ -1,7 +1,8 @@
 //! The receiving half: which rings there are, and the order in which they are read.
 //!
-//! Rings that had packets of late are *active*, and each is read in each poll, a few packets at a time, so that none starves
-//! another. Of the *quiet* ones, one is looked at in each poll, in turn: silent peers cost one load, however many they are.
+//! Rings that had packets of late are *active*, and each is read in each poll, a few packets at a time, so
+//! that none starves another. Of the *quiet* ones, one is looked at in each poll, in turn: silent peers cost
+//! one load, however many they are.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -211,6 +212,6 @@ enum Read {
 /// Packets read from one ring before the next has its turn.
 const BATCH: usize = 16;
 
-/// Polls in a row without a packet after which a ring counts as quiet: some 10 us of polling, well above the round trip of peers that
-/// talk, and little against the time the scheduler takes away at once.
+/// Polls in a row without a packet after which a ring counts as quiet: some 10 us of polling, well above the
+/// round trip of peers that talk, and little against the time the scheduler takes away at once.
 const QUIET: u32 = 1000;

@@ -5,9 +5,9 @@
 //!   │ header │ slot 0 │ slot 1 │  …  │     │ ring 0 │ ring 1 │  …  │   rings are holes until claimed
 //!   └────────┴────────┴────────┴─────┴─ ─ ─┴────────┴────────┴─────┘
 //! ```
-//! A sender claims a slot by one compare-and-swap, which also says who it is, so that a claim never lacks an owner; allocates
-//! the ring, and opens the slot. Only the mailbox's owner frees a slot: once its sender has closed it, or is dead, and the
-//! ring has been read to its end.
+//! A sender claims a slot by one compare-and-swap, which also says who it is, so that a claim never lacks an
+//! owner; allocates the ring, and opens the slot. Only the mailbox's owner frees a slot: once its sender has
+//! closed it, or is dead, and the ring has been read to its end.
 //!
 //! ```text
 //!          sender: CAS            sender                sender
@@ -15,8 +15,8 @@
 //!    ▲                       │               │ sender dead          │
 //!    └───────────────────────┴───────────────┴──────────────────────┘   owner, all read
 //! ```
-//! So a sender that is killed at any point wastes its own slot at most, and that only until a later one finds the table full and
-//! asks for a look around ([`Header::wanted`]).
+//! So a sender that is killed at any point wastes its own slot at most, and that only until a later one finds
+//! the table full and asks for a look around ([`Header::wanted`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,8 +72,8 @@ impl Mailbox {
         MappedRing::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Makes a slot free, whose sender writes no more and whose ring nobody here has mapped any more. Where the ring cannot be made zero
-    /// again, the slot stays out of use.
+    /// Makes a slot free, whose sender writes no more and whose ring nobody here has mapped any more. Where
+    /// the ring cannot be made zero again, the slot stays out of use.
     pub(super) fn free(&self, slot: usize) {
         if self.file.release(self.layout.ring(slot)).is_ok() {
             self.slots[slot].read.store(0, Ordering::Relaxed);
@@ -138,7 +138,8 @@ impl Remote {
         packet_max(self.layout.lines)
     }
 
-    /// Claims a slot for the port of process `owner` that receives under `sender`. None while there is none, but one may become free.
+    /// Claims a slot for the port of process `owner` that receives under `sender`. None while there is none,
+    /// but one may become free.
     pub(super) fn claim(&self, owner: Process, sender: u64) -> Result<Option<Claim>, PortError> {
         for (index, slot) in self.slots.iter().enumerate() {
             let claimed = slot.owner.load(Ordering::Relaxed) == FREE
@@ -313,7 +314,8 @@ pub(super) struct Header {
     slots: AtomicU64,
     lines: AtomicU64,
     _constant: [AtomicU64; 4],
-    /// Counts the times a slot was opened or closed; the owner looks at the table when it has changed. Written by senders.
+    /// Counts the times a slot was opened or closed; the owner looks at the table when it has changed.
+    /// Written by senders.
     pub(super) changes: AtomicU64,
     /// Not 0: a sender found no free slot, and some whose owner is dead.
     pub(super) wanted: AtomicU64,
@@ -347,8 +349,9 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Phase, process id and start time in one word, so that one compare-and-swap tells all. Ids have at most 22 bits (PID_MAX_LIMIT in
-    /// the kernel's threads.h); 40 bits of start time last for 348 years at 100 ticks a second.
+    /// Phase, process id and start time in one word, so that one compare-and-swap tells all. Ids have at most
+    /// 22 bits (PID_MAX_LIMIT in the kernel's threads.h); 40 bits of start time last for 348 years at 100
+    /// ticks a second.
     fn word(self, owner: Process) -> u64 {
         owner.start << 24 | u64::from(owner.pid) << 2 | self as u64
     }

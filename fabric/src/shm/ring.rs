@@ -1,22 +1,26 @@
 //! The ring: one producer sends packets to one consumer through memory that both reach.
 //!
-//! The memory is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many consecutive lines as its
-//! payload needs (one at least), going round at the end. The word of its *first* line publishes it:
+//! The memory is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many
+//! consecutive lines as its payload needs (one at least), going round at the end. The word of its *first*
+//! line publishes it:
 //!
 //! ```text
 //!   bits 63 … 16: lap      how often the ring has been filled before, plus 1     bits 15 … 0: length in bytes
 //! ```
-//! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the line it expects a
-//! packet to begin in: one load, of the very line that holds the payload of a short packet. Words of other lines are left as they
-//! are, and a word that was stored before is of an earlier lap; so a line announces a packet if, and only if, its word bears
-//! the current lap. (Laps have 48 bits: at a steady 10 GB/s those of the smallest ring last for 7 years, those of the default for 117.)
+//! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the
+//! line it expects a packet to begin in: one load, of the very line that holds the payload of a short packet.
+//! Words of other lines are left as they are, and a word that was stored before is of an earlier lap; so a
+//! line announces a packet if, and only if, its word bears the current lap. (Laps have 48 bits: at a steady
+//! 10 GB/s those of the smallest ring last for 7 years, those of the default for 117.)
 //!
-//! The consumer tells its position only once per quarter of the ring, in a word apart; the producer looks there only when it has
-//! used up the room it knew of. The longest packet takes an eighth of the ring, so that it always fits once all is read.
+//! The consumer tells its position only once per quarter of the ring, in a word apart; the producer looks
+//! there only when it has used up the room it knew of. The longest packet takes an eighth of the ring, so
+//! that it always fits once all is read.
 //!
 //! # Soundness
-//! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and stores, so that
-//! is no data race; payload is copied out before anybody looks at it; each word is read once, and checked.
+//! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
+//! stores, so that is no data race; payload is copied out before anybody looks at it; each word is read once,
+//! and checked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -233,7 +237,8 @@ impl<P: Place> Consumer<P> {
 
     #[cold]
     fn tell(&mut self) {
-        // Release: the loads above come before whatever the producer writes to the lines once it has seen this.
+        // Release: the loads above come before whatever the producer writes to the lines once it has seen
+        // this.
         self.place.read().store(self.position, Ordering::Release);
         self.told = self.position;
     }
@@ -261,7 +266,8 @@ pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
     vec![[0; CELLS]; packet_max(lines).div_ceil(PAYLOAD).max(1)].into()
 }
 
-/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns what is left of `into`.
+/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns what is left of
+/// `into`.
 fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
     let (taken, left) = from.split_at(from.len().min(into.len()));
     let (filled, rest) = into.split_at_mut(taken.len());
@@ -316,7 +322,8 @@ const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 /// In place of the consumer's position: it has shut the ring.
 const SHUT: u64 = u64::MAX;
 
-// A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its word.
+// A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its
+// word.
 const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64 && PAYLOAD >= 48);
 
 // SAFETY: eight atomic words, `repr(C)`, 64 bytes: no padding.

@@ -5,7 +5,8 @@ use crate::{Caps, Order, SplitMix64};
 /// What a simulated network is like. [`Config::default`] is quick and kind, [`Config::adverse`] is neither.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What every port claims, and the limits it keeps to. Whatever is not claimed goes wrong sooner or later.
+    /// What every port claims, and the limits it keeps to. Whatever is not claimed goes wrong sooner or
+    /// later.
     pub caps: Caps,
     /// What operations cost.
     pub costs: Costs,
@@ -15,9 +16,11 @@ pub struct Config {
     pub spikes_per_million: u32,
     /// See [`Config::spikes_per_million`].
     pub spike_ns: u64,
-    /// Packets that may be on their way from one rank to another, or lie there unpolled, before [`Post::Again`](crate::Post::Again).
+    /// Packets that may be on their way from one rank to another, or lie there unpolled, before
+    /// [`Post::Again`](crate::Post::Again).
     pub channel_depth: usize,
-    /// How many of a million posts meet a time in which the port answers [`Post::Again`](crate::Post::Again) to all.
+    /// How many of a million posts meet a time in which the port answers [`Post::Again`](crate::Post::Again)
+    /// to all.
     pub storms_per_million: u32,
     /// The longest such time.
     pub storm_ns: u64,
@@ -27,8 +30,8 @@ pub struct Config {
     pub poll_batch: usize,
     /// How a port takes a peer's death.
     pub death: Death,
-    /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that tells peers by
-    /// their address alone.
+    /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that
+    /// tells peers by their address alone.
     pub stale: bool,
 }
 
@@ -53,15 +56,16 @@ pub enum Death {
         /// Nanoseconds.
         delay_ns: u64,
     },
-    /// It goes unnoticed: posts answer [`Post::Again`](crate::Post::Again) for ever, and if another process comes to life at
-    /// the address, they reach that one.
+    /// It goes unnoticed: posts answer [`Post::Again`](crate::Post::Again) for ever, and if another process
+    /// comes to life at the address, they reach that one.
     Silent,
 }
 
 /// What a cut network does with what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// It is lost, and nobody is told: after healing a stream goes on with a gap, as with a provider that reconnects.
+    /// It is lost, and nobody is told: after healing a stream goes on with a gap, as with a provider that
+    /// reconnects.
     Drop,
     /// It waits until the network heals.
     Stall,

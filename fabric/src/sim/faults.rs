@@ -145,8 +145,8 @@ impl World {
         self.pair(rank, me.rank).unpolled -= before - after;
     }
 
-    /// Ends what `from` has under way to rank `to`, with one of its peers or with all: packets and operations up to some
-    /// point still arrive, without need of memory at the origin, the rest does not.
+    /// Ends what `from` has under way to rank `to`, with one of its peers or with all: packets and operations
+    /// up to some point still arrive, without need of memory at the origin, the rest does not.
     fn end_stream(&mut self, from: Life, to: u32, peer: Option<PeerId>, all_arrives: bool) {
         let mine = |operation: &Operation| {
             operation.origin == from

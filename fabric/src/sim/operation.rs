@@ -1,4 +1,5 @@
-//! The way of an operation on registered memory: it begins at its target, lands there, and ends at its origin.
+//! The way of an operation on registered memory: it begins at its target, lands there, and ends at its
+//! origin.
 
 use super::world::{Event, Life, Packet, Ready, World};
 use super::{Cut, What};
@@ -117,7 +118,8 @@ impl World {
                             operation.place = Some(place);
                             operation.target = at;
                         });
-                        // Between the two the target may end its registration: it holds the memory, and sees it change still.
+                        // Between the two the target may end its registration: it holds the memory, and sees
+                        // it change still.
                         let time = self.now + self.delay();
                         self.schedule(time, Event::Land(serial));
                     }
@@ -181,7 +183,8 @@ impl World {
         self.operations.remove(&serial);
     }
 
-    /// An operation will not reach its target, or its answer not come back. Where the target is dead a provider may never say.
+    /// An operation will not reach its target, or its answer not come back. Where the target is dead a
+    /// provider may never say.
     pub(super) fn lose(&mut self, serial: u64) {
         self.leave(serial);
         let Some(operation) = self.operations.get_mut(&serial) else { return };

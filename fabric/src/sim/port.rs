@@ -11,8 +11,9 @@ use crate::{
     Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
 };
 
-/// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does nothing: what
-/// is posted has to be tried again, and polls find nothing. Dropping it is a clean end: what was posted still arrives.
+/// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does
+/// nothing: what is posted has to be tried again, and polls find nothing. Dropping it is a clean end: what
+/// was posted still arrives.
 pub struct SimPort {
     world: Rc<RefCell<World>>,
     me: Life,

@@ -101,7 +101,8 @@ pub(super) struct Pair {
     pub(super) cut: Option<Cut>,
     /// Events that wait for the network to heal.
     pub(super) stalled: Vec<Event>,
-    /// Life of the sender and serial numbers, from and below, of packets that were lost with their sender or by a fence.
+    /// Life of the sender and serial numbers, from and below, of packets that were lost with their sender or
+    /// by a fence.
     pub(super) doomed: Vec<(u32, u64, u64)>,
 }
 
@@ -352,7 +353,8 @@ impl World {
         self.release(from.rank, to.rank);
     }
 
-    /// Who takes in what `from` sent to `to`: that life, or the next one where addresses alone count, or nobody.
+    /// Who takes in what `from` sent to `to`: that life, or the next one where addresses alone count, or
+    /// nobody.
     pub(super) fn receiver(&self, from: Life, to: Life) -> Option<Life> {
         let node = self.nodes.get(&to.rank)?;
         let barred = node.barred.get(&from.rank).is_some_and(|&last| from.number <= last);

@@ -1,4 +1,5 @@
-//! How operations end that do not succeed: deadlines, cancels, the failure of peers; and how the engine itself ends in good order.
+//! How operations end that do not succeed: deadlines, cancels, the failure of peers; and how the engine
+//! itself ends in good order.
 //!
 //! ```text
 //!  state             deadline                              cancel                       peer fails
@@ -29,7 +30,8 @@ use crate::request::{Buffer, Request, State};
 use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
 impl<P: Port> Engine<P> {
-    /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was matched goes on.
+    /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was
+    /// matched goes on.
     pub fn cancel(&mut self, id: RequestId) {
         let core = &mut self.core;
         let Some(request) = core.requests.get(id) else { return };
@@ -53,8 +55,8 @@ impl<P: Port> Engine<P> {
         self.core.set_deadline(id, deadline_ns);
     }
 
-    /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known one if
-    /// `incarnation` is not told; nothing for a later one.
+    /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known
+    /// one if `incarnation` is not told; nothing for a later one.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -66,9 +68,9 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// Whoever watches over the ranks says that one has ended in good order. Poll before until nothing comes: one that closes its engine
-    /// has said goodbye, and waited until that was heard; of one that ended without, what has not come by now is lost. As to its life see
-    /// [`Engine::peer_failed`].
+    /// Whoever watches over the ranks says that one has ended in good order. Poll before until nothing comes:
+    /// one that closes its engine has said goodbye, and waited until that was heard; of one that ended
+    /// without, what has not come by now is lost. As to its life see [`Engine::peer_failed`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -204,7 +206,8 @@ impl Core {
         Ok(Some(index))
     }
 
-    /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more: what it sent stays.
+    /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more:
+    /// what it sent stays.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
         if self.peers[index].standing != Standing::Alive {
             return self.depart(index);
@@ -330,7 +333,8 @@ impl Core {
         }
     }
 
-    /// Whether an incarnation of a peer is the one known and did not fail, or news; if it is news, the known one is ended first.
+    /// Whether an incarnation of a peer is the one known and did not fail, or news; if it is news, the known
+    /// one is ended first.
     pub(super) fn expects(&mut self, index: u32, incarnation: u32) -> bool {
         match self.peers[index].incarnation {
             // Who has said goodbye right after its hello still waits for an answer.

@@ -56,7 +56,8 @@ impl<L: Lent> Sink for Inbound<'_, L> {
 }
 
 impl Core {
-    /// Whether a packet is the next one of a peer that takes part; if so its credit and acknowledgement are taken. A hello introduces its sender.
+    /// Whether a packet is the next one of a peer that takes part; if so its credit and acknowledgement are
+    /// taken. A hello introduces its sender.
     #[inline]
     fn admit(&mut self, header: &Header, body: &[u8]) -> Option<u32> {
         let index = self.peers.find(header.sender.get());
@@ -92,7 +93,8 @@ impl Core {
         None
     }
 
-    /// A peer introduces itself. None if the packet is not from this job, not for this process, or out of date.
+    /// A peer introduces itself. None if the packet is not from this job, not for this process, or out of
+    /// date.
     fn hello(&mut self, header: &Header, body: &[u8]) -> Option<()> {
         let (hello, address) = prefix::<Hello>(body).ok()?;
         let to = hello.to_incarnation.get();
@@ -173,7 +175,8 @@ impl Core {
         }
     }
 
-    /// The packet's messages, with the length of the message at hand: the first packet of a message meets its receive here.
+    /// The packet's messages, with the length of the message at hand: the first packet of a message meets its
+    /// receive here.
     fn accept_rts(&mut self, index: u32, envelope: Envelope, rendezvous: Rendezvous) {
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),

@@ -14,7 +14,8 @@ use crate::wire::{Eager, Hello, Rts, control, kind};
 use crate::{Lent, RequestId};
 
 impl<P: Port> Engine<P> {
-    /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
+    /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit
+    /// and room.
     #[inline]
     pub(super) fn send_at_once(&mut self, index: u32, context: u32, tag: u64, data: &[u8]) -> bool {
         let core = &mut self.core;
@@ -353,7 +354,8 @@ impl Turn {
     }
 }
 
-/// Header and body head of an eager packet: 40 bytes, so that with 16 bytes of data and a ring's 8 it is one cache line.
+/// Header and body head of an eager packet: 40 bytes, so that with 16 bytes of data and a ring's 8 it is one
+/// cache line.
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct EagerHead {

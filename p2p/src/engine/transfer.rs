@@ -48,8 +48,8 @@ impl Core {
         }
     }
 
-    /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one window ahead, so
-    /// that what comes while a borrowed buffer is not at hand is bounded.
+    /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one
+    /// window ahead, so that what comes while a borrowed buffer is not at hand is bounded.
     fn call(&mut self, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -126,7 +126,8 @@ impl Core {
         let State::Pulling(pull) = &mut request.state else { return };
         pull.outstanding -= 1;
         if let Err(failure) = result {
-            // Its peer is alive as far as anyone knows, but one of its messages is lost: nothing that it sends can be trusted to arrive.
+            // Its peer is alive as far as anyone knows, but one of its messages is lost: nothing that it
+            // sends can be trusted to arrive.
             let source = pull.status.source;
             if let Some(index) = self.peers.find(source) {
                 self.bury(index, Cause::Unreachable(failure.to_string()));
@@ -236,7 +237,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Posts gets. `Again` if it wants to be called again though no get of it is outstanding that would bring it back.
+    /// Posts gets. `Again` if it wants to be called again though no get of it is outstanding that would bring
+    /// it back.
     fn pull<L: Lent>(
         &mut self,
         id: RequestId,
@@ -270,8 +272,8 @@ impl<P: Port> Engine<P> {
             }
         }
         while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
-            // A chunk of the bounce buffer is free once the one that lay there before is with the caller; gets may end in any order,
-            // so the buffer's turn is up only when all before it have.
+            // A chunk of the bounce buffer is free once the one that lay there before is with the caller;
+            // gets may end in any order, so the buffer's turn is up only when all before it have.
             let in_use = pull.outstanding + pull.waiting.len();
             let turn = !lends || pull.asked % landing.len() != 0 || in_use == 0;
             let len = pull.chunk.min(pull.status.bytes - pull.asked);

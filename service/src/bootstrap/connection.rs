@@ -28,7 +28,8 @@ pub enum Notice {
         /// Which life of that rank published them, from 1.
         incarnation: u32,
     },
-    /// A rank has ended. Every other rank is told, once; it is final. What that rank sent before may still be on its way.
+    /// A rank has ended. Every other rank is told, once; it is final. What that rank sent before may still be
+    /// on its way.
     Died {
         /// The rank that ended.
         rank: u32,
@@ -63,8 +64,8 @@ impl Connection {
         Ok(self.channel.send(&FromRank::Publish { address: address.to_vec() })?)
     }
 
-    /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if it never
-    /// will be.
+    /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if
+    /// it never will be.
     pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Request { rank })?)
     }

@@ -33,8 +33,8 @@ impl Launch {
     /// Decides from the variables that `env` gives. Changes and opens nothing.
     ///
     /// # Errors
-    /// [`BootstrapError`]: variables of `samite run` are missing or make no sense, or another launcher is at work, under
-    /// which each process would otherwise believe to be alone.
+    /// [`BootstrapError`]: variables of `samite run` are missing or make no sense, or another launcher is at
+    /// work, under which each process would otherwise believe to be alone.
     pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
         let transport = parse(env, TRANSPORT, "the name of a transport")?;
         let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) else {

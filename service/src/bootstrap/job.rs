@@ -28,7 +28,8 @@ impl Invitation {
     /// Joins the job. From now on the process dies when the launcher does.
     ///
     /// # Errors
-    /// [`BootstrapError`]: the launcher's connection is not there, another process has it, or the two do not agree.
+    /// [`BootstrapError`]: the launcher's connection is not there, another process has it, or the two do not
+    /// agree.
     pub fn accept(self) -> Result<Job, BootstrapError> {
         let no_connection = || BootstrapError::NoConnection { fd: self.fd };
         let inherited = inherited_fd(self.fd).map_err(|_| no_connection())?;

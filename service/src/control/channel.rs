@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 /// The longest line that a rank or an agent may send, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// One end of a connection. Neither reading nor writing blocks: what the other end does not take yet is kept here.
+/// One end of a connection. Neither reading nor writing blocks: what the other end does not take yet is kept
+/// here.
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: UnixStream,
@@ -88,8 +89,8 @@ impl Channel {
         self.flush()
     }
 
-    /// Sends as much of the queue as the other end takes now. If it is closed the queue is dropped without an error:
-    /// [`receive`](Self::receive) is what reports [`Incoming::Closed`], after the last message.
+    /// Sends as much of the queue as the other end takes now. If it is closed the queue is dropped without an
+    /// error: [`receive`](Self::receive) is what reports [`Incoming::Closed`], after the last message.
     pub(crate) fn flush(&mut self) -> Result<(), ChannelError> {
         let mut sent = 0;
         while sent < self.outbound.len() {

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn wait_statuses_become_endings() {
-        // The encodings of wait(2): exit code in the second byte, signal in the low seven bits, core flag 0x80.
+        // The encodings of wait(2): exit code in the second byte, signal in the low seven bits, core flag
+        // 0x80.
         for (raw, ending, exit_code, text) in [
             (0x0000, Ending::Left, 0, "left the job"),
             (0x0300, Ending::Exited { code: 3 }, 3, "exited with code 3"),

@@ -1,8 +1,9 @@
 //! The ticket by which a rank joins: taken once, by whoever comes first.
 //!
-//! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already closed. The
-//! packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent. Receiving a packet is
-//! atomic, so one process gets all of it; any other that inherited the same descriptor finds the end of the stream.
+//! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already
+//! closed. The packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent.
+//! Receiving a packet is atomic, so one process gets all of it; any other that inherited the same descriptor
+//! finds the end of the stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -43,7 +44,8 @@ pub(crate) enum TicketError {
 }
 
 impl Ticket {
-    /// The descriptor for the rank to inherit, from which [`take`](Self::take) gets this ticket and `connection`.
+    /// The descriptor for the rank to inherit, from which [`take`](Self::take) gets this ticket and
+    /// `connection`.
     pub(crate) fn issue(&self, connection: UnixStream) -> io::Result<OwnedFd> {
         let (giver, taker) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

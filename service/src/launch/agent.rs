@@ -20,15 +20,15 @@ use crate::control::{Channel, Ending, FromAgent, FromRank, Incoming, Plan, ToAge
 /// The longest message from the front: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// A dying process closes its descriptors before its status can be waited for. So long after its connection closed, a
-/// rank that still runs has left of its own will.
+/// A dying process closes its descriptors before its status can be waited for. So long after its connection
+/// closed, a rank that still runs has left of its own will.
 const LOST_MEANS_LEFT: Duration = Duration::from_millis(50);
 
 /// Serves as an agent until the job has ended. `fd` is the inherited connection to the front.
 ///
 /// # Errors
-/// [`LaunchError`]: the connection to the front failed, or the system refused something that the agent cannot do
-/// without. Every rank has been ended.
+/// [`LaunchError`]: the connection to the front failed, or the system refused something that the agent cannot
+/// do without. Every rank has been ended.
 pub fn serve(fd: i32) -> Result<(), LaunchError> {
     let served = Agent::start(fd).and_then(|agent| agent.map_or(Ok(()), Agent::run));
     descendants::kill_all().map_err(LaunchError::system("ending the ranks"))?;

@@ -10,11 +10,12 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Kills every descendant with SIGKILL and waits for each. On return this process, which must adopt orphans, has no
-/// descendant left, except those that the system does not allow it to kill.
+/// Kills every descendant with SIGKILL and waits for each. On return this process, which must adopt orphans,
+/// has no descendant left, except those that the system does not allow it to kill.
 ///
-/// Only children are killed: their own children become ours when they are gone, and are killed in the next round. A
-/// child's number cannot be given to another process before it has been waited for, so no stranger is ever hit.
+/// Only children are killed: their own children become ours when they are gone, and are killed in the next
+/// round. A child's number cannot be given to another process before it has been waited for, so no stranger
+/// is ever hit.
 pub(super) fn kill_all() -> io::Result<()> {
     loop {
         // The usual case, a job that ended by itself, costs one system call.
@@ -57,8 +58,8 @@ fn children() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// The parent in a line of `/proc/PID/stat`: the second field after the command's name, which stands in parentheses and
-/// may hold anything, parentheses and newlines included (proc_pid_stat(5)).
+/// The parent in a line of `/proc/PID/stat`: the second field after the command's name, which stands in
+/// parentheses and may hold anything, parentheses and newlines included (proc_pid_stat(5)).
 fn parent_of(stat: &[u8]) -> Option<Pid> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;

@@ -36,11 +36,11 @@ const FORWARDED: [Signal; 9] = [
 /// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
 
-/// Runs a job to its end and returns the exit code for `samite run`: that of the first rank that failed (128 + signal if
-/// it was killed), 124 after a timeout, 0 if none failed.
+/// Runs a job to its end and returns the exit code for `samite run`: that of the first rank that failed (128
+/// + signal if it was killed), 124 after a timeout, 0 if none failed.
 ///
-/// To be called from the only thread of a process without other children, since it waits for all and kills all. The
-/// process must understand [`AGENT_COMMAND`].
+/// To be called from the only thread of a process without other children, since it waits for all and kills
+/// all. The process must understand [`AGENT_COMMAND`].
 ///
 /// # Errors
 /// [`LaunchError`]: nothing is left running.
@@ -99,8 +99,8 @@ impl Front {
         let (ours, theirs) = UnixStream::pair().map_err(system("making a connection for the agent"))?;
         let mut command = Command::new("/proc/self/exe");
         let fd = pass_fd(&mut command, theirs.into());
-        // A process group of its own: what is sent to the front's group, by a terminal or a kill, reaches the ranks
-        // once, through the front, and the agent survives to clean up.
+        // A process group of its own: what is sent to the front's group, by a terminal or a kill, reaches the
+        // ranks once, through the front, and the agent survives to clean up.
         command.arg0("samite").arg(AGENT_COMMAND).arg(fd.to_string()).process_group(0);
         unblock_in(end_with_parent(&mut command, Signal::TERM));
         let agent = command.spawn().map_err(system("starting the agent"))?;

@@ -8,13 +8,15 @@ use std::thread;
 
 use super::wait::{Interest, wait, wait_writable};
 
-/// Longer lines are cut into lines of about this many bytes, so that the memory for a rank's output is bounded.
+/// Longer lines are cut into lines of about this many bytes, so that the memory for a rank's output is
+/// bounded.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// How much of one rank's output is forwarded before the others have their turn.
 const TURN_BYTES: usize = 64 << 10;
 
-/// Up to this size a write to a pipe is not mixed with those of other processes, such as the front's messages (pipe(7)).
+/// Up to this size a write to a pipe is not mixed with those of other processes, such as the front's messages
+/// (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
 /// A rank's stdout or stderr.
@@ -24,9 +26,9 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward what the ranks print on stdout and stderr to our own, with a thread for each: whoever reads one of
-/// them may be slow, which is to hold up neither the other nor the agent. The stream returned is closed when all sources
-/// have ended.
+/// Starts to forward what the ranks print on stdout and stderr to our own, with a thread for each: whoever
+/// reads one of them may be slow, which is to hold up neither the other nor the agent. The stream returned is
+/// closed when all sources have ended.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     for (name, sources, own) in [
@@ -107,7 +109,8 @@ impl Reader {
 struct Sink<W> {
     out: W,
     chunk: Vec<u8>,
-    /// The last line had no end. It gets one when another line follows, so that lines do not mix, and not otherwise.
+    /// The last line had no end. It gets one when another line follows, so that lines do not mix, and not
+    /// otherwise.
     owes_newline: bool,
     /// Nobody takes our output any more.
     is_closed: bool,

@@ -31,8 +31,8 @@ impl Rank {
     /// Starts `rank` of `plan`, in a process group of its own, and returns it with its stdout and
     /// stderr.
     ///
-    /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group may not
-    /// read. All others have none.
+    /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group
+    /// may not read. All others have none.
     pub(super) fn start(plan: &Plan, rank: u32) -> io::Result<(Rank, Source, Source)> {
         let (ours, theirs) = UnixStream::pair()?;
         let ticket = Ticket {
@@ -76,8 +76,8 @@ impl Rank {
     /// Sends `signal` to the rank and to what it has started in its process group.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(process) = self.process {
-            // The process has not been waited for, so its group exists and is nobody else's. A refusal, for a program
-            // that runs as another user, changes nothing for the other ranks.
+            // The process has not been waited for, so its group exists and is nobody else's. A refusal, for a
+            // program that runs as another user, changes nothing for the other ranks.
             let _ = kill_process_group(process, signal);
         }
     }

@@ -7,8 +7,8 @@ pub(super) const FIRST_INCARNATION: u32 = 1;
 
 /// Addresses and endings of the ranks of a job. Each step leaves in `outbox` what is to be sent, and to whom.
 ///
-/// A rank costs one publication, one question and one answer for each partner, and one notice to each rank that is
-/// still there when it ends.
+/// A rank costs one publication, one question and one answer for each partner, and one notice to each rank
+/// that is still there when it ends.
 #[derive(Debug)]
 pub(super) struct Registry {
     members: Vec<Member>,

@@ -23,8 +23,8 @@ impl<'fd, T> Interest<'fd, T> {
     }
 }
 
-/// Waits until one of `interests` is ready, or closed by its other end, or `timeout` has passed. Returns the names of
-/// those that are ready, in the order given.
+/// Waits until one of `interests` is ready, or closed by its other end, or `timeout` has passed. Returns the
+/// names of those that are ready, in the order given.
 pub(super) fn wait<T>(interests: Vec<Interest<'_, T>>, timeout: Option<Duration>) -> io::Result<Vec<T>> {
     let (names, mut fds): (Vec<T>, Vec<PollFd<'_>>) =
         interests.into_iter().map(|interest| (interest.name, interest.fd)).unzip();

@@ -153,7 +153,8 @@ fn claims_from_many_threads_do_not_collide() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// A process that may write the mailbox may write anything to it, at any time. Neither end panics or touches other memory.
+    /// A process that may write the mailbox may write anything to it, at any time. Neither end panics or
+    /// touches other memory.
     #[test]
     fn garbage_anywhere_in_the_mailbox_is_survived(
         writes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..4, any::<u64>(), 0usize..3), 1..200)

@@ -1,7 +1,8 @@
-//! A model of the ring under every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p samite-fabric --lib ring::model`.
+//! A model of the ring under every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p samite-fabric --lib
+//! ring::model`.
 //!
-//! Weaken an order at the publishing word, and it fails. The orders at the consumer's position it cannot judge: they keep loads before
-//! later stores, and loom never executes a load after a store that follows it.
+//! Weaken an order at the publishing word, and it fails. The orders at the consumer's position it cannot
+//! judge: they keep loads before later stores, and loom never executes a load after a store that follows it.
 
 use super::*;
 use loom::sync::Arc;
@@ -34,8 +35,9 @@ impl Place for Arc<Model> {
     }
 }
 
-/// Three packets through a ring of two lines: every line is used again, so that both the publishing of a packet and the giving
-/// back of its room are exercised. A packet read too early, or overwritten before it was read, would have another's payload.
+/// Three packets through a ring of two lines: every line is used again, so that both the publishing of a
+/// packet and the giving back of its room are exercised. A packet read too early, or overwritten before it
+/// was read, would have another's payload.
 #[test]
 fn packets_are_read_whole_and_once_under_every_interleaving() {
     loom::model(|| {
