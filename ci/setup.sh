@@ -19,7 +19,7 @@ for package in "${!present[@]}"; do
     eval "${present[$package]}" >/dev/null 2>&1 || missing+=("$package")
 done
 if ! command -v cargo >/dev/null; then
-    echo "setup.sh: cargo is missing: install Rust from https://rustup.rs" >&2
+    echo "setup.sh: cargo is missing: install Rust, by rustup or your distribution's packages" >&2
     exit 1
 fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
