@@ -12,6 +12,7 @@ use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
 use crate::implementation::Implementation;
 use crate::instructions;
+use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
 use crate::table;
 
@@ -39,6 +40,8 @@ enum Command {
     Compare(CompareArgs),
     /// Count the instructions of hot operations, and hold them to the table in the repository
     Instructions(InstructionsArgs),
+    /// The matching engine's structures: the published experiments, and what is asked of the default one
+    Matching(MatchingArgs),
     /// Start and watch the ranks; the measurements start it
     #[command(name = launch::AGENT_COMMAND, hide = true)]
     Agent {
@@ -135,6 +138,7 @@ impl Cli {
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
             Command::Compare(args) => args.run(),
             Command::Instructions(args) => args.run(),
+            Command::Matching(args) => Ok(if args.run()? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
             Command::Agent { connection } => {
                 launch::serve_as_agent(connection)?;
                 Ok(ExitCode::SUCCESS)

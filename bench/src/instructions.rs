@@ -5,6 +5,7 @@
 //! difference cost, for each operation, is the count: start-up and first-time work are the same in both and
 //! fall out.
 
+mod matching;
 mod messages;
 
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub(crate) struct Scenario {
 }
 
 fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    messages::SCENARIOS.iter()
+    matching::SCENARIOS.iter().chain(messages::SCENARIOS)
 }
 
 /// Only what is done in here is counted.

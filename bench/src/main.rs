@@ -17,6 +17,7 @@ mod compare;
 mod implementation;
 mod instructions;
 mod loops;
+mod matching;
 mod measure;
 mod once;
 mod ours;

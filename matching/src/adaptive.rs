@@ -27,8 +27,17 @@ pub(crate) use ring::AdaptiveLinks;
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
+    /// The only entry of each queue, while it is alone: it is in no ring, and its context has no need to be known.
+    lone: [Option<Lone>; 2],
     /// The serial number of the receive posted last.
     serial: u64,
+}
+
+/// An entry that is alone in its queue.
+#[derive(Clone, Copy, Debug)]
+struct Lone {
+    slot: Slot,
+    context: u32,
 }
 
 /// What finds the entries of one queue, in all contexts.
@@ -42,7 +51,7 @@ impl Structure for Adaptive {
     type Links<Q: Query> = AdaptiveLinks;
 
     fn new(_: &Config) -> Self {
-        Self { leads: Leads::new(), indexes: Default::default(), serial: 0 }
+        Self { leads: Leads::new(), indexes: Default::default(), lone: [None; 2], serial: 0 }
     }
 
     fn find<Q: Query, T, M: Meter>(
@@ -52,6 +61,9 @@ impl Structure for Adaptive {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
+        if let Some(lone) = self.lone[Q::SIDE as usize] {
+            return lone.matching(pool, query, meter);
+        }
         let lead = self.leads.find(query.context())?;
         meter.hop();
         Some(self.queue::<Q>(lead).search(pool, query, spare, meter)?.0)
@@ -65,6 +77,11 @@ impl Structure for Adaptive {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
+        if let Some(lone) = self.lone[Q::SIDE as usize] {
+            let slot = lone.matching(pool, query, meter)?;
+            self.lone[Q::SIDE as usize] = None;
+            return Some(slot);
+        }
         let lead = self.leads.find(query.context())?;
         meter.hop();
         let mut queue = self.queue::<Q>(lead);
@@ -77,15 +94,20 @@ impl Structure for Adaptive {
 
     #[inline]
     fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
-        let lead = self.leads.find_or_insert(context);
-        if Q::SIDE == Side::Posted {
-            self.serial += 1;
-            pool[slot].links.set_serial(self.serial);
+        if pool.len() == 1 {
+            self.lone[Q::SIDE as usize] = Some(Lone { slot, context });
+            return;
         }
-        self.queue::<Q>(lead).insert(pool, slot);
+        if self.lone[Q::SIDE as usize].is_some() {
+            self.enqueue_lone(pool);
+        }
+        self.enqueue(pool, Lone { slot, context });
     }
 
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
+        if self.lone[Q::SIDE as usize].take().is_some() {
+            return;
+        }
         let lead = self.leads.find(context).expect("an entry's context has a lead");
         let mut queue = self.queue::<Q>(lead);
         queue.remove(pool, slot);
@@ -100,6 +122,11 @@ impl Structure for Adaptive {
         selection: Selection,
         found: &mut Vec<(Slot, u32)>,
     ) {
+        if let Some(Lone { slot, context }) = self.lone[Q::SIDE as usize]
+            && selection.includes(context, pool[slot].source)
+        {
+            found.push((slot, context));
+        }
         for lead in self.leads.iter() {
             let start = found.len();
             let queue = &lead.queues[Q::SIDE as usize];
@@ -148,12 +175,31 @@ impl Structure for Adaptive {
         self.leads.reserved() + posted.reserved() + unexpected.reserved()
     }
 
-    fn growth<Q: Query>(&self, context: u32, _: u32) -> usize {
-        self.leads.growth(context) + self.indexes[Q::SIDE as usize].growth()
+    fn growth<Q: Query>(&self, _: u32, _: u32) -> usize {
+        self.leads.growth() + self.indexes[Q::SIDE as usize].growth()
     }
 }
 
 impl Adaptive {
+    /// An entry is alone no more.
+    #[cold]
+    fn enqueue_lone<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
+        if let Some(lone) = self.lone[Q::SIDE as usize].take() {
+            self.enqueue(pool, lone);
+        }
+    }
+
+    /// Takes an entry into the queue of its context.
+    #[inline]
+    fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, Lone { slot, context }: Lone) {
+        let lead = self.leads.find_or_insert(context);
+        if Q::SIDE == Side::Posted {
+            self.serial += 1;
+            pool[slot].links.set_serial(self.serial);
+        }
+        self.queue::<Q>(lead).insert(pool, slot);
+    }
+
     #[inline]
     fn queue<Q: Query>(&mut self, lead: usize) -> Queue<'_> {
         let lead = &mut self.leads[lead];
@@ -162,6 +208,21 @@ impl Adaptive {
             state: &mut lead.queues[Q::SIDE as usize],
             index: &mut self.indexes[Q::SIDE as usize],
         }
+    }
+}
+
+impl Lone {
+    /// The entry, if it matches.
+    #[inline]
+    fn matching<Q: Query, T, M: Meter>(
+        self,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        meter.hop();
+        meter.compare();
+        (self.context == query.context() && query.matches(&pool[self.slot])).then_some(self.slot)
     }
 }
 

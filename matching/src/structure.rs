@@ -87,6 +87,14 @@ pub enum Selection {
 }
 
 impl Selection {
+    /// Whether an entry of that context and source is selected.
+    pub(crate) fn includes(self, context: u32, source: u32) -> bool {
+        match self {
+            Self::Source(selected) => selected == source,
+            Self::Context(selected) => selected == context,
+        }
+    }
+
     /// Whether entries of that source may be selected.
     pub(crate) fn has_source(self, source: u32) -> bool {
         match self {

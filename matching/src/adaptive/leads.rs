@@ -6,7 +6,7 @@ use core::ops::{Index, IndexMut};
 
 use super::leaves::LeafList;
 use super::ring::Head;
-use super::table::{Key, Table};
+use super::table::Table;
 
 /// A context that has, or had, entries.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,10 @@ impl Leads {
         let removed = self.leads.swap_remove(at);
         debug_assert!(removed.queues.iter().all(|queue| queue.len == 0));
         if hashed {
-            self.table.remove(key(removed.context));
+            self.table.remove(removed.context);
             if let Some(moved) = self.leads.get(at) {
-                self.table.remove(key(moved.context));
-                self.table.insert(key(moved.context), at as u32);
+                self.table.remove(moved.context);
+                self.table.insert(moved.context, at as u32);
             }
             if self.leads.len() == COMPARED {
                 self.table = Table::default();
@@ -120,12 +120,10 @@ impl Leads {
         self.leads.capacity() * mem::size_of::<Lead>() + self.table.reserved()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows with one more context.
-    pub(super) fn growth(&self, context: u32) -> usize {
-        match self.look_up(context) {
-            Some(_) => 0,
-            None => mem::size_of::<Lead>() + self.table.growth(COMPARED + 1),
-        }
+    /// The most by which [`bytes`](Self::bytes) grows with one more entry: its context may be new, and that of the entry
+    /// that was alone before.
+    pub(super) fn growth(&self) -> usize {
+        2 * mem::size_of::<Lead>() + self.table.growth(COMPARED + 2)
     }
 
     #[cold]
@@ -136,10 +134,10 @@ impl Leads {
             ..=COMPARED => {}
             len if len == COMPARED + 1 => {
                 for (at, lead) in self.leads.iter().enumerate() {
-                    self.table.insert(key(lead.context), at as u32);
+                    self.table.insert(lead.context, at as u32);
                 }
             }
-            _ => self.table.insert(key(context), self.last as u32),
+            _ => self.table.insert(context, self.last as u32),
         }
         self.count_bytes();
         self.last
@@ -154,7 +152,7 @@ impl Leads {
         if self.leads.len() <= COMPARED {
             self.leads.iter().position(|lead| lead.context == context)
         } else {
-            self.table.get(key(context)).map(|at| at as usize)
+            self.table.get(context).map(|at| at as usize)
         }
     }
 }
@@ -173,8 +171,4 @@ impl IndexMut<usize> for Leads {
     fn index_mut(&mut self, at: usize) -> &mut Lead {
         &mut self.leads[at]
     }
-}
-
-fn key(context: u32) -> Key {
-    Key::new(context, 0)
 }

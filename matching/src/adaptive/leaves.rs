@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::ring::Head;
-use super::table::{Key, Table};
 
 /// Ranks in a leaf.
 const SPAN: u32 = 16;
@@ -18,10 +17,18 @@ pub(super) struct Leaves {
     /// The leaf found last: most searches are for a neighbour.
     last: (Key, u32),
     leaves: Vec<Leaf>,
-    table: Table,
+    /// The first leaf of each chain: a power of two, at least as many as leaves are in use.
+    buckets: Vec<u32>,
     free: Vec<u32>,
-    /// Bytes of the leaves and the table.
+    /// Bytes of the leaves and the buckets.
     bytes: usize,
+}
+
+/// A context, and within it a block of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    context: u32,
+    block: u32,
 }
 
 /// The leaves of one queue of one context.
@@ -51,6 +58,8 @@ struct Leaf {
     used: u16,
     /// Bins whose entries are also in the tag index.
     tagged: u16,
+    /// The next leaf of the bucket.
+    chain: u32,
     /// Neighbours in the list of the context's leaves.
     prev: u32,
     next: u32,
@@ -69,17 +78,27 @@ const NO_LEAF: u32 = u32::MAX;
 const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
 /// A key that no leaf has: ranks end below it.
-const NO_KEY: Key = Key::new(u32::MAX, u32::MAX);
+const NO_KEY: Key = Key { context: u32::MAX, block: u32::MAX };
+
+/// The fewest buckets once there are any; they are kept while there is no leaf.
+const BUCKETS_MIN: usize = 4;
 
 impl Default for Leaves {
     fn default() -> Self {
-        Self {
-            last: (NO_KEY, NO_LEAF),
-            leaves: Vec::new(),
-            table: Table::default(),
-            free: Vec::new(),
-            bytes: 0,
-        }
+        Self { last: (NO_KEY, NO_LEAF), leaves: Vec::new(), buckets: Vec::new(), free: Vec::new(), bytes: 0 }
+    }
+}
+
+impl Key {
+    const fn of(context: u32, rank: u32) -> Self {
+        Self { context, block: rank / SPAN }
+    }
+
+    /// Blocks that are neighbours have neighbouring buckets, in groups of 64; the groups are scattered.
+    fn bucket(self, buckets: usize) -> usize {
+        let group = u64::from(self.context) << 32 | u64::from(self.block / 64);
+        let scattered = (group ^ group >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (scattered as usize).wrapping_add(self.block as usize) & (buckets - 1)
     }
 }
 
@@ -87,9 +106,9 @@ impl Leaves {
     /// The bin of a rank, if its leaf exists.
     #[inline]
     pub(super) fn find(&mut self, context: u32, rank: u32) -> Option<BinId> {
-        let key = Key::new(context, rank / SPAN);
+        let key = Key::of(context, rank);
         if self.last.0 != key {
-            self.last = (key, self.table.get(key)?);
+            self.last = (key, self.look_up(key)?);
         }
         Some(BinId { leaf: self.last.1, place: rank % SPAN })
     }
@@ -99,13 +118,13 @@ impl Leaves {
     pub(super) fn find_or_insert(&mut self, context: u32, rank: u32, list: &mut LeafList) -> BinId {
         match self.find(context, rank) {
             Some(bin) => bin,
-            None => BinId { leaf: self.insert(Key::new(context, rank / SPAN), list), place: rank % SPAN },
+            None => BinId { leaf: self.insert(Key::of(context, rank), list), place: rank % SPAN },
         }
     }
 
     /// The head of the bin of a rank, if there is one.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
-        let leaf = self.table.get(Key::new(context, rank / SPAN))?;
+        let leaf = self.look_up(Key::of(context, rank))?;
         self.head(BinId { leaf, place: rank % SPAN })
     }
 
@@ -169,13 +188,30 @@ impl Leaves {
 
     pub(super) fn reserved(&self) -> usize {
         self.leaves.capacity() * LEAF_BYTES
-            + self.free.capacity() * mem::size_of::<u32>()
-            + self.table.reserved()
+            + (self.buckets.capacity() + self.free.capacity()) * mem::size_of::<u32>()
     }
 
     /// The most by which [`bytes`](Self::bytes) grows when that many leaves are added.
     pub(super) fn growth(&self, leaves: usize) -> usize {
-        leaves * LEAF_BYTES + self.table.growth(leaves)
+        let leaves = self.len() + leaves;
+        let buckets = self.buckets.len().max(leaves.next_power_of_two()).max(BUCKETS_MIN);
+        leaves * LEAF_BYTES + buckets * mem::size_of::<u32>() - self.bytes
+    }
+
+    /// Leaves in use.
+    fn len(&self) -> usize {
+        self.leaves.len() - self.free.len()
+    }
+
+    fn look_up(&self, key: Key) -> Option<u32> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let mut leaf = self.buckets[key.bucket(self.buckets.len())];
+        while leaf != NO_LEAF && self.leaves[leaf as usize].key != key {
+            leaf = self.leaves[leaf as usize].chain;
+        }
+        (leaf != NO_LEAF).then_some(leaf)
     }
 
     /// Frees the parked leaf of a list whose queue is empty.
@@ -194,8 +230,19 @@ impl Leaves {
 
     #[cold]
     fn insert(&mut self, key: Key, list: &mut LeafList) -> u32 {
-        let heads = [None; SPAN as usize];
-        let fresh = Leaf { heads, key, used: 0, tagged: 0, prev: NO_LEAF, next: list.first };
+        if self.len() == self.buckets.len() {
+            self.resize((2 * self.buckets.len()).max(BUCKETS_MIN));
+        }
+        let bucket = key.bucket(self.buckets.len());
+        let fresh = Leaf {
+            heads: [None; SPAN as usize],
+            key,
+            used: 0,
+            tagged: 0,
+            chain: self.buckets[bucket],
+            prev: NO_LEAF,
+            next: list.first,
+        };
         let leaf = match self.free.pop() {
             Some(leaf) => {
                 self.leaves[leaf as usize] = fresh;
@@ -210,7 +257,7 @@ impl Leaves {
             self.leaves[list.first as usize].prev = leaf;
         }
         list.first = leaf;
-        self.table.insert(key, leaf);
+        self.buckets[bucket] = leaf;
         self.last = (key, leaf);
         self.count_bytes();
         leaf
@@ -218,7 +265,7 @@ impl Leaves {
 
     #[cold]
     fn remove(&mut self, leaf: u32, list: &mut LeafList) {
-        let Leaf { key, prev, next, .. } = self.leaves[leaf as usize];
+        let Leaf { key, chain, prev, next, .. } = self.leaves[leaf as usize];
         if prev == NO_LEAF {
             list.first = next;
         } else {
@@ -227,15 +274,42 @@ impl Leaves {
         if next != NO_LEAF {
             self.leaves[next as usize].prev = prev;
         }
-        self.table.remove(key);
+        let bucket = key.bucket(self.buckets.len());
+        if self.buckets[bucket] == leaf {
+            self.buckets[bucket] = chain;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.leaves[before as usize].chain != leaf {
+                before = self.leaves[before as usize].chain;
+            }
+            self.leaves[before as usize].chain = chain;
+        }
         self.free.push(leaf);
+        if self.buckets.len() > BUCKETS_MIN && self.len() * 8 < self.buckets.len() {
+            self.resize(self.buckets.len() / 4);
+        }
         if self.last.1 == leaf {
             self.last.0 = NO_KEY;
         }
         self.count_bytes();
     }
 
+    fn resize(&mut self, buckets: usize) {
+        let mut fresh = Vec::new();
+        fresh.reserve_exact(buckets);
+        fresh.resize(buckets, NO_LEAF);
+        for mut leaf in mem::replace(&mut self.buckets, fresh) {
+            while leaf != NO_LEAF {
+                let bucket = self.leaves[leaf as usize].key.bucket(buckets);
+                let next = mem::replace(&mut self.leaves[leaf as usize].chain, self.buckets[bucket]);
+                self.buckets[bucket] = leaf;
+                leaf = next;
+            }
+        }
+    }
+
     fn count_bytes(&mut self) {
-        self.bytes = (self.leaves.len() - self.free.len()) * LEAF_BYTES + self.table.bytes();
+        let buckets = if self.len() == 0 { 0 } else { self.buckets.len() };
+        self.bytes = self.len() * LEAF_BYTES + buckets * mem::size_of::<u32>();
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Queue<'a> {
 }
 
 /// A queue with at most this many entries is a list.
-pub(super) const LIST_MAX: u32 = 6;
+pub(super) const LIST_MAX: u32 = 10;
 
 /// Entries of a ring compared before it goes to the tag index.
 const SCAN_MAX: usize = 16;
@@ -143,8 +143,11 @@ impl Queue<'_> {
     ) -> Option<(Slot, BinId)> {
         meter.hop();
         let bin = self.index.leaves.find(self.context, query.source().bits())?;
-        let head = self.index.leaves.head(bin);
-        match scan::<Bin, Q, T, M>(head, pool, query, meter) {
+        let found = match self.index.leaves.is_tagged(bin) {
+            true => Scan::Long,
+            false => scan::<Bin, Q, T, M>(self.index.leaves.head(bin), pool, query, meter),
+        };
+        match found {
             Scan::Found(slot) => Some((slot, bin)),
             Scan::Absent => None,
             Scan::Long => Some((self.search_long_bin(bin, pool, query, spare, meter)?, bin)),
@@ -177,7 +180,11 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        match scan::<W, Q, T, M>(self.state.ring, pool, query, meter) {
+        let found = match self.state.is_tagged {
+            true => Scan::Long,
+            false => scan::<W, Q, T, M>(self.state.ring, pool, query, meter),
+        };
+        match found {
             Scan::Found(slot) => Some(slot),
             Scan::Absent => None,
             Scan::Long => self.search_long_ring::<W, Q, T, M>(pool, query, spare, meter),

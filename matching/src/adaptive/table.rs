@@ -1,16 +1,9 @@
-//! A hash table from (context, block of ranks) to a number, open-addressed.
+//! A hash table from contexts to numbers, open-addressed.
 
 use alloc::vec::Vec;
 use core::mem;
 
-/// A key: a context, and within it a block of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
-    context: u32,
-    block: u32,
-}
-
-/// Linear probing in a power of two of 12-byte cells, at most three quarters full. It shrinks when it is sparse, and
+/// Linear probing in a power of two of cells, at most three quarters full. It shrinks when it is sparse, and
 /// removal leaves no tombstones: the cells behind move up.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -20,37 +13,25 @@ pub(super) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    key: Key,
+    context: u32,
     /// `VACANT`, or the number stored.
     value: u32,
 }
 
-const VACANT: Cell = Cell { key: Key { context: 0, block: 0 }, value: u32::MAX };
+const VACANT: Cell = Cell { context: 0, value: u32::MAX };
 
 /// The fewest cells once there are any; they are kept while the table is empty.
-const CELLS_MIN: usize = 16;
-
-impl Key {
-    pub(super) const fn new(context: u32, block: u32) -> Self {
-        Self { context, block }
-    }
-
-    /// Multiplicative hashing: the upper bits of the product are the good ones.
-    fn hash(self) -> u64 {
-        let key = u64::from(self.context) << 32 | u64::from(self.block);
-        (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
+const CELLS_MIN: usize = 4;
 
 impl Table {
-    pub(super) fn get(&self, key: Key) -> Option<u32> {
+    pub(super) fn get(&self, context: u32) -> Option<u32> {
         if self.len == 0 {
             return None;
         }
-        let mut at = self.home(key);
+        let mut at = self.home(context);
         loop {
             let cell = self.cells[at];
-            if cell.key == key && cell.value != VACANT.value {
+            if cell.context == context && cell.value != VACANT.value {
                 return Some(cell.value);
             }
             if cell.value == VACANT.value {
@@ -60,19 +41,19 @@ impl Table {
         }
     }
 
-    /// Stores a key that is not there.
-    pub(super) fn insert(&mut self, key: Key, value: u32) {
+    /// Stores a context that is not there.
+    pub(super) fn insert(&mut self, context: u32, value: u32) {
         if self.is_full_with(self.len + 1) {
             self.resize((2 * self.cells.len()).max(CELLS_MIN));
         }
         self.len += 1;
-        self.place(Cell { key, value });
+        self.place(Cell { context, value });
     }
 
-    /// Removes a key that is there.
-    pub(super) fn remove(&mut self, key: Key) {
-        let mut gap = self.home(key);
-        while self.cells[gap].key != key || self.cells[gap].value == VACANT.value {
+    /// Removes a context that is there.
+    pub(super) fn remove(&mut self, context: u32) {
+        let mut gap = self.home(context);
+        while self.cells[gap].context != context || self.cells[gap].value == VACANT.value {
             gap = self.after(gap);
         }
         let mut at = gap;
@@ -84,7 +65,7 @@ impl Table {
             }
             // A cell may move into the gap unless its home lies behind the gap.
             let mask = self.cells.len() - 1;
-            if at.wrapping_sub(self.home(cell.key)) & mask >= at.wrapping_sub(gap) & mask {
+            if at.wrapping_sub(self.home(cell.context)) & mask >= at.wrapping_sub(gap) & mask {
                 self.cells[gap] = cell;
                 gap = at;
             }
@@ -105,10 +86,10 @@ impl Table {
         self.cells.capacity() * mem::size_of::<Cell>()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows when that many keys are added.
-    pub(super) fn growth(&self, keys: usize) -> usize {
+    /// The most by which [`bytes`](Self::bytes) grows when that many contexts are added.
+    pub(super) fn growth(&self, contexts: usize) -> usize {
         let mut cells = self.cells.len().max(CELLS_MIN);
-        while (self.len + keys) * 4 > cells * 3 {
+        while (self.len + contexts) * 4 > cells * 3 {
             cells *= 2;
         }
         cells * mem::size_of::<Cell>() - self.bytes()
@@ -118,8 +99,9 @@ impl Table {
         len * 4 > self.cells.len() * 3
     }
 
-    fn home(&self, key: Key) -> usize {
-        (key.hash() >> (64 - self.cells.len().trailing_zeros())) as usize
+    fn home(&self, context: u32) -> usize {
+        // Multiplicative hashing: the upper bits of the product are the good ones.
+        (context.wrapping_mul(0x9e37_79b9) >> (32 - self.cells.len().trailing_zeros())) as usize
     }
 
     fn after(&self, at: usize) -> usize {
@@ -127,7 +109,7 @@ impl Table {
     }
 
     fn place(&mut self, cell: Cell) {
-        let mut at = self.home(cell.key);
+        let mut at = self.home(cell.context);
         while self.cells[at].value != VACANT.value {
             at = self.after(at);
         }

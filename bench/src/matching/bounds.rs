@@ -1,0 +1,146 @@
+//! What is asked of the default structure, measured and judged.
+
+use samite_matching::{Adaptive, Arrival, Config, Counting, Envelope, Matcher, Pattern, Posting};
+
+use super::memory::PUBLISHED;
+use super::structures::{ADAPTIVE, FOUR_D, LIST, STRUCTURES};
+use super::workload::{Direction, Queue, Workload};
+use super::{Report, exactly};
+use crate::spread::Spread;
+
+/// Measures, judges and prints; tells whether everything is within its bound.
+pub(super) fn run(report: &Report) -> bool {
+    report.heading("what is asked of Adaptive: median (min-max) of the runs, and its bound");
+    let mut bounds = Bounds { report, passed: true };
+    bounds.flat();
+    bounds.alone();
+    bounds.tags();
+    bounds.memory();
+    bounds.any_source();
+    bounds.passed
+}
+
+struct Bounds<'a> {
+    report: &'a Report,
+    passed: bool,
+}
+
+impl Bounds<'_> {
+    /// The time of a match does not depend on how many ranks are queued.
+    fn flat(&mut self) {
+        let few = 16;
+        let many = (self.report.items_max as u32).min(1 << 20);
+        for queue in [Queue::Posted, Queue::Unexpected] {
+            for (ranks_in, bound) in [(Direction::Reverse, Some(1.5)), (Direction::Scattered, None)] {
+                let at = |ranks: u32| Workload::new(queue, ranks, 1, ranks_in);
+                let ratios = self.samples(|| self.time(&at(many)) / self.time(&at(few)));
+                self.judge(&format!("{queue:?} {ranks_in:?}: {many} ranks against {few}"), ratios, bound);
+            }
+        }
+    }
+
+    /// Alone in the queue.
+    fn alone(&mut self) {
+        for queue in [Queue::Posted, Queue::Unexpected] {
+            let time = |of: usize| (STRUCTURES[of].time_pairs)(queue);
+            let ratios = self.samples(|| time(ADAPTIVE) / time(LIST));
+            self.judge(
+                &format!("{queue:?}: an insertion and its match, alone, against the list"),
+                ratios,
+                Some(1.1),
+            );
+        }
+    }
+
+    /// One sender, very many tags.
+    fn tags(&mut self) {
+        for queue in [Queue::Posted, Queue::Unexpected] {
+            for ranks_in in [Direction::Reverse, Direction::Scattered] {
+                let workload = Workload::new(queue, 1, 16_384, ranks_in);
+                let ns = self.samples(|| self.time(&workload));
+                self.judge(
+                    &format!("{queue:?} {ranks_in:?}: 16384 tags of one sender, ns a match"),
+                    ns,
+                    Some(150.0),
+                );
+            }
+        }
+    }
+
+    /// Never more bytes than the 4-D queue, and where there are few items hardly more than the list.
+    fn memory(&mut self) {
+        for queue in [Queue::Posted, Queue::Unexpected] {
+            let ratio = |ranks, filled, of: usize| {
+                let workload = Workload { filled, ..Workload::new(queue, ranks, 1, Direction::Forward) };
+                let [ours, theirs] =
+                    [ADAPTIVE, of].map(|of| (STRUCTURES[of].memory)(&workload).in_use() as f64);
+                ours / theirs
+            };
+            let worst = PUBLISHED
+                .map(|(ranks, items, ..)| ratio(ranks, items, FOUR_D))
+                .into_iter()
+                .fold(0.0, f64::max);
+            self.judge(
+                &format!("{queue:?}: bytes against the 4-D queue, worst cell of table 4.5"),
+                exactly(worst),
+                Some(1.0),
+            );
+            let worst = (1..=100).map(|items| ratio(1 << 20, items, LIST)).fold(0.0, f64::max);
+            self.judge(
+                &format!("{queue:?}: bytes against the list, worst of 1 to 100 items"),
+                exactly(worst),
+                Some(1.1),
+            );
+        }
+    }
+
+    /// Receives from any source do not look at every rank.
+    fn any_source(&mut self) {
+        let ranks = (self.report.items_max as u32).min(1 << 20);
+        let receives = 1000.min(ranks);
+        let mut matcher: Matcher<(), (), Adaptive, Counting> =
+            Matcher::new(&Config { ranks, ..Config::default() });
+        for rank in 0..ranks {
+            assert!(matches!(
+                matcher.arrive(Envelope::new(0, rank, u64::from(rank)), || ()),
+                Arrival::Queued(_)
+            ));
+        }
+        let mut search = |pattern: fn(u32) -> Pattern| {
+            let before = matcher.stats().unexpected;
+            for rank in (ranks - receives..ranks).rev() {
+                assert!(matches!(matcher.post(pattern(rank), ()), Posting::Matched { .. }));
+            }
+            let after = matcher.stats().unexpected;
+            let compared = (after.compared - before.compared) as f64 / f64::from(receives);
+            Spread { median: compared, min: 1.0, max: after.compared_max as f64 }
+        };
+        let last = search(|rank| Pattern::exact(0, 0, u64::from(rank)).any_source());
+        let first = search(|_| Pattern::any(0));
+        let name =
+            |what| format!("any source, {what}, {ranks} ranks queued: entries compared, average (longest)");
+        self.judge(&name("tags of the last ranks"), last, Some(32.0));
+        self.judge(&name("any tag"), first, Some(32.0));
+    }
+
+    fn time(&self, workload: &Workload) -> f64 {
+        (STRUCTURES[ADAPTIVE].time)(workload, usize::MAX, Report::AT_LEAST)
+    }
+
+    fn samples(&self, sample: impl Fn() -> f64) -> Spread {
+        Spread::of((0..self.report.runs).map(|_| sample()).collect()).expect("there is at least one run")
+    }
+
+    fn judge(&mut self, what: &str, figure: Spread, bound: Option<f64>) {
+        let is_within = bound.is_none_or(|bound| figure.median <= bound);
+        self.passed &= is_within;
+        let Spread { median, min, max } = figure;
+        let verdict = match bound {
+            None => String::new(),
+            Some(bound) if is_within => format!("  at most {bound}: holds"),
+            Some(bound) => format!("  at most {bound}: DOES NOT HOLD"),
+        };
+        self.report.line(&format!("{what}: {median:.3} ({min:.3}-{max:.3}){verdict}"));
+        self.report.record(what, "Adaptive", (0, 0), "figure", "1", figure);
+    }
+}

@@ -1,0 +1,49 @@
+//! The structures measured, by name.
+
+use std::time::Duration;
+
+use samite_matching::{Adaptive, BTree, FourD, LinkedList, Memory, RankArray, Stats, Structure};
+
+use super::workload::{Queue, Workload, time_pairs};
+
+/// A structure, and the measurements of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    /// Times a workload, see [`Workload::time`].
+    pub(crate) time: fn(&Workload, matches_max: usize, at_least: Duration) -> f64,
+    /// Counts what a workload's searches visit, see [`Workload::count`].
+    pub(crate) count: fn(&Workload, matches_max: usize) -> (Memory, Stats),
+    /// The memory of a workload's full queue.
+    pub(crate) memory: fn(&Workload) -> Memory,
+    /// Nanoseconds of an insertion and its match, alone in the queue.
+    pub(crate) time_pairs: fn(Queue) -> f64,
+}
+
+const fn measured<S: Structure>(name: &'static str) -> Measured {
+    Measured {
+        name,
+        time: |workload, matches_max, at_least| workload.time::<S>(matches_max, at_least),
+        count: |workload, matches_max| workload.count::<S>(matches_max),
+        memory: |workload| workload.memory::<S>(),
+        time_pairs: |queue| time_pairs::<S>(queue),
+    }
+}
+
+/// The list: what the others are compared with.
+pub(crate) const LIST: usize = 0;
+/// The array.
+pub(crate) const ARRAY: usize = 1;
+/// The 4-D queue.
+pub(crate) const FOUR_D: usize = 3;
+/// The default.
+pub(crate) const ADAPTIVE: usize = 4;
+
+/// All of them.
+pub(crate) const STRUCTURES: [Measured; 5] = [
+    measured::<LinkedList>("LinkedList"),
+    measured::<RankArray>("RankArray"),
+    measured::<BTree>("BTree"),
+    measured::<FourD>("FourD"),
+    measured::<Adaptive>("Adaptive"),
+];

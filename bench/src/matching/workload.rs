@@ -1,0 +1,276 @@
+//! The experiment of (Zounmevo 2014, section 4.6.2): one queue is filled, then searched until it is empty.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use samite_matching::{
+    Arrival, Config, Counting, Envelope, Matcher, Memory, Meter, Pattern, Posting, Stats, Structure,
+};
+
+/// Which queue is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Receives are posted, then messages arrive (PRQ).
+    Posted,
+    /// Messages arrive, then receives are posted (UMQ).
+    Unexpected,
+}
+
+/// In which order the queue is emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// As it was filled: a list finds each item at its top.
+    Forward,
+    /// From the bottom: a list walks through everything.
+    Reverse,
+    /// In an order without locality. The count must be a power of two.
+    Scattered,
+}
+
+/// One cell of the experiments. The queue is filled context by context, in each rank by rank, tag by tag; it is
+/// emptied rank by rank, in each context by context (figure 4.16).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    /// The queue that is filled.
+    pub(crate) queue: Queue,
+    /// Ranks of each context.
+    pub(crate) ranks: u32,
+    /// Of these the first so many have items in the queue: all by default.
+    pub(crate) filled: u32,
+    /// Items of each rank in each context, each with a tag of its own.
+    pub(crate) tags: u64,
+    /// Percentage of the ranks whose receives are from any source. They have tags of their own, so that no receive takes
+    /// another one's message and all match.
+    pub(crate) any_source: u32,
+    /// Contexts.
+    pub(crate) contexts: u32,
+    /// The order of ranks and tags.
+    pub(crate) ranks_in: Direction,
+    /// The order of contexts within a rank.
+    pub(crate) contexts_in: Direction,
+}
+
+impl Workload {
+    /// One context, no wildcards.
+    pub(crate) const fn new(queue: Queue, ranks: u32, tags: u64, ranks_in: Direction) -> Self {
+        Self {
+            queue,
+            ranks,
+            filled: u32::MAX,
+            tags,
+            any_source: 0,
+            contexts: 1,
+            ranks_in,
+            contexts_in: Direction::Forward,
+        }
+    }
+
+    /// What is measured, its size apart.
+    pub(crate) fn name(&self) -> String {
+        let Self { queue, tags, any_source, contexts, ranks_in, contexts_in, .. } = self;
+        let contexts_in = if *contexts > 1 { format!(", contexts {contexts_in:?}") } else { String::new() };
+        let name = format!(
+            "{queue:?} queue {ranks_in:?}, {tags} items a rank, {any_source} % any source, contexts {contexts}{contexts_in}"
+        );
+        name.to_lowercase()
+    }
+
+    /// Ranks with items in the queue.
+    pub(crate) fn used(&self) -> u32 {
+        self.filled.min(self.ranks)
+    }
+
+    /// Items queued.
+    pub(crate) fn items(&self) -> usize {
+        self.used() as usize * self.tags as usize * self.contexts as usize
+    }
+
+    /// Nanoseconds a match on structure `S`: the queue is filled and emptied over and over until `at_least` has passed. Where
+    /// `matches_max` is less than the items, only so many matches are made, spread evenly over the order; the rest is
+    /// then dropped.
+    pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
+        let mut matcher: Matcher<u64, u64, S> = self.matcher();
+        // Warms up: memory comes from the kernel, and caches fill.
+        self.fill(&mut matcher);
+        self.clear(&mut matcher);
+        let clock = Clock::new(self.items());
+        let (mut passed, mut timed, mut matches) = (Duration::ZERO, Duration::ZERO, 0);
+        while passed < at_least {
+            let begin = Instant::now();
+            self.fill(&mut matcher);
+            let full = clock.read();
+            matches += self.empty(&mut matcher, matches_max);
+            timed += clock.since(full);
+            self.clear(&mut matcher);
+            passed += begin.elapsed();
+        }
+        timed.as_nanos() as f64 / matches as f64
+    }
+
+    /// Fills the queue of a counting matcher and empties it; the memory is that of the full queue.
+    pub(crate) fn count<S: Structure>(&self, matches_max: usize) -> (Memory, Stats) {
+        let mut matcher: Matcher<u64, u64, S, Counting> = self.matcher();
+        self.fill(&mut matcher);
+        let memory = matcher.memory();
+        self.empty(&mut matcher, matches_max);
+        (memory, matcher.stats())
+    }
+
+    /// The memory of the full queue.
+    pub(crate) fn memory<S: Structure>(&self) -> Memory {
+        let mut matcher: Matcher<u64, u64, S> = self.matcher();
+        self.fill(&mut matcher);
+        matcher.memory()
+    }
+
+    fn matcher<S: Structure, M: Meter>(&self) -> Matcher<u64, u64, S, M> {
+        Matcher::new(&Config { ranks: self.ranks, ..Config::default() })
+    }
+
+    /// Drops what is left.
+    fn clear<S: Structure, M: Meter>(&self, matcher: &mut Matcher<u64, u64, S, M>) {
+        if matcher.posted_len() + matcher.unexpected_len() > 0 {
+            for context in 0..self.contexts {
+                matcher.purge_context(context, |_| ());
+            }
+        }
+    }
+
+    fn fill<S: Structure, M: Meter>(&self, matcher: &mut Matcher<u64, u64, S, M>) {
+        for context in 0..self.contexts {
+            for rank in 0..self.used() {
+                for tag in 0..self.tags {
+                    let (envelope, pattern) = self.pair(context, rank, tag);
+                    match self.queue {
+                        Queue::Posted => assert!(matches!(matcher.post(pattern, tag), Posting::Queued(_))),
+                        Queue::Unexpected => {
+                            assert!(matches!(matcher.arrive(envelope, || tag), Arrival::Queued(_)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn empty<S: Structure, M: Meter>(
+        &self,
+        matcher: &mut Matcher<u64, u64, S, M>,
+        matches_max: usize,
+    ) -> usize {
+        let items = self.items();
+        if matches_max >= items {
+            for rank in self.ranks_in.of(u64::from(self.used())) {
+                for context in self.contexts_in.of(u64::from(self.contexts)) {
+                    for tag in self.ranks_in.of(self.tags) {
+                        self.take(matcher, context as u32, rank as u32, tag);
+                    }
+                }
+            }
+            return items;
+        }
+        for sample in 0..matches_max {
+            let at = (items as u128 * sample as u128 / matches_max as u128) as u64;
+            let (of_rank, tag) = (at / self.tags, at % self.tags);
+            let (rank, context) = (of_rank / u64::from(self.contexts), of_rank % u64::from(self.contexts));
+            let rank = self.ranks_in.at(rank, u64::from(self.used()));
+            let context = self.contexts_in.at(context, u64::from(self.contexts));
+            self.take(matcher, context as u32, rank as u32, self.ranks_in.at(tag, self.tags));
+        }
+        matches_max
+    }
+
+    fn take<S: Structure, M: Meter>(
+        &self,
+        matcher: &mut Matcher<u64, u64, S, M>,
+        context: u32,
+        rank: u32,
+        tag: u64,
+    ) {
+        let (envelope, pattern) = self.pair(context, rank, tag);
+        let matched = match self.queue {
+            Queue::Posted => matches!(matcher.arrive(envelope, || tag), Arrival::Matched(_)),
+            Queue::Unexpected => matches!(matcher.post(pattern, tag), Posting::Matched { .. }),
+        };
+        assert!(matched, "no match for {envelope:?}");
+    }
+
+    /// A message and its receive.
+    fn pair(&self, context: u32, rank: u32, tag: u64) -> (Envelope, Pattern) {
+        let percent = |rank: u32| u64::from(rank) * u64::from(self.any_source) / 100;
+        if self.any_source > 0 && percent(rank) != percent(rank + 1) {
+            let tag = self.tags + tag;
+            (Envelope::new(context, rank, tag), Pattern::exact(context, rank, tag).any_source())
+        } else {
+            (Envelope::new(context, rank, tag), Pattern::exact(context, rank, tag))
+        }
+    }
+}
+
+impl Direction {
+    fn at(self, index: u64, of: u64) -> u64 {
+        match self {
+            Self::Forward => index,
+            Self::Reverse => of - 1 - index,
+            Self::Scattered => index.wrapping_mul(0x9e37_79b1) % of,
+        }
+    }
+
+    fn of(self, count: u64) -> impl Iterator<Item = u64> {
+        (0..count).map(move |index| self.at(index, count))
+    }
+}
+
+/// Nanoseconds of an insertion and the match that follows it, in a queue that is empty otherwise.
+pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
+    const PAIRS: u64 = 100_000;
+    let mut matcher: Matcher<u64, u64, S> = Matcher::new(&Config::default());
+    let clock = Clock::new(PAIRS as usize);
+    let begin = clock.read();
+    for number in 0..PAIRS {
+        let envelope = std::hint::black_box(Envelope::new(0, 3, 7));
+        let pattern = std::hint::black_box(Pattern::exact(0, 3, 7));
+        let matched = match queue {
+            Queue::Posted => {
+                matches!(matcher.post(pattern, number), Posting::Queued(_))
+                    && matches!(matcher.arrive(envelope, || number), Arrival::Matched(_))
+            }
+            Queue::Unexpected => {
+                matches!(matcher.arrive(envelope, || number), Arrival::Queued(_))
+                    && matches!(matcher.post(pattern, number), Posting::Matched { .. })
+            }
+        };
+        assert!(matched, "{envelope:?} and {pattern:?} match");
+    }
+    clock.since(begin).as_nanos() as f64 / PAIRS as f64
+}
+
+/// Times phases of emptying a queue, without the time that reading the clock takes.
+///
+/// A long phase is timed by the processor time of the thread, so that it does not matter who else uses the machine; a
+/// short one by the wall clock, whose reading is cheap, since the chance of being disturbed is small.
+struct Clock {
+    is_processor_time: bool,
+    overhead: Duration,
+}
+
+impl Clock {
+    /// Items from which a phase is long.
+    const LONG: usize = 2048;
+
+    fn new(items: usize) -> Self {
+        let mut clock = Self { is_processor_time: items >= Self::LONG, overhead: Duration::ZERO };
+        let readings = (0..256).map(|_| clock.since(clock.read()));
+        clock.overhead = readings.min().unwrap_or_default();
+        clock
+    }
+
+    fn read(&self) -> Duration {
+        let id = if self.is_processor_time { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(id);
+        Duration::new(tv_sec as u64, tv_nsec as u32)
+    }
+
+    fn since(&self, begin: Duration) -> Duration {
+        (self.read() - begin).saturating_sub(self.overhead)
+    }
+}

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs every structure of the matching engine against a naive list: ci/matching-oracle.sh [OPERATIONS], a million by default,
+# for each structure. A counterexample is shrunk, printed, and written to matching/tests/oracle/main.regressions, which
+# is to be committed: every later run begins with it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/setup.sh
+
+operations=${1:-1000000}
+# A generated sequence has 125 steps on average, some of which stand for up to 300 operations: 1400 in all.
+per_sequence=1400
+export PROPTEST_CASES=$(((operations + per_sequence - 1) / per_sequence))
+echo "matching-oracle.sh: $PROPTEST_CASES sequences for each structure"
+cargo test --quiet --release --locked -p samite-matching --test oracle </dev/null
