@@ -50,8 +50,12 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Moves the deadline of a request, from now on.
+    /// Moves the deadline of a request; `u64::MAX` takes it away.
     pub fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+        if let Some(request) = self.core.requests.get_mut(id) {
+            // The timer of the one before will find that it is not the request's.
+            request.deadline_ns = deadline_ns;
+        }
         self.core.set_deadline(id, deadline_ns);
     }
 

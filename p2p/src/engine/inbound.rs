@@ -271,6 +271,11 @@ impl Core {
             return Ok(());
         };
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        if matches!(request.state, State::Over) {
+            // It gave up while it sent, and told so.
+            self.counters.stale += 1;
+            return Ok(());
+        }
         let given_up =
             request.result.is_some() || (request.collected && !matches!(request.buffer, Buffer::Owned(_)));
         if matches!(request.state, State::AwaitingMatch { .. }) && given_up {

@@ -1,0 +1,148 @@
+//! Budgets: what is sent ahead of its receive, and what becomes of the rest.
+
+use samite_p2p::{Config, Error, Pattern};
+
+use crate::job::{Job, Medium, NEVER, Op, Owned, bytes, exact};
+
+fn budget(bytes: usize) -> Config {
+    let mut config = Config::default();
+    // So little for each that one peer, as each rank is to itself, cannot hold all of it.
+    (config.unexpected_max, config.window_min) = (bytes, bytes / 16);
+    config
+}
+
+/// Sends `count` messages of 400 bytes with tags from 0 on, and lets all come that may.
+fn flood<M: Medium>(job: &mut Job<M>, from: usize, count: u64) -> Vec<Op> {
+    let sends = (0..count).map(|tag| job.send(from, 1, tag, &bytes(tag as usize, 400))).collect();
+    job.settle();
+    sends
+}
+
+fn drain<M: Medium>(job: &mut Job<M>, from: u32, count: u64, sends: Vec<Op>) {
+    for tag in 0..count {
+        let recv = job.recv(1, exact(from, tag), 400);
+        assert_eq!(job.wait(recv).message(), bytes(tag as usize, 400));
+    }
+    for send in sends {
+        assert!(job.wait(send).result.is_ok());
+    }
+}
+
+#[track_caller]
+fn assert_within<M: Medium>(job: &Job<M>, budget: u64) {
+    for usage in job.usages() {
+        assert!(usage.unexpected + usage.credit_granted <= budget, "{usage:?}");
+    }
+}
+
+pub(crate) fn without_credit_envelopes_wait<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget(10_000));
+    let sends = flood(&mut job, 0, 100);
+    assert_within(&job, 10_000);
+    let usage = job.usages()[1];
+    assert!(usage.unexpected > 0 && usage.envelopes > 0, "{usage:?}");
+    assert!(job.engine(0).counters().rendezvous > 0);
+    drain(&mut job, 0, 100, sends);
+    job.assert_at_rest();
+}
+
+pub(crate) fn credit_recovers<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget(10_000));
+    for _ in 0..3 {
+        let sends = flood(&mut job, 0, 50);
+        drain(&mut job, 0, 50, sends);
+        job.settle();
+    }
+    let before = job.engine(0).counters();
+    let sends = flood(&mut job, 0, 2);
+    let usage = job.usages()[1];
+    assert_eq!(job.engine(0).counters().eager, before.eager + 2, "there is credit again: {usage:?}");
+    drain(&mut job, 0, 2, sends);
+    job.assert_at_rest();
+}
+
+pub(crate) fn the_budget_holds_for_many_senders<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 5, &budget(8_000));
+    let sends: Vec<_> = [0, 2, 3, 4].map(|from| (from, flood(&mut job, from, 30))).into();
+    assert_within(&job, 8_000);
+    for (from, sends) in sends {
+        drain(&mut job, from as u32, 30, sends);
+        assert_within(&job, 8_000);
+    }
+    job.assert_at_rest();
+}
+
+pub(crate) fn no_budget_at_all<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget(0));
+    let sends = flood(&mut job, 0, 20);
+    assert_eq!(job.usages()[1].unexpected, 0);
+    assert_eq!(job.engine(0).counters().eager, 0);
+    drain(&mut job, 0, 20, sends);
+    job.assert_at_rest();
+}
+
+pub(crate) fn envelopes_are_bounded<M: Medium>(medium: M) {
+    let mut config = budget(0);
+    config.envelopes_max = 1000;
+    let mut job = Job::new(medium, 2, &config);
+    let sends = flood(&mut job, 0, 30);
+    let usage = job.usages()[1];
+    assert!(usage.envelopes > 500 && usage.envelopes <= 1000, "{usage:?}");
+    let refused = job.engine(1).counters().refused;
+    assert!(refused >= 20, "{refused}");
+    let kept = 30 - refused;
+    for tag in 0..kept {
+        let recv = job.recv(1, exact(0, tag), 400);
+        assert_eq!(job.wait(recv).message(), bytes(tag as usize, 400), "the first are kept");
+    }
+    for (tag, send) in sends.into_iter().enumerate() {
+        let done = job.wait(send);
+        if (tag as u64) < kept {
+            assert!(done.result.is_ok());
+        } else {
+            assert_eq!(done.bytes, Some(bytes(tag, 400)), "the memory comes back");
+            assert!(matches!(done.result, Err(Error::Exhausted { .. })));
+        }
+    }
+    job.assert_at_rest();
+}
+
+pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
+    let mut config = budget(0);
+    config.envelopes_max = 0;
+    let mut job = Job::new(medium, 2, &config);
+    let send = job.send(0, 1, 5, b"x");
+    assert!(matches!(job.wait(send).error(), Error::Exhausted { .. }));
+    let recv = job.recv(1, exact(0, 5), 1);
+    let send = job.send(0, 1, 5, b"x");
+    assert_eq!(job.wait(recv).message(), b"x", "a posted receive needs no budget");
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}
+
+pub(crate) fn credit_grows_with_use<M: Medium>(medium: M) {
+    let mut config = Config::default();
+    config.window_min = 1000;
+    let mut job = Job::new(medium, 2, &config);
+    let first = job.usages()[1].credit_granted;
+    let sends = flood(&mut job, 0, 200);
+    drain(&mut job, 0, 200, sends);
+    job.settle();
+    let last = job.usages()[1].credit_granted;
+    assert!(last > first, "{first} {last}");
+    job.assert_at_rest();
+}
+
+pub(crate) fn order_without_credit<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget(2_000));
+    let sends: Vec<_> =
+        (0..60).map(|number| job.send_as(0, 1, 0, 5, &bytes(number, number * 17), Owned, NEVER)).collect();
+    for number in 0..60 {
+        let recv = job.recv(1, Pattern::any(0), 1100);
+        assert_eq!(job.wait(recv).message(), bytes(number, number * 17));
+    }
+    for send in sends {
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.assert_at_rest();
+}

@@ -1,0 +1,390 @@
+//! Operations that do not succeed: truncation, cancels, deadlines; in every state of the protocols.
+
+use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status};
+
+use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, SOON_NS, Whose, bytes, exact};
+
+/// Longer than the windows below, so that a transfer can be stopped midway.
+const LONG: usize = 400_000;
+
+fn pair<M: Medium>(medium: M) -> Job<M> {
+    let mut config = Config::default();
+    (config.push_window, config.pull_chunk) = (50_000, 20_000);
+    Job::new(medium, 2, &config)
+}
+
+/// The stream is as if nothing had been.
+fn assert_unharmed<M: Medium>(mut job: Job<M>) {
+    for len in [3, 200_000] {
+        let recv = job.recv(1, Pattern::any(0), len);
+        let send = job.send(0, 1, 5, &bytes(9, len));
+        assert!(job.wait(recv).message() == bytes(9, len));
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.assert_at_rest();
+}
+
+fn truncated<M: Medium>(medium: M, len: usize, room: usize, whose: Whose, posted_first: bool) {
+    let mut job = pair(medium);
+    let posted = posted_first.then(|| job.recv_as(1, exact(0, 5), room, whose, NEVER));
+    let send = job.send(0, 1, 5, &bytes(1, len));
+    let next = job.send(0, 1, 5, b"next");
+    let recv = posted.unwrap_or_else(|| {
+        job.settle();
+        job.recv_as(1, exact(0, 5), room, whose, NEVER)
+    });
+    let done = job.wait(recv);
+    let status = Status { source: 0, tag: 5, bytes: len };
+    assert_eq!(done.result, Err(Error::Truncated { status, room }));
+    assert!(done.bytes.unwrap().iter().all(|&byte| byte == 0xee), "the buffer is left as it was");
+    assert!(job.wait(send).result.is_ok(), "what the receiver's buffer is like is not the sender's matter");
+    let recv = job.recv(1, exact(0, 5), 4);
+    assert_eq!(job.wait(recv).message(), b"next");
+    assert!(job.wait(next).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn truncated_eager<M: Medium>(medium: M) {
+    truncated(medium, 10, 9, Owned, true);
+}
+
+pub(crate) fn truncated_eager_unexpected<M: Medium>(medium: M) {
+    truncated(medium, 10, 9, Owned, false);
+}
+
+pub(crate) fn truncated_long<M: Medium>(medium: M) {
+    truncated(medium, 200_000, 199_999, Owned, true);
+}
+
+pub(crate) fn truncated_long_unexpected<M: Medium>(medium: M) {
+    truncated(medium, 200_000, 10, Owned, false);
+}
+
+pub(crate) fn truncated_borrowed<M: Medium>(medium: M) {
+    truncated(medium, 200_000, 199_999, Borrowed, true);
+}
+
+pub(crate) fn truncated_to_nothing<M: Medium>(medium: M) {
+    truncated(medium, 1, 0, Borrowed, false);
+}
+
+const CANCELLED: Error = Error::Cancelled { fate: Fate::NotDelivered };
+
+pub(crate) fn cancel_a_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let recv = job.recv_as(1, exact(0, 5), 10, whose, NEVER);
+        job.cancel(&recv);
+        let done = job.wait(recv);
+        assert_eq!(done.bytes, Some(vec![0xee; 10]));
+        assert_eq!(done.result, Err(CANCELLED));
+    }
+    assert_unharmed(job);
+}
+
+/// Too late: it has its message.
+pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for len in [10, 200_000] {
+        let recv = job.recv(1, exact(0, 5), len);
+        let send = job.send(0, 1, 5, &bytes(1, len));
+        assert!(job.wait(send).result.is_ok());
+        job.settle();
+        job.cancel(&recv);
+        assert!(job.wait(recv).message() == bytes(1, len));
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn cancel_a_long_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER);
+        job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+        job.cancel(&send);
+        let done = job.wait(send);
+        assert_eq!(done.result, Err(CANCELLED));
+        assert!(done.bytes.unwrap() == bytes(1, LONG));
+        assert_eq!(job.engine(1).probe(&exact(0, 5)), Ok(None), "it was taken back");
+    }
+    assert_unharmed(job);
+}
+
+/// Too late: it is matched.
+pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let send = job.send(0, 1, 5, &bytes(1, LONG));
+    job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+    let recv = job.recv(1, exact(0, 5), LONG);
+    job.cancel(&send);
+    assert!(job.wait(recv).message() == bytes(1, LONG));
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn cancel_one_of_many_receives<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let mut recvs: Vec<_> = (0..5).map(|_| job.recv(1, exact(0, 5), 10)).collect();
+    let cancelled = recvs.remove(2);
+    job.cancel(&cancelled);
+    assert_eq!(job.wait(cancelled).error(), CANCELLED);
+    for (number, recv) in recvs.into_iter().enumerate() {
+        let send = job.send(0, 1, 5, &bytes(number, 10));
+        assert_eq!(job.wait(recv).message(), bytes(number, 10));
+        assert!(job.wait(send).result.is_ok());
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn cancel_twice<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let send = job.send(0, 1, 5, &bytes(1, LONG));
+    let recv = job.recv(1, exact(0, 6), 10);
+    job.settle();
+    for _ in 0..2 {
+        job.cancel(&send);
+        job.cancel(&recv);
+    }
+    assert_eq!(job.wait(send).error(), CANCELLED);
+    assert_eq!(job.wait(recv).error(), CANCELLED);
+    assert_unharmed(job);
+}
+
+pub(crate) fn cancel_what_is_over<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let send = job.send(0, 1, 5, b"x");
+    job.poll_until(|job| job.is_over(&recv) && job.is_over(&send));
+    job.cancel(&send);
+    job.cancel(&recv);
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn forget_a_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let recv = job.recv_as(1, exact(0, 5), 10, whose, NEVER);
+        job.forget(recv);
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn forget_a_long_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let send = job.send(0, 1, 5, &bytes(1, LONG));
+    job.settle();
+    job.forget(send);
+    job.settle();
+    assert_eq!(job.engine(1).probe(&exact(0, 5)), Ok(None), "it was taken back");
+    assert_unharmed(job);
+}
+
+pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
+    // Matched before the receiver hears that it is to be taken back, and the data gone.
+    job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+    let recv = job.recv(1, exact(0, 5), LONG);
+    job.forget(send);
+    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert_unharmed(job);
+}
+
+/// A borrowed send that was matched and waits for its data to be lent, with its receive.
+fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> (Op, Op) {
+    let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);
+    job.withhold(0, true);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
+    job.settle();
+    assert!(!job.is_over(&send) && !job.is_over(&recv));
+    (send, recv)
+}
+
+/// A send that was matched by a borrowed receive that waits for its buffer to be lent.
+fn stuck_in_receiving<M: Medium>(job: &mut Job<M>, whose: Whose) -> (Op, Op) {
+    let recv = job.recv_as(1, exact(0, 5), LONG, Borrowed, NEVER);
+    job.withhold(1, true);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER);
+    job.settle();
+    assert!(!job.is_over(&send) && !job.is_over(&recv));
+    (send, recv)
+}
+
+pub(crate) fn forget_a_matched_borrowed_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let (send, recv) = stuck_in_sending(&mut job);
+    job.forget(send);
+    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert_unharmed(job);
+}
+
+pub(crate) fn forget_a_matched_borrowed_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let (send, recv) = stuck_in_receiving(&mut job, whose);
+        job.forget(recv);
+        job.withhold(1, false);
+        assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, fate: Fate::NotDelivered }));
+    }
+    assert_unharmed(job);
+}
+
+fn soon<M: Medium>(job: &Job<M>) -> u64 {
+    job.now_ns() + SOON_NS
+}
+
+#[track_caller]
+fn timed_out(error: Error, awaited: &[Awaited]) -> Fate {
+    let Error::TimedOut { fate, report } = error else { panic!("not timed out: {error}") };
+    assert!(awaited.contains(&report.awaited), "{report}");
+    fate
+}
+
+pub(crate) fn deadline_of_a_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let deadline = soon(&job);
+        let recv = job.recv_as(1, exact(0, 5), 10, whose, deadline);
+        let done = job.wait(recv);
+        assert!(job.now_ns() >= deadline);
+        assert_eq!(done.bytes, Some(vec![0xee; 10]));
+        assert_eq!(timed_out(done.result.unwrap_err(), &[Awaited::Message]), Fate::NotDelivered);
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_of_a_receive_from_any<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let deadline = soon(&job);
+    let recv = job.recv_as(1, Pattern::any(0), 10, Owned, deadline);
+    let Error::TimedOut { report, .. } = job.wait(recv).error() else { panic!("not timed out") };
+    assert_eq!((report.operation, report.peer, report.bytes), (Operation::Receive, None, 10));
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_of_a_long_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER);
+        job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+        job.hurry(&send);
+        let error = job.wait(send).error();
+        assert_eq!(timed_out(error, &[Awaited::Match, Awaited::Fin]), Fate::Unknown);
+        job.settle();
+        assert_eq!(job.engine(1).probe(&exact(0, 5)), Ok(None), "it was taken back");
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_of_a_matched_send<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let (send, recv) = stuck_in_sending(&mut job);
+    job.hurry(&send);
+    assert_eq!(timed_out(job.wait(send).error(), &[Awaited::Bytes]), Fate::NotDelivered);
+    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_of_a_matched_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let (send, recv) = stuck_in_receiving(&mut job, whose);
+        job.hurry(&recv);
+        assert_eq!(timed_out(job.wait(recv).error(), &[Awaited::Bytes]), Fate::NotDelivered);
+        job.withhold(1, false);
+        assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, fate: Fate::NotDelivered }));
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv_as(1, exact(0, 5), 10, Owned, 0);
+    timed_out(job.wait(recv).error(), &[Awaited::Message]);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Owned, 0);
+    timed_out(job.wait(send).error(), &[Awaited::Room, Awaited::Match, Awaited::Fin]);
+    job.settle();
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_after_the_end<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let send = job.send(0, 1, 5, b"x");
+    job.poll_until(|job| job.is_over(&recv) && job.is_over(&send));
+    let deadline = job.hurry(&recv).max(job.hurry(&send));
+    job.poll_until(|job| job.now_ns() > deadline);
+    job.poll();
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_moved<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let deadline = job.hurry(&recv);
+    timed_out(job.wait(recv).error(), &[Awaited::Message]);
+    assert!(job.now_ns() >= deadline);
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_removed_by_moving<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let first = job.hurry(&recv);
+    job.engine(1).set_deadline(recv.id.unwrap(), NEVER);
+    job.poll_until(|job| job.now_ns() > first);
+    job.poll();
+    assert!(!job.is_over(&recv));
+    let send = job.send(0, 1, 5, b"x");
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn a_timed_out_receive_takes_nothing<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let deadline = soon(&job);
+    let early = job.recv_as(1, exact(0, 5), 10, Owned, deadline);
+    timed_out(job.wait(early).error(), &[Awaited::Message]);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let send = job.send(0, 1, 5, b"x");
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+pub(crate) fn reports_say_what_was_awaited<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let send = job.send(0, 1, 77, &bytes(1, LONG));
+    job.poll_until(|job| job.engine(1).probe(&exact(0, 77)).unwrap().is_some());
+    job.hurry(&send);
+    let Error::TimedOut { report, .. } = job.wait(send).error() else { panic!("not timed out") };
+    assert_eq!(
+        (report.operation, report.peer, report.tag, report.bytes),
+        (Operation::Send, Some(1), 77, LONG)
+    );
+    assert!(report.age_ns >= SOON_NS, "{report}");
+    let awaited = if job.pulls() { "the receiver's confirmation" } else { "a matching receive" };
+    let text = report.to_string();
+    assert!(text.starts_with("send of 400000 bytes to rank 1, tag 77") && text.ends_with(awaited), "{text}");
+    job.settle();
+    assert_unharmed(job);
+}
+
+pub(crate) fn collect_once<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let recv = job.recv(1, exact(0, 5), 10);
+    let id = recv.id.unwrap();
+    let send = job.send(0, 1, 5, b"x");
+    assert!(job.engine(1).collect(id, &mut ()).is_none(), "not before it has ended");
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.engine(1).collect(id, &mut ()).is_none());
+    job.engine(1).cancel(id);
+    job.engine(1).forget(id);
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}

@@ -1,0 +1,310 @@
+//! Ranks that die, leave, or begin another life, in every state of the protocols.
+
+use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern};
+
+use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
+
+const LONG: usize = 400_000;
+
+fn trio<M: Medium>(medium: M) -> Job<M> {
+    let mut config = Config::default();
+    // Less than a long message, so that a transfer can be stopped midway.
+    (config.push_window, config.pull_chunk) = (50_000, 20_000);
+    Job::new(medium, 3, &config)
+}
+
+/// Rank 1 failed, and that is what is said of it.
+#[track_caller]
+fn assert_killed(error: &Error, expected: Fate) {
+    let Error::PeerFailed { rank: 1, cause, fate } = error else { panic!("{error}") };
+    // The port may have noticed before it was told.
+    assert!(*cause == killed() || *cause == Cause::Lost, "{error}");
+    assert_eq!(*fate, expected, "{error}");
+}
+
+/// The others go on.
+#[track_caller]
+fn assert_unharmed<M: Medium>(job: &mut Job<M>) {
+    for len in [3, 200_000] {
+        let recv = job.recv(2, exact(0, 99), len);
+        let send = job.send(0, 2, 99, &bytes(9, len));
+        assert!(job.wait(recv).message() == bytes(9, len));
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.assert_at_rest();
+}
+
+pub(crate) fn death_ends_a_receive<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    for whose in [Owned, Borrowed] {
+        let recv = job.recv_as(0, exact(1, 5), 10, whose, NEVER);
+        if whose == Borrowed {
+            job.kill(1);
+            let done = job.wait(recv);
+            assert_eq!(done.bytes, Some(vec![0xee; 10]));
+            assert_killed(&done.result.unwrap_err(), Fate::NotDelivered);
+        } else {
+            job.forget(recv);
+        }
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_ends_a_long_send<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let sends = [Owned, Borrowed].map(|whose| job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER));
+    job.settle();
+    job.kill(1);
+    for send in sends {
+        assert_killed(&job.wait(send).error(), Fate::Unknown);
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_ends_a_matched_send<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv_as(1, exact(0, 5), LONG, Borrowed, NEVER);
+    job.withhold(1, true);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
+    job.settle();
+    assert!(!job.is_over(&recv) && !job.is_over(&send));
+    job.kill(1);
+    assert_killed(&job.wait(send).error(), Fate::NotDelivered);
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_ends_a_matched_receive<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, exact(1, 5), LONG);
+    job.withhold(1, true);
+    let send = job.send_as(1, 0, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
+    job.settle();
+    assert!(!job.is_over(&recv) && !job.is_over(&send));
+    job.kill(1);
+    assert_killed(&job.wait(recv).error(), Fate::NotDelivered);
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_ends_a_claimed_receive<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let send = job.send(1, 0, 5, &bytes(1, LONG));
+    job.poll_until(|job| job.engine(0).probe(&exact(1, 5)).unwrap().is_some());
+    let (_, claimed) = job.engine(0).claim(&exact(1, 5)).unwrap().unwrap();
+    assert!(!job.is_over(&send));
+    job.kill(1);
+    let now = job.now_ns();
+    let id = job.engine(0).recv_claimed(now, claimed, Err(LONG), NEVER);
+    job.poll_until(|job| job.engine(0).outcome(id) == Outcome::Ready);
+    let completion = job.engine(0).collect(id, &mut ()).unwrap();
+    assert_killed(&completion.result.unwrap_err(), Fate::NotDelivered);
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_discards_what_is_unexpected<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let sends = [10, LONG].map(|len| job.send(1, 0, 5, &bytes(1, len)));
+    job.settle();
+    assert!(job.usages()[0].unexpected > 0 && job.usages()[0].envelopes > 0);
+    assert!(job.is_over(&sends[0]) && !job.is_over(&sends[1]));
+    job.kill(1);
+    assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None));
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_spares_what_was_received<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, exact(1, 5), 10);
+    let send = job.send(1, 0, 5, b"x");
+    job.poll_until(|job| job.is_over(&recv) && job.is_over(&send));
+    job.kill(1);
+    job.settle();
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_is_pending_for_any_source<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, Pattern::any(0), 10);
+    let id = recv.id.unwrap();
+    job.kill(1);
+    job.poll_until(|job| job.engine(0).outcome(id) == Outcome::FailurePending);
+    let told = job.engine(0).failure_pending(id);
+    assert!(matches!(told, Some(Error::FailurePending { rank: 1, .. })), "{told:?}");
+    assert_eq!(job.engine(0).outcome(id), Outcome::Pending, "told once, and still posted");
+    assert!(job.engine(0).failure_pending(id).is_none());
+    let send = job.send(2, 0, 5, b"x");
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_of_all_others_ends_any_source<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, Pattern::any(0), 10);
+    job.kill(1);
+    job.kill(2);
+    assert_eq!(job.wait(recv).error(), Error::Deserted);
+    let again = job.try_recv(0, Pattern::any(0), 10, Owned, NEVER).map(|_| ());
+    assert_eq!(again, Err(Error::Deserted));
+    job.assert_at_rest();
+}
+
+pub(crate) fn death_spares_other_pairs<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(2, exact(0, 5), LONG);
+    let send = job.send(0, 2, 5, &bytes(1, LONG));
+    job.poll();
+    job.kill(1);
+    assert!(job.wait(recv).message() == bytes(1, LONG));
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn death_refuses_new_operations<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.kill(1);
+    job.settle();
+    for whose in [Owned, Borrowed] {
+        let send = job.try_send(0, 1, 0, 5, b"x", whose, NEVER).map(|_| ());
+        assert_killed(&send.unwrap_err(), Fate::NotDelivered);
+        let recv = job.try_recv(0, exact(1, 5), 10, whose, NEVER).map(|_| ());
+        assert_killed(&recv.unwrap_err(), Fate::NotDelivered);
+    }
+    assert_killed(&job.engine(0).probe(&exact(1, 5)).unwrap_err(), Fate::NotDelivered);
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn news_of_an_earlier_life<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.kill(1);
+    job.restart(1);
+    for engine in [0, 2] {
+        job.engine(engine).peer_failed(1, Some(7), killed()).unwrap();
+        job.engine(engine).peer_left(1, Some(6)).unwrap();
+    }
+    let recv = job.recv(0, exact(1, 5), 10);
+    let send = job.send(1, 0, 5, b"alive");
+    assert_eq!(job.wait(recv).message(), b"alive");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn a_restarted_rank_talks<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    for _ in 0..2 {
+        job.kill(1);
+        job.settle();
+        job.restart(1);
+        for (from, to) in [(0, 1), (1, 0), (2, 1), (1, 2)] {
+            for len in [5, LONG] {
+                let recv = job.recv(to, exact(from as u32, 5), len);
+                let send = job.send(from, to as u32, 5, &bytes(from, len));
+                assert!(job.wait(recv).message() == bytes(from, len));
+                assert!(job.wait(send).result.is_ok());
+            }
+        }
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn a_restarted_rank_gets_nothing_old<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let old: Vec<_> = (0..20).map(|tag| job.send(0, 1, tag, &bytes(1, 20_000))).collect();
+    job.poll();
+    job.kill(1);
+    job.restart(1);
+    let recv = job.recv(1, Pattern::any(0), 20_000);
+    let send = job.send(0, 1, 77, b"new");
+    assert_eq!(job.wait(recv).message(), b"new");
+    assert!(job.wait(send).result.is_ok());
+    for send in old {
+        if let Err(error) = job.wait(send).result {
+            let Error::PeerFailed { rank: 1, .. } = error else { panic!("{error}") };
+        }
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leaving_delivers_what_was_sent<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let sends: Vec<_> = (0..50).map(|tag| job.send(1, 0, tag, &bytes(tag as usize, 100))).collect();
+    for send in sends {
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.leave(1);
+    job.settle();
+    for tag in 0..50 {
+        let recv = job.recv(0, exact(1, tag), 100);
+        assert_eq!(job.wait(recv).message(), bytes(tag as usize, 100));
+    }
+    let none = job.try_recv(0, exact(1, 5), 100, Owned, NEVER).map(|_| ());
+    assert_eq!(none, Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered }));
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leaving_ends_what_waits<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, exact(1, 5), 10);
+    let send = job.send(0, 1, 5, &bytes(1, LONG));
+    job.settle();
+    job.leave(1);
+    for op in [recv, send] {
+        let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(op).error() else {
+            panic!("it has left")
+        };
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leaving_withdraws_long_sends<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let send = job.send(1, 0, 5, &bytes(1, LONG));
+    job.poll_until(|job| job.engine(0).probe(&exact(1, 5)).unwrap().is_some());
+    assert!(!job.is_over(&send));
+    job.leave(1);
+    job.settle();
+    assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "its bytes are gone with it");
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leaving_all_at_once<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 4, &Config::default());
+    for from in 0..4 {
+        for to in 0..4 {
+            let recv = job.recv(to, exact(from as u32, 5), 10);
+            let send = job.send(from, to as u32, 5, b"x");
+            assert_eq!(job.wait(recv).message(), b"x");
+            assert!(job.wait(send).result.is_ok());
+        }
+    }
+    let now = job.now_ns();
+    for rank in 0..4 {
+        job.engine(rank).close(now);
+    }
+    job.poll_until(|job| (0..4).all(|rank| job.engine(rank).closed()));
+}
+
+pub(crate) fn leaving_after_claim<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let send = job.send(1, 0, 5, &bytes(1, LONG));
+    job.poll_until(|job| job.engine(0).probe(&exact(1, 5)).unwrap().is_some());
+    let (_, claimed) = job.engine(0).claim(&exact(1, 5)).unwrap().unwrap();
+    assert!(!job.is_over(&send));
+    job.leave(1);
+    job.settle();
+    let now = job.now_ns();
+    let id = job.engine(0).recv_claimed(now, claimed, Err(LONG), NEVER);
+    job.poll_until(|job| job.engine(0).outcome(id) == Outcome::Ready);
+    let result = job.engine(0).collect(id, &mut ()).unwrap().result;
+    assert_eq!(result, Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered }));
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leave_without_contact<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.leave(1);
+    for rank in [0, 2] {
+        job.engine(rank).peer_left(1, Some(7)).unwrap();
+    }
+    assert_unharmed(&mut job);
+}

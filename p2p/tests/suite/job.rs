@@ -1,0 +1,406 @@
+//! A job whose ranks all live in one thread and are polled in turn, over any port.
+
+use std::collections::BTreeMap;
+
+use samite_fabric::{Caps, Memory, Port};
+use samite_p2p::{
+    Cause, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent,
+    Status, Usage,
+};
+
+pub(crate) const NEVER: u64 = u64::MAX;
+/// Long enough to be sure that what has not happened will not.
+pub(crate) const SOON_NS: u64 = 5_000_000;
+/// What a case may take at most.
+const PATIENCE_NS: u64 = 60_000_000_000;
+const INCARNATION: u32 = 7;
+const UNTOUCHED: u8 = 0xee;
+
+/// Where ports come from, and what time it is there.
+pub(crate) trait Medium {
+    type Port: Port;
+    fn open(&mut self, rank: u32) -> Self::Port;
+    fn now_ns(&self) -> u64;
+    /// Called when no rank has anything to do.
+    fn rest(&mut self);
+    /// Ends a rank without notice.
+    fn kill(&mut self, _rank: u32) {}
+}
+
+pub(crate) struct Job<M: Medium> {
+    pub(crate) medium: M,
+    config: Config,
+    engines: Vec<Option<Engine<M::Port>>>,
+    buffers: Vec<Buffers>,
+    incarnations: Vec<u32>,
+}
+
+/// An operation under way, or over.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Op {
+    pub(crate) rank: usize,
+    pub(crate) id: Option<RequestId>,
+    done: Option<Done>,
+}
+
+/// How an operation ended, and what its memory holds.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) result: Result<Status, Error>,
+    pub(crate) bytes: Option<Vec<u8>>,
+}
+
+impl Done {
+    /// The bytes of a message that was received, and nothing behind them.
+    #[track_caller]
+    pub(crate) fn message(self) -> Vec<u8> {
+        let status = self.result.expect("it succeeds");
+        let mut bytes = self.bytes.expect("its memory came back");
+        assert!(bytes[status.bytes..].iter().all(|&byte| byte == UNTOUCHED), "written beyond the message");
+        bytes.truncate(status.bytes);
+        bytes
+    }
+
+    #[track_caller]
+    pub(crate) fn error(self) -> Error {
+        self.result.expect_err("it fails")
+    }
+}
+
+/// Whose memory an operation uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Owned,
+    Lent,
+}
+
+pub(crate) use Whose::{Lent as Borrowed, Owned};
+
+/// What is lent to an engine at each poll.
+#[derive(Default)]
+struct Buffers {
+    all: BTreeMap<RequestId, Vec<u8>>,
+    withheld: bool,
+}
+
+impl Lent for Buffers {
+    fn read(&self, id: RequestId) -> Option<&[u8]> {
+        self.all.get(&id).filter(|_| !self.withheld).map(Vec::as_slice)
+    }
+
+    fn write(&mut self, id: RequestId) -> Option<&mut [u8]> {
+        self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    }
+}
+
+impl<M: Medium> Job<M> {
+    pub(crate) fn new(mut medium: M, size: u32, config: &Config) -> Self {
+        let ports: Vec<_> = (0..size).map(|rank| medium.open(rank)).collect();
+        let addresses: Vec<_> = ports.iter().map(Port::address).collect();
+        let mut job = Self {
+            medium,
+            config: config.clone(),
+            engines: Vec::new(),
+            buffers: Vec::new(),
+            incarnations: vec![INCARNATION; size as usize],
+        };
+        for (rank, port) in (0..).zip(ports) {
+            let identity = Identity { rank, size, incarnation: INCARNATION, secret: [9; 16] };
+            let mut engine = Engine::new(port, identity, config.clone());
+            for (other, address) in (0..).zip(&addresses) {
+                engine.introduce(other, INCARNATION, address.clone()).unwrap();
+            }
+            job.engines.push(Some(engine));
+            job.buffers.push(Buffers::default());
+        }
+        job.settle();
+        job
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.engines.len()
+    }
+
+    #[track_caller]
+    pub(crate) fn engine(&mut self, rank: usize) -> &mut Engine<M::Port> {
+        self.engines[rank].as_mut().expect("the rank lives")
+    }
+
+    pub(crate) fn caps(&self) -> &Caps {
+        self.engines.iter().flatten().next().expect("a rank lives").port().caps()
+    }
+
+    /// Whether the bytes of long messages are got by the receiver.
+    pub(crate) fn pulls(&self) -> bool {
+        self.caps().get
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.medium.now_ns()
+    }
+
+    #[track_caller]
+    pub(crate) fn send(&mut self, from: usize, to: u32, tag: u64, bytes: &[u8]) -> Op {
+        self.send_as(from, to, 0, tag, bytes, Owned, NEVER)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a send can be given")]
+    #[track_caller]
+    pub(crate) fn send_as(
+        &mut self,
+        from: usize,
+        to: u32,
+        context: u32,
+        tag: u64,
+        bytes: &[u8],
+        whose: Whose,
+        deadline_ns: u64,
+    ) -> Op {
+        self.try_send(from, to, context, tag, bytes, whose, deadline_ns).expect("the send begins")
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a send can be given")]
+    pub(crate) fn try_send(
+        &mut self,
+        from: usize,
+        to: u32,
+        context: u32,
+        tag: u64,
+        bytes: &[u8],
+        whose: Whose,
+        deadline_ns: u64,
+    ) -> Result<Op, Error> {
+        let now = self.now_ns();
+        let engine = self.engine(from);
+        let sent = match whose {
+            Owned => engine
+                .isend(now, to, context, tag, Memory::new(bytes.to_vec()), deadline_ns)
+                .map(Sent::Pending)
+                .map_err(|(error, _)| error)?,
+            Borrowed => engine.send(now, to, context, tag, bytes, deadline_ns)?,
+        };
+        Ok(match sent {
+            Sent::Now => {
+                let result = Ok(Status { source: to, tag, bytes: bytes.len() });
+                Op { rank: from, id: None, done: Some(Done { result, bytes: None }) }
+            }
+            Sent::Pending(id) => {
+                if whose == Borrowed {
+                    self.buffers[from].all.insert(id, bytes.to_vec());
+                }
+                Op { rank: from, id: Some(id), done: None }
+            }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn recv(&mut self, at: usize, pattern: Pattern, room: usize) -> Op {
+        self.recv_as(at, pattern, room, Owned, NEVER)
+    }
+
+    #[track_caller]
+    pub(crate) fn recv_as(
+        &mut self,
+        at: usize,
+        pattern: Pattern,
+        room: usize,
+        whose: Whose,
+        deadline_ns: u64,
+    ) -> Op {
+        self.try_recv(at, pattern, room, whose, deadline_ns).expect("the receive begins")
+    }
+
+    pub(crate) fn try_recv(
+        &mut self,
+        at: usize,
+        pattern: Pattern,
+        room: usize,
+        whose: Whose,
+        deadline_ns: u64,
+    ) -> Result<Op, Error> {
+        let now = self.now_ns();
+        let mut buffer = vec![UNTOUCHED; room];
+        if whose == Owned {
+            let memory = Memory::new(buffer);
+            let posted = self.engine(at).irecv(now, pattern, memory, deadline_ns);
+            return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
+        }
+        let received = self.engine(at).recv(now, pattern, &mut buffer, deadline_ns);
+        Ok(match received {
+            Ok(Received::Now(status)) => {
+                Op { rank: at, id: None, done: Some(Done { result: Ok(status), bytes: Some(buffer) }) }
+            }
+            Ok(Received::Pending(id)) => {
+                self.buffers[at].all.insert(id, buffer);
+                Op { rank: at, id: Some(id), done: None }
+            }
+            Err(error @ Error::Truncated { .. }) => {
+                Op { rank: at, id: None, done: Some(Done { result: Err(error), bytes: Some(buffer) }) }
+            }
+            Err(error) => return Err(error),
+        })
+    }
+
+    /// Receives the message that `pattern` claims; the claim must find one.
+    #[track_caller]
+    pub(crate) fn recv_claimed(&mut self, at: usize, pattern: Pattern, whose: Whose) -> (Status, Op) {
+        let now = self.now_ns();
+        let engine = self.engine(at);
+        let (status, claimed) = engine.claim(&pattern).expect("the source lives").expect("a message waits");
+        let buffer = vec![UNTOUCHED; status.bytes];
+        let into = if whose == Owned { Ok(Memory::new(buffer.clone())) } else { Err(status.bytes) };
+        let id = engine.recv_claimed(now, claimed, into, NEVER);
+        if whose == Borrowed {
+            self.buffers[at].all.insert(id, buffer);
+        }
+        (status, Op { rank: at, id: Some(id), done: None })
+    }
+
+    /// Keeps the borrowed buffers of a rank from its engine, as between two calls of their owners.
+    pub(crate) fn withhold(&mut self, rank: usize, withheld: bool) {
+        self.buffers[rank].withheld = withheld;
+    }
+
+    pub(crate) fn cancel(&mut self, op: &Op) {
+        if let Some(id) = op.id {
+            self.engine(op.rank).cancel(id);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, op: Op) {
+        if let (Some(id), None) = (op.id, op.done) {
+            self.engine(op.rank).forget(id);
+            self.buffers[op.rank].all.remove(&id);
+        }
+    }
+
+    /// Polls all ranks once; the number of events.
+    pub(crate) fn poll(&mut self) -> usize {
+        let now = self.now_ns();
+        let mut events = 0;
+        for (engine, buffers) in self.engines.iter_mut().zip(&mut self.buffers) {
+            if let Some(engine) = engine {
+                events += engine.poll(now, buffers).expect("the port works");
+            }
+        }
+        if events == 0 {
+            self.medium.rest();
+        }
+        events
+    }
+
+    /// Polls all ranks until `done`.
+    #[track_caller]
+    pub(crate) fn poll_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = self.now_ns() + PATIENCE_NS;
+        while !done(self) {
+            self.poll();
+            assert!(self.now_ns() < end, "it never ends: {:?}", self.usages());
+        }
+    }
+
+    /// Polls all ranks until it is sure that nothing more will happen.
+    pub(crate) fn settle(&mut self) {
+        let mut quiet_from = self.now_ns();
+        while self.now_ns() < quiet_from + SOON_NS {
+            if self.poll() > 0 {
+                quiet_from = self.now_ns();
+            }
+        }
+    }
+
+    pub(crate) fn is_over(&mut self, op: &Op) -> bool {
+        let Some(id) = op.id.filter(|_| op.done.is_none()) else { return true };
+        self.engine(op.rank).outcome(id) == Outcome::Ready
+    }
+
+    /// Waits for the end of an operation.
+    #[track_caller]
+    pub(crate) fn wait(&mut self, op: Op) -> Done {
+        self.poll_until(|job| job.is_over(&op));
+        let (Some(id), None) = (op.id, &op.done) else { return op.done.expect("over without a request") };
+        let engine = self.engines[op.rank].as_mut().expect("the rank lives");
+        let Completion { result, memory } =
+            engine.collect(id, &mut self.buffers[op.rank]).expect("it can be collected");
+        assert!(engine.collect(id, &mut ()).is_none(), "once only");
+        let lent = self.buffers[op.rank].all.remove(&id);
+        Done { result, bytes: lent.or_else(|| memory.map(|memory| memory.as_bytes().to_vec())) }
+    }
+
+    /// Ends a rank as SIGKILL does, and tells the others.
+    pub(crate) fn kill(&mut self, rank: u32) {
+        self.medium.kill(rank);
+        self.engines[rank as usize] = None;
+        self.buffers[rank as usize] = Buffers::default();
+        let incarnation = Some(self.incarnations[rank as usize]);
+        for engine in self.engines.iter_mut().flatten() {
+            engine.peer_failed(rank, incarnation, killed()).unwrap();
+        }
+    }
+
+    /// Begins another life of a rank that is dead, and introduces all.
+    pub(crate) fn restart(&mut self, rank: u32) {
+        self.incarnations[rank as usize] += 1;
+        let incarnation = self.incarnations[rank as usize];
+        let port = self.medium.open(rank);
+        let address = port.address();
+        let identity = Identity { rank, size: self.size() as u32, incarnation, secret: [9; 16] };
+        self.engines[rank as usize] = Some(Engine::new(port, identity, self.config.clone()));
+        let addresses: Vec<_> =
+            self.engines.iter().map(|engine| engine.as_ref().map(|engine| engine.port().address())).collect();
+        for (other, other_address) in (0..).zip(addresses) {
+            let Some(other_address) = other_address else { continue };
+            let other_incarnation = self.incarnations[other as usize];
+            self.engine(other as usize).introduce(rank, incarnation, address.clone()).unwrap();
+            self.engine(rank as usize).introduce(other, other_incarnation, other_address).unwrap();
+        }
+        self.settle();
+    }
+
+    /// Ends a rank in good order.
+    #[track_caller]
+    pub(crate) fn leave(&mut self, rank: usize) {
+        let now = self.now_ns();
+        self.engine(rank).close(now);
+        self.poll_until(|job| job.engine(rank).closed());
+        self.engines[rank] = None;
+    }
+
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        self.engines.iter().flatten().map(Engine::usage).collect()
+    }
+
+    /// Gives an operation a deadline that is near.
+    #[track_caller]
+    pub(crate) fn hurry(&mut self, op: &Op) -> u64 {
+        let deadline_ns = self.now_ns() + SOON_NS;
+        self.engine(op.rank).set_deadline(op.id.expect("it is under way"), deadline_ns);
+        deadline_ns
+    }
+
+    /// Nothing is under way, and nothing held.
+    #[track_caller]
+    pub(crate) fn assert_at_rest(&mut self) {
+        self.settle();
+        for usage in self.usages() {
+            let Usage { requests, operations, queued, unexpected, envelopes, .. } = usage;
+            assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0), "{usage:?}");
+        }
+    }
+}
+
+/// How a killed rank is said to have ended.
+pub(crate) fn killed() -> Cause {
+    Cause::Died("signal 9".into())
+}
+
+/// A message's bytes, different in all that are different in `seed` or length.
+pub(crate) fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed.wrapping_mul(151) + len + at.wrapping_mul(31) + at / 255) as u8).collect()
+}
+
+/// Exactly this source and tag, in context 0.
+pub(crate) fn exact(source: u32, tag: u64) -> Pattern {
+    Pattern::exact(0, source, tag)
+}

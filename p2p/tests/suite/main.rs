@@ -1,0 +1,234 @@
+//! One suite of send and receive cases, on every port. Each case on each port is a test of its own.
+
+mod credit;
+mod ending;
+mod failure;
+mod job;
+mod lengths;
+mod matching;
+mod misuse;
+
+use std::time::Instant;
+
+use samite_fabric::SplitMix64;
+use samite_fabric::loopback::{Hub, Loopback};
+use samite_fabric::shm::{Config as ShmConfig, Shm};
+use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
+
+use job::Medium;
+
+struct InProcess {
+    hub: Hub,
+    clock: Clock,
+}
+
+impl InProcess {
+    fn new() -> Self {
+        Self { hub: Hub::new(), clock: Clock::start() }
+    }
+}
+
+impl Medium for InProcess {
+    type Port = Loopback;
+
+    fn open(&mut self, _: u32) -> Loopback {
+        self.hub.port()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn rest(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+struct Simulated(Net);
+
+impl Simulated {
+    /// A network that can do everything, and is kind.
+    fn kind() -> Self {
+        Self(Net::new(1, SimConfig::default()))
+    }
+
+    /// One that can neither put nor get, and keeps nobody's memory safe.
+    fn poor() -> Self {
+        let mut config = SimConfig::default();
+        (config.caps.put, config.caps.get, config.caps.rma_max, config.caps.fence) = (false, false, 0, false);
+        (config.caps.packet_max, config.caps.zcopy_max, config.channel_depth) = (512, 0, 2);
+        Self(Net::new(2, config))
+    }
+
+    /// One that is slow, out of order and often out of room.
+    fn adverse() -> Self {
+        let mut config = SimConfig::adverse(&mut SplitMix64::new(5));
+        (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (true, 4096, 3);
+        (config.jitter_ns, config.storms_per_million, config.storm_ns) = (5_000, 200_000, 10_000);
+        (config.spikes_per_million, config.completion_delay_ns) = (0, 10_000);
+        Self(Net::new(3, config))
+    }
+}
+
+impl Medium for Simulated {
+    type Port = SimPort;
+
+    fn open(&mut self, rank: u32) -> SimPort {
+        self.0.start(rank)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn rest(&mut self) {
+        if !self.0.advance() {
+            self.0.advance_to(self.0.now_ns() + job::SOON_NS / 10);
+        }
+    }
+
+    fn kill(&mut self, rank: u32) {
+        self.0.kill(rank);
+    }
+}
+
+struct SharedMemory(Clock);
+
+impl SharedMemory {
+    fn new() -> Self {
+        Self(Clock::start())
+    }
+}
+
+impl Medium for SharedMemory {
+    type Port = Shm;
+
+    fn open(&mut self, _: u32) -> Shm {
+        Shm::open(&ShmConfig::default()).expect("shared memory works here")
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn rest(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(feature = "ofi")]
+struct Tcp(Clock);
+
+#[cfg(feature = "ofi")]
+impl Tcp {
+    fn new() -> Self {
+        Self(Clock::start())
+    }
+}
+
+#[cfg(feature = "ofi")]
+impl Medium for Tcp {
+    type Port = samite_fabric::ofi::OfiPort;
+
+    fn open(&mut self, rank: u32) -> Self::Port {
+        let config = samite_fabric::ofi::OfiConfig {
+            interface: Some("127.0.0.1".into()),
+            seed: u64::from(rank) + 1,
+            ..Default::default()
+        };
+        Self::Port::open(&config).expect("libfabric works here")
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn rest(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// Real time.
+struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "ports to the real world live in real time")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// Makes each case a test on each port.
+macro_rules! on_every_port {
+    ($($module:ident: $($case:ident),+ $(,)?;)+) => {
+        on_every_port!(@port loopback, crate::InProcess::new(), $($module: $($case),+;)+);
+        on_every_port!(@port sim, crate::Simulated::kind(), $($module: $($case),+;)+);
+        on_every_port!(@port sim_poor, crate::Simulated::poor(), $($module: $($case),+;)+);
+        on_every_port!(@port sim_adverse, crate::Simulated::adverse(), $($module: $($case),+;)+);
+        on_every_port!(@port shm, crate::SharedMemory::new(), $($module: $($case),+;)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port tcp_rxm, crate::Tcp::new(), $($module: $($case),+;)+);
+    };
+    (@port $port:ident, $medium:expr, $($module:ident: $($case:ident),+;)+) => {
+        mod $port {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$module::$case($medium);
+                }
+            )+)+
+        }
+    };
+}
+
+on_every_port! {
+    lengths:
+        length_0, length_1, length_7, length_8, length_63, length_64, length_65, length_255, length_256,
+        length_1000, length_4095, length_4096, length_4097, length_16383, length_16384, length_16385,
+        length_65536, length_100001, length_1_mib, length_5_mib_and_1,
+        length_short_max_less_1, length_short_max, length_short_max_and_1,
+        length_eager_max_less_1, length_eager_max, length_eager_max_and_1,
+        length_packet_max_less_1, length_packet_max, length_packet_max_and_1,
+        length_data_max_less_1, length_data_max, length_data_max_and_1,
+        length_rma_max_less_1, length_rma_max, length_rma_max_and_1,
+        length_pull_window, length_pull_window_and_1, length_push_window, length_push_window_and_1,
+        a_tiny_pull_chunk, a_tiny_push_window, a_depth_of_one,
+        borrowed_buffers_withheld, a_buffer_larger_than_the_message;
+    matching:
+        tags_choose_messages, tags_use_all_bits, contexts_keep_apart, any_tag, any_source, any_source_and_tag,
+        masks_compare_the_bits_they_have, messages_keep_their_order, order_holds_across_protocols,
+        order_holds_for_wildcards, the_earlier_receive_comes_first, the_earlier_receive_wins_over_the_closer,
+        sources_do_not_wait_for_each_other, unexpected_messages_in_reverse, posted_receives_in_reverse,
+        many_outstanding, many_outstanding_long, all_to_all, all_to_all_long, both_ways_at_once,
+        to_self_eager, to_self_long, to_self_posted_first, to_self_in_order,
+        probe_tells_and_leaves, probe_of_nothing, probe_with_wildcards, probe_of_a_long_message,
+        claim_takes_away, claim_of_a_long_message, claim_into_borrowed_memory, claims_keep_order,
+        claim_and_discard, claim_and_discard_long, claimed_is_not_probed;
+    ending:
+        truncated_eager, truncated_eager_unexpected, truncated_long, truncated_long_unexpected,
+        truncated_borrowed, truncated_to_nothing,
+        cancel_a_receive, cancel_a_receive_late, cancel_a_long_send, cancel_a_long_send_late,
+        cancel_one_of_many_receives, cancel_twice, cancel_what_is_over, forget_a_receive, forget_a_long_send,
+        forget_a_borrowed_send, forget_a_matched_borrowed_send, forget_a_matched_borrowed_receive,
+        deadline_of_a_receive, deadline_of_a_receive_from_any, deadline_of_a_long_send,
+        deadline_of_a_matched_send, deadline_of_a_matched_receive, deadline_already_passed,
+        deadline_after_the_end, deadline_moved, deadline_removed_by_moving,
+        a_timed_out_receive_takes_nothing, reports_say_what_was_awaited, collect_once;
+    credit:
+        without_credit_envelopes_wait, credit_recovers, the_budget_holds_for_many_senders, no_budget_at_all,
+        envelopes_are_bounded, a_refused_send_can_be_repeated, credit_grows_with_use, order_without_credit;
+    failure:
+        death_ends_a_receive, death_ends_a_long_send, death_ends_a_matched_send, death_ends_a_matched_receive,
+        death_ends_a_claimed_receive, death_discards_what_is_unexpected, death_spares_what_was_received,
+        death_is_pending_for_any_source, death_of_all_others_ends_any_source, death_spares_other_pairs,
+        death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks,
+        a_restarted_rank_gets_nothing_old, leaving_delivers_what_was_sent, leaving_ends_what_waits,
+        leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;
+    misuse:
+        send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
+        introduce_nobody, bury_nobody, strange_packets_are_counted, errors_say_what_to_do;
+}

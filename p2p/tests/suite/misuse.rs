@@ -1,0 +1,134 @@
+//! Misuse by the caller, and strangers: typed errors that say what to do, and nothing else.
+
+use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::{Memory, Port};
+use samite_p2p::{Config, Error, Pattern};
+
+use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
+
+const NOBODY: Error = Error::InvalidRank { rank: 2, size: 2 };
+
+fn pair<M: Medium>(medium: M) -> Job<M> {
+    Job::new(medium, 2, &Config::default())
+}
+
+fn assert_unharmed<M: Medium>(mut job: Job<M>) {
+    for len in [3, 200_000] {
+        let recv = job.recv(1, Pattern::any(0), len);
+        let send = job.send(0, 1, 5, &bytes(9, len));
+        assert!(job.wait(recv).message() == bytes(9, len));
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.assert_at_rest();
+}
+
+pub(crate) fn send_to_nobody<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        for (rank, len) in [(2, 1), (2, 200_000), (u32::MAX, 0)] {
+            let send = job.try_send(0, rank, 0, 5, &bytes(1, len), whose, NEVER).map(|_| ());
+            assert_eq!(send, Err(Error::InvalidRank { rank, size: 2 }));
+        }
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn receive_from_nobody<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    for whose in [Owned, Borrowed] {
+        let recv = job.try_recv(0, exact(2, 5), 10, whose, NEVER).map(|_| ());
+        assert_eq!(recv, Err(NOBODY));
+    }
+    assert_unharmed(job);
+}
+
+pub(crate) fn probe_of_nobody<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    assert_eq!(job.engine(0).probe(&exact(2, 5)), Err(NOBODY));
+    assert_eq!(job.engine(0).claim(&exact(2, 5)).map(|_| ()), Err(NOBODY));
+    assert_unharmed(job);
+}
+
+pub(crate) fn memory_comes_back_from_a_refusal<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let memory = || Memory::new(vec![1u32, 2, 3]);
+    let (error, back) = job.engine(0).isend(0, 2, 0, 5, memory(), NEVER).unwrap_err();
+    assert_eq!((error, back.into_vec::<u32>().unwrap()), (NOBODY, vec![1, 2, 3]));
+    let (error, back) = job.engine(0).irecv(0, exact(2, 5), memory(), NEVER).unwrap_err();
+    assert_eq!((error, back.into_vec::<u32>().unwrap()), (NOBODY, vec![1, 2, 3]));
+    job.kill(1);
+    let (error, back) = job.engine(0).isend(0, 1, 0, 5, memory(), NEVER).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: 1, .. }));
+    assert_eq!(back.into_vec::<u32>().unwrap(), [1, 2, 3]);
+}
+
+pub(crate) fn introduce_nobody<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let address = job.engine(1).port().address();
+    assert_eq!(job.engine(0).introduce(2, 7, address), Err(NOBODY));
+    assert_unharmed(job);
+}
+
+pub(crate) fn bury_nobody<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    assert_eq!(job.engine(0).peer_failed(2, None, killed()), Err(NOBODY));
+    assert_eq!(job.engine(0).peer_left(2, Some(1)), Err(NOBODY));
+    assert_unharmed(job);
+}
+
+/// A process that knows the address but not the secret.
+pub(crate) fn strange_packets_are_counted<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let mut stranger = job.medium.open(2);
+    let path = stranger.resolve(&job.engine(1).port().address()).unwrap();
+    let hello = Header::new(Protocol::Control, 0, Flags::empty());
+    let mut forged = Header::new(Protocol::P2p, 0, Flags::empty());
+    (forged.incarnation, forged.sequence) = (8.into(), 3.into());
+    let bytes_of = |header: &Header| zerocopy::IntoBytes::as_bytes(header).to_vec();
+    let packets = [
+        Vec::new(),
+        vec![0xff; 500],
+        bytes_of(&hello),
+        [bytes_of(&hello), vec![0; 24]].concat(),
+        bytes_of(&forged),
+        [bytes_of(&forged), vec![1; 100]].concat(),
+    ];
+    for packet in &packets {
+        job.poll_until(|job| {
+            let posted = stranger.send(path, packet, &[]).expect("the packet is legal for the port");
+            let done = posted == samite_fabric::Post::Done;
+            stranger.poll(&mut Deaf).unwrap();
+            job.poll();
+            done
+        });
+    }
+    job.poll_until(|job| {
+        stranger.poll(&mut Deaf).unwrap();
+        job.engine(1).counters().rejected == packets.len() as u64
+    });
+    assert_eq!(job.engine(1).counters().failed_peers, 0);
+    assert_unharmed(job);
+}
+
+struct Deaf;
+
+impl samite_fabric::Sink for Deaf {
+    fn packet(&mut self, _: &[u8]) {}
+    fn completed(&mut self, _: samite_fabric::OpId, _: Result<(), samite_fabric::Failure>) {}
+    fn notified(&mut self, _: u64) {}
+    fn peer_lost(&mut self, _: samite_fabric::PeerId) {}
+}
+
+pub(crate) fn errors_say_what_to_do<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let error = job.try_send(0, 2, 0, 5, b"x", Owned, NEVER).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "there is no rank 2 in a job of 2: ranks count from 0 to 1");
+    let recv = job.recv(1, exact(0, 5), 2);
+    let send = job.send(0, 1, 5, b"long");
+    assert_eq!(
+        job.wait(recv).error().to_string(),
+        "the message from rank 0 with tag 5 has 4 bytes, the buffer only 2: make it larger, or probe first"
+    );
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
