@@ -66,9 +66,9 @@ pub(crate) fn check(bless: bool) -> Result<bool, CountError> {
     println!("{:<36} {:>12} {:>12} {:>8}", "instructions", "table", "now", "change");
     for Scenario { name, .. } in scenarios() {
         let count = count(name)?;
-        let verdict = Verdict::new(old.get(*name).copied(), count);
-        passed &= verdict != Verdict::TooMany && verdict != Verdict::New;
         let before = old.get(*name).copied();
+        let verdict = Verdict::new(before, count);
+        passed &= verdict != Verdict::TooMany && verdict != Verdict::New;
         let change = before.map_or(String::new(), |old| format!("{:+.1} %", (count / old - 1.0) * 100.0));
         let before = before.map_or("-".to_owned(), |old| format!("{old:.1}"));
         println!("{name:<36} {before:>12} {count:>12.1} {change:>8}{}", verdict.remark());
