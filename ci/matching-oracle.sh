@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 ci/setup.sh
 
 operations=${1:-1000000}
-# A generated sequence has 125 steps on average, some of which stand for up to 300 operations: 1400 in all.
-per_sequence=1400
+# A generated sequence has 125 steps on average, some of which stand for up to 300 operations: 700 in all.
+per_sequence=700
 export PROPTEST_CASES=$(((operations + per_sequence - 1) / per_sequence))
 echo "matching-oracle.sh: $PROPTEST_CASES sequences for each structure"
 cargo test --quiet --release --locked -p samite-matching --test oracle </dev/null

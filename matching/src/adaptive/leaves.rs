@@ -75,7 +75,7 @@ pub(super) struct BinId {
 /// No leaf.
 const NO_LEAF: u32 = u32::MAX;
 
-const LEAF_BYTES: usize = mem::size_of::<Leaf>();
+pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
 /// A key that no leaf has: ranks end below it.
 const NO_KEY: Key = Key { context: u32::MAX, block: u32::MAX };

@@ -46,7 +46,7 @@ const NO_NODE: u32 = u32::MAX;
 /// The fewest buckets once there are any; they are kept while the index is empty.
 const BUCKETS_MIN: usize = 64;
 
-const NODE_BYTES: usize = mem::size_of::<Node>();
+pub(super) const NODE_BYTES: usize = mem::size_of::<Node>();
 const MASK_BYTES: usize = mem::size_of::<(u64, u32)>();
 
 impl Lane {

@@ -1,0 +1,76 @@
+use core::mem;
+
+use super::*;
+use crate::{Arrival, Config, Counting, Envelope, Matcher, Pattern, Posting};
+
+/// What the documentation says of memory.
+#[test]
+fn objects_have_the_documented_sizes() {
+    assert_eq!(mem::size_of::<AdaptiveLinks>(), 16);
+    assert_eq!((leaves::LEAF_BYTES, tags::NODE_BYTES), (88, 40));
+    assert_eq!(mem::size_of::<Option<Lone>>(), 8);
+}
+
+fn full(messages: u32, envelope: fn(u32) -> Envelope) -> Matcher<u32, u32, Adaptive, Counting> {
+    let mut matcher = Matcher::new(&Config::default());
+    for number in 0..messages {
+        assert!(matches!(matcher.arrive(envelope(number), || number), Arrival::Queued(_)));
+    }
+    matcher
+}
+
+/// A million messages could wait, and a receive from any source would not compare them all again.
+#[test]
+fn the_tag_index_shortens_the_second_search() {
+    let mut matcher = full(1000, |number| Envelope::new(0, number, u64::from(number)));
+    for number in (0..1000).rev() {
+        let posting = matcher.post(Pattern::exact(0, 0, u64::from(number)).any_source(), number);
+        assert!(matches!(posting, Posting::Matched { unexpected, .. } if unexpected == number));
+    }
+    let stats = matcher.stats().unexpected;
+    assert_eq!((stats.matched(), stats.any_source), (1000, 1000));
+    assert!(stats.compared_max <= queue::SCAN_MAX as u64 + 1, "{stats:?}");
+    assert!(stats.compared_average() < 2.0, "{stats:?}");
+}
+
+/// Receives by rank find their message in three steps, wherever it stands.
+#[test]
+fn a_rank_is_reached_in_three_steps() {
+    let mut matcher = full(10_000, |number| Envelope::new(0, number, 0));
+    for number in (0..10_000).rev() {
+        assert!(matches!(matcher.post(Pattern::exact(0, number, 0), number), Posting::Matched { .. }));
+    }
+    assert!(matcher.stats().unexpected.hops_max <= 3 + 10, "at most a list at the end");
+}
+
+/// Without bytes for the tag index a search is long, and right.
+#[test]
+fn a_budget_without_room_for_the_tag_index_is_kept() {
+    let bytes_max = full(1000, |number| Envelope::new(0, number, u64::from(number))).memory().in_use();
+    let mut matcher: Matcher<u32, u32> =
+        Matcher::new(&Config { bytes_max: Some(bytes_max + 1000), ..Config::default() });
+    for number in 0..900 {
+        let arrival = matcher.arrive(Envelope::new(0, number, u64::from(number)), || number);
+        assert!(matches!(arrival, Arrival::Queued(_)));
+    }
+    for number in (0..900).rev() {
+        let taken = matcher.take(&Pattern::exact(0, 0, u64::from(number)).any_source());
+        assert_eq!(taken.map(|(_, number)| number), Some(number));
+    }
+    assert!(matcher.memory().peak <= bytes_max + 1000);
+}
+
+/// Contexts that come and go leave nothing behind, though nobody purges them.
+#[test]
+fn empty_contexts_are_forgotten() {
+    let mut matcher: Matcher<(), ()> = Matcher::new(&Config::default());
+    for context in 0..100_000 {
+        for tag in 0..2 {
+            assert!(matches!(matcher.arrive(Envelope::new(context, 1, tag), || ()), Arrival::Queued(_)));
+        }
+        for tag in 0..2 {
+            assert!(matcher.take(&Pattern::exact(context, 1, tag)).is_some());
+        }
+    }
+    assert!(matcher.memory().reserved < 16 << 10, "{:?}", matcher.memory());
+}
