@@ -119,8 +119,8 @@ impl Bounds<'_> {
         let first = search(|_| Pattern::any(0));
         let name =
             |what| format!("any source, {what}, {ranks} ranks queued: entries compared, average (longest)");
-        self.judge(&name("tags of the last ranks"), last, Some(32.0));
-        self.judge(&name("any tag"), first, Some(32.0));
+        self.judge(&name("tags of the last ranks"), last, Some(64.0));
+        self.judge(&name("any tag"), first, Some(64.0));
     }
 
     fn time(&self, workload: &Workload) -> f64 {

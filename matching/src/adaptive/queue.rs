@@ -22,7 +22,7 @@ pub(super) struct Queue<'a> {
 pub(super) const LIST_MAX: u32 = 10;
 
 /// Entries of a ring compared before it goes to the tag index.
-pub(super) const SCAN_MAX: usize = 16;
+pub(super) const SCAN_MAX: usize = 64;
 
 impl Queue<'_> {
     #[inline]
