@@ -13,6 +13,7 @@ use crate::pool::{Pool, Slot};
 use crate::query::{Query, Side};
 use crate::structure::{Selection, Structure};
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 use leads::Leads;
 use leaves::Leaves;
@@ -60,12 +61,10 @@ pub struct Adaptive {
     serial: u64,
 }
 
-/// An entry that is alone in its queue.
+/// An entry that is alone in its queue: its slot and its context, in one word since they are written and soon read
+/// together.
 #[derive(Clone, Copy, Debug)]
-struct Lone {
-    slot: Slot,
-    context: u32,
-}
+struct Lone(NonZeroU64);
 
 /// What finds the entries of one queue, in all contexts.
 #[derive(Debug, Default)]
@@ -122,13 +121,13 @@ impl Structure for Adaptive {
     #[inline]
     fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
         if pool.len() == 1 {
-            self.lone[Q::SIDE as usize] = Some(Lone { slot, context });
+            self.lone[Q::SIDE as usize] = Some(Lone::new(slot, context));
             return;
         }
         if self.lone[Q::SIDE as usize].is_some() {
             self.enqueue_lone(pool);
         }
-        self.enqueue(pool, Lone { slot, context });
+        self.enqueue(pool, slot, context);
     }
 
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
@@ -149,10 +148,10 @@ impl Structure for Adaptive {
         selection: Selection,
         found: &mut Vec<(Slot, u32)>,
     ) {
-        if let Some(Lone { slot, context }) = self.lone[Q::SIDE as usize]
-            && selection.includes(context, pool[slot].source)
+        if let Some(lone) = self.lone[Q::SIDE as usize]
+            && selection.includes(lone.context(), pool[lone.slot()].source)
         {
-            found.push((slot, context));
+            found.push((lone.slot(), lone.context()));
         }
         for lead in self.leads.iter() {
             let start = found.len();
@@ -212,13 +211,13 @@ impl Adaptive {
     #[cold]
     fn enqueue_lone<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         if let Some(lone) = self.lone[Q::SIDE as usize].take() {
-            self.enqueue(pool, lone);
+            self.enqueue(pool, lone.slot(), lone.context());
         }
     }
 
     /// Takes an entry into the queue of its context.
     #[inline]
-    fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, Lone { slot, context }: Lone) {
+    fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
         let lead = self.leads.find_or_insert(context);
         if Q::SIDE == Side::Posted {
             self.serial += 1;
@@ -249,7 +248,19 @@ impl Lone {
     ) -> Option<Slot> {
         meter.hop();
         meter.compare();
-        (self.context == query.context() && query.matches(&pool[self.slot])).then_some(self.slot)
+        (self.context() == query.context() && query.matches(&pool[self.slot()])).then_some(self.slot())
+    }
+
+    fn new(slot: Slot, context: u32) -> Self {
+        Self(NonZeroU64::from(slot.number()) | u64::from(context) << 32)
+    }
+
+    fn slot(self) -> Slot {
+        Slot::new(self.0.get() as u32).expect("it was made from a slot")
+    }
+
+    fn context(self) -> u32 {
+        (self.0.get() >> 32) as u32
     }
 }
 

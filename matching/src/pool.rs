@@ -16,6 +16,11 @@ impl Slot {
         self.0.get()
     }
 
+    /// The slot's number, which is not 0.
+    pub(crate) const fn number(self) -> NonZeroU32 {
+        self.0
+    }
+
     /// The slot with that number, `None` for 0.
     pub(crate) const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
