@@ -111,7 +111,6 @@ impl Summary {
         self.paused += other.paused;
         self.cut += other.cut;
         self.left += other.left;
-        self.peers_failed += other.peers_failed;
     }
 }
 

@@ -34,7 +34,6 @@ pub(crate) struct Summary {
     pub(crate) paused: usize,
     pub(crate) cut: usize,
     pub(crate) left: usize,
-    pub(crate) peers_failed: u64,
 }
 
 /// Runs one seed.
@@ -506,7 +505,8 @@ impl Run {
                 place(&format!("{} requests never end", rank.pending.len()))
             })?;
             let usage = rank.engine.usage();
-            let hang = !self.caps_fence && !(self.losses.killed.is_empty() && self.losses.left.is_empty());
+            let all_live = self.losses.killed.is_empty() && self.losses.left.is_empty();
+            let hang = !self.caps_fence && !all_live;
             require(usage.operations == 0 || hang, || place("operations"))?;
             require(usage.requests == 0, || place("requests"))?;
             require(usage.queued == 0, || place("queued packets"))?;

@@ -129,6 +129,9 @@ impl World {
             None => resolved,
         };
         self.end_stream(me, rank, Some(peer), false);
+        // What they sent so far is lost for good, even if they are resolved anew.
+        let until = self.serial();
+        self.pair(rank, me.rank).doomed.extend((1..=last).map(|life| (life, 0, until)));
         let theirs = |from: Life| from.rank == rank && from.number <= last;
         for serial in self.operations_where(|operation| theirs(operation.origin) && operation.target == me) {
             self.lose(serial);

@@ -96,11 +96,13 @@ impl World {
         let ordered = self.config.caps.order.contains(Order::PUT_AFTER_PUT);
         let receiver = self.receiver(origin, target);
         let pair = self.pair(origin.rank, target.rank);
+        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(origin.number, serial);
         let overtakes = pair.puts.range((origin.number, 0)..(origin.number, serial)).next().is_some();
         match (kind, pair.cut, receiver) {
             (Kind::Put { .. }, ..) if ordered && overtakes => pair.parked.push(Event::Begin(serial)),
             (_, Some(Cut::Stall), _) => pair.stalled.push(Event::Begin(serial)),
-            (_, Some(Cut::Drop), _) | (.., None) => self.lose(serial),
+            _ if lost => self.lose(serial),
+            (.., None) => self.lose(serial),
             (.., Some(at)) if self.config.caps.target_must_poll && !polled => {
                 self.node(at.rank).waiting.push(serial);
             }

@@ -52,7 +52,7 @@ pub(super) struct Node {
     pub(super) waiting: Vec<u64>,
     /// By [`PeerId`].
     pub(super) peers: Vec<Peer>,
-    /// By rank: the last life from which nothing is let in.
+    /// By rank: the last life from which nothing is let in, until the rank is resolved anew.
     pub(super) barred: BTreeMap<u32, u32>,
     /// When it can begin to send again.
     pub(super) sending_until: u64,
@@ -104,6 +104,12 @@ pub(super) struct Pair {
     /// Life of the sender and serial numbers, from and below, of packets that were lost with their sender or
     /// by a fence.
     pub(super) doomed: Vec<(u32, u64, u64)>,
+}
+
+impl Pair {
+    pub(super) fn dooms(&self, life: u32, serial: u64) -> bool {
+        self.doomed.iter().any(|&(doomed, first, end)| doomed == life && (first..end).contains(&serial))
+    }
 }
 
 #[derive(Debug)]
@@ -202,6 +208,7 @@ impl World {
         }
         let peer = PeerId(node.peers.len() as u32);
         node.peers.push(Peer { rank, life, standing: Standing::Known });
+        node.barred.remove(&rank);
         if dead {
             self.announce_loss(me, peer);
         }
@@ -329,9 +336,7 @@ impl World {
         if pair.cut == Some(Cut::Stall) {
             return pair.stalled.push(Event::Packet(packet));
         }
-        let doomed =
-            |&(life, first, end): &(u32, u64, u64)| life == from.number && (first..end).contains(&serial);
-        let lost = pair.cut == Some(Cut::Drop) || pair.doomed.iter().any(doomed);
+        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(from.number, serial);
         pair.packets.remove(&(from.number, serial));
         match self.receiver(from, to) {
             Some(at) if !lost => {

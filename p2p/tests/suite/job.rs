@@ -11,6 +11,7 @@ use samite_p2p::{
 pub(crate) const NEVER: u64 = u64::MAX;
 /// Long enough to be sure that what has not happened will not.
 pub(crate) const SOON_NS: u64 = 5_000_000;
+const QUIET_POLLS: u32 = 300;
 /// What a case may take at most.
 const PATIENCE_NS: u64 = 60_000_000_000;
 const INCARNATION: u32 = 7;
@@ -300,12 +301,14 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Polls all ranks until it is sure that nothing more will happen.
+    /// Polls all ranks until it is sure that nothing more will happen: often, and for some time, since on a busy machine neither alone says
+    /// that the others had their turn.
     pub(crate) fn settle(&mut self) {
-        let mut quiet_from = self.now_ns();
-        while self.now_ns() < quiet_from + SOON_NS {
+        let (mut quiet_from, mut quiet_polls) = (self.now_ns(), 0);
+        while self.now_ns() < quiet_from + SOON_NS || quiet_polls < QUIET_POLLS {
+            quiet_polls += 1;
             if self.poll() > 0 {
-                quiet_from = self.now_ns();
+                (quiet_from, quiet_polls) = (self.now_ns(), 0);
             }
         }
     }
