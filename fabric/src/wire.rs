@@ -1,16 +1,16 @@
 //! The header that every packet begins with, version 1.
 //!
 //! ```text
-//!  byte 0        1         2      3       4 … 7    8 … 11        12 … 15    16 … 19   20 … 23  24 … 27   28 … 31
-//!  ┌─────────┬──────────┬──────┬───────┬────────┬─────────────┬──────────┬─────────┬────────┬─────────┬─────────┐
-//!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │   ack   │ grant  │   age   │ context │
-//!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────────┴────────┴─────────┴─────────┘
+//!  byte 0        1         2      3       4…7      8…11          12…15      16…19 20…23   24…25 26…27 28…31
+//!  ┌─────────┬──────────┬──────┬───────┬────────┬─────────────┬──────────┬─────┬───────┬─────┬─────┬─────────┐
+//!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │ ack │ grant │ age │ to  │ context │
+//!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────┴───────┴─────┴─────┴─────────┘
 //! ```
 //! All fields are little-endian, the header is 32 bytes long and followed by what `protocol` and `kind` say.
 //! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
 //! version.
 
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that this code speaks.
@@ -38,8 +38,11 @@ pub struct Header {
     /// Cumulative and wrapping: bytes of eager data (see samite-p2p for what counts) that the receiver of
     /// this packet may have sent in all.
     pub grant: U32,
-    /// Microseconds between the call that caused this packet and its posting; saturates.
-    pub age: U32,
+    /// Time between the call that caused this packet and its posting, in units of 64 us; saturates at 4.2 s.
+    pub age: U16,
+    /// The low 16 bits of the incarnation that the packet is meant for: one that comes too late, to the next
+    /// process at the same address, is told by it.
+    pub to: U16,
     /// Communicator, window or service, as `protocol` says.
     pub context: U32,
 }
@@ -186,6 +189,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, sender) == 4 && std::mem::offset_of!(Header, incarnation) == 8);
     assert!(std::mem::offset_of!(Header, sequence) == 12 && std::mem::offset_of!(Header, ack) == 16);
     assert!(std::mem::offset_of!(Header, grant) == 20 && std::mem::offset_of!(Header, age) == 24);
+    assert!(std::mem::offset_of!(Header, to) == 26);
     assert!(std::mem::offset_of!(Header, context) == 28);
 };
 

@@ -4,6 +4,8 @@
 //! `samite-fabric`, with random traffic and faults, watched by an oracle ([`ledger`]). Everything follows
 //! from the seed.
 
+#![forbid(unsafe_code)]
+
 mod ledger;
 mod rank;
 mod run;

@@ -8,7 +8,7 @@ use super::{Core, Rendezvous, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::error::{Cause, Error, Fate, Status};
-use crate::peer::{Packet, Place, Standing};
+use crate::peer::{Packet, Peer, Place, Standing};
 use crate::request::{Buffer, State};
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
 use crate::{Lent, RequestId};
@@ -60,6 +60,11 @@ impl Core {
     /// taken. A hello introduces its sender.
     #[inline]
     fn admit(&mut self, header: &Header, body: &[u8]) -> Option<u32> {
+        if header.to.get() != self.identity.incarnation as u16 {
+            // For a process that had this address before.
+            self.counters.rejected += 1;
+            return None;
+        }
         let index = self.peers.find(header.sender.get());
         if let Some(index) = index {
             let peer = &mut self.peers[index];
@@ -89,6 +94,11 @@ impl Core {
             }
         } else {
             self.counters.rejected += 1;
+            let unheard = |peer: &Peer| !peer.heard && peer.incarnation == Some(header.incarnation.get());
+            if let Some(index) = index.filter(|&index| unheard(&self.peers[index])) {
+                // Its hello is lost, and what came with it.
+                self.bury(index, Cause::Gap { expected: 0, got: header.sequence.get() });
+            }
         }
         None
     }

@@ -297,7 +297,9 @@ impl Core {
         header.sequence = peer.sequence.into();
         header.ack = peer.expected.into();
         header.grant = peer.given.into();
-        header.age = u32::try_from(self.now_ns.saturating_sub(since_ns) / 1000).unwrap_or(u32::MAX).into();
+        header.age = u16::try_from(self.now_ns.saturating_sub(since_ns) / 64_000).unwrap_or(u16::MAX).into();
+        // The address came with the incarnation that listens there.
+        header.to = (peer.incarnation.unwrap_or(0) as u16).into();
         header.context = context.into();
         header
     }

@@ -1,11 +1,14 @@
 //! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
 
-use samite_fabric::Memory;
 use samite_fabric::loopback::{Hub, Loopback};
+use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::{Memory, Sink};
 
 use super::*;
 use crate::error::Awaited;
+use crate::wire::control;
 use crate::{Reading, Writing};
+use zerocopy::IntoBytes;
 
 const NEVER: u64 = u64::MAX;
 
@@ -254,6 +257,25 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
     survivor.forget(any);
     assert!(matches!(survivor.send(0, 1, 1, 5, b"late", NEVER), Err(Error::PeerFailed { rank: 1, .. })));
     assert_eq!(survivor.usage().requests, 0);
+}
+
+#[test]
+fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
+    let [sender, mut receiver] = pair(&Config::default());
+    // Both know of each other, and none has polled: no hello was heard.
+    let (protocol, flags) = (Protocol::Control, Flags::empty());
+    let mut header = sender.core.header(1, protocol, control::CREDIT, flags, 0, 0);
+    (header.sequence, header.to) = (1.into(), 6.into());
+    let arrive = |receiver: &mut Engine<Loopback>, header: &Header| {
+        inbound::Inbound { core: &mut receiver.core, lent: &mut () }.packet(header.as_bytes());
+    };
+    arrive(&mut receiver, &header);
+    let counters = receiver.counters();
+    assert_eq!((counters.rejected, counters.failed_peers), (1, 0));
+    header.to = 7.into();
+    arrive(&mut receiver, &header);
+    let gap = Cause::Gap { expected: 0, got: 1 };
+    assert_eq!(receiver.core.peers[0].failure(), Some(gap));
 }
 
 #[test]
