@@ -360,16 +360,17 @@ impl<P: Port> Engine<P> {
     pub fn outcome(&self, request: RequestId) -> Outcome {
         match self.core.requests.get(request) {
             Some(request) if request.result.is_some() => Outcome::Ready,
-            Some(request) if request.pending_failure.is_some() => Outcome::FailurePending,
+            Some(request) if !request.pending_failures.is_empty() => Outcome::FailurePending,
             Some(_) => Outcome::Pending,
             // To collect it tells that there is no such request.
             None => Outcome::Ready,
         }
     }
 
-    /// The failure that [`Outcome::FailurePending`] speaks of, once.
+    /// A failure that [`Outcome::FailurePending`] speaks of, each once.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let (rank, cause) = *self.core.requests.get_mut(request)?.pending_failure.take()?;
+        let pending = &mut self.core.requests.get_mut(request)?.pending_failures;
+        let (rank, cause) = (!pending.is_empty()).then(|| pending.remove(0))?;
         Some(Error::FailurePending { rank, cause })
     }
 

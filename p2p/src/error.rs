@@ -3,8 +3,9 @@
 
 use samite_fabric::PortError;
 
-/// Why an operation did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why an operation did not succeed. In the debug format too it is its message, so that a `main` that returns it
+/// tells its user what happened.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Misuse: no such rank.
@@ -83,6 +84,12 @@ pub enum Error {
     /// The port failed.
     #[error(transparent)]
     Port(#[from] PortError),
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// What is known of a message whose operation did not succeed. (For a receive: of a message for it.)

@@ -39,8 +39,8 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<Status, Box<Error>>>,
     /// The caller has its result, or wants none.
     pub(crate) collected: bool,
-    /// A failed peer that the caller of a receive from any source must be told of.
-    pub(crate) pending_failure: Option<Box<(u32, Cause)>>,
+    /// Failed peers that the caller of a receive from any source is still to be told of.
+    pub(crate) pending_failures: Vec<(u32, Cause)>,
 }
 
 /// What an operation awaits.
@@ -145,7 +145,7 @@ impl Request {
             deadline_ns: u64::MAX,
             result: None,
             collected: false,
-            pending_failure: None,
+            pending_failures: Vec::new(),
         }
     }
 

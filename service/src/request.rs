@@ -30,7 +30,7 @@ pub struct Done<T> {
 }
 
 /// How a request failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Failed<T> {
     /// Why.
@@ -43,6 +43,12 @@ pub struct Failed<T> {
 impl<T: Element> Failed<T> {
     pub(crate) fn new(error: Error, memory: Option<Memory>) -> Self {
         Self { error, buffer: memory.and_then(|memory| memory.into_vec().ok()) }
+    }
+}
+
+impl<T> std::fmt::Debug for Failed<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.error, f)
     }
 }
 

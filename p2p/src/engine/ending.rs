@@ -242,9 +242,10 @@ impl Core {
         self.matcher.visit_any_source(|_, _, id| any.push(*id));
         for id in any {
             if let Some(request) = self.requests.get_mut(id) {
-                request.pending_failure = Some(Box::new((rank, cause.clone())));
+                request.pending_failures.push((rank, cause.clone()));
             }
         }
+        self.end_if_deserted();
     }
 
     /// A peer says goodbye: what it sent stays, what waits for it ends.
@@ -264,6 +265,7 @@ impl Core {
             }
         }
         self.fail_requests(rank, &Cause::Left);
+        self.end_if_deserted();
     }
 
     fn end_peer(&mut self, index: u32, standing: Standing) {
@@ -277,13 +279,27 @@ impl Core {
         // The answer to a goodbye makes no sense without the hello before it.
         peer.packets.retain(Packet::is_hello);
         peer.messages.clear();
-        if self.is_deserted() {
-            let mut any = Vec::new();
-            self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
-            for (posted, id) in any {
-                self.matcher.cancel(posted);
-                self.finish(id, Err(Error::Deserted));
-            }
+    }
+
+    /// Ends the receives from any source if nobody is left to receive from. One that was not told of a failure
+    /// yet ends with that.
+    fn end_if_deserted(&mut self) {
+        if !self.is_deserted() {
+            return;
+        }
+        let mut any = Vec::new();
+        self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
+        for (posted, id) in any {
+            self.matcher.cancel(posted);
+            let untold =
+                self.requests.get_mut(id).map(|request| std::mem::take(&mut request.pending_failures));
+            let first = untold.into_iter().flatten().next();
+            let error = first.map_or(Error::Deserted, |(rank, cause)| Error::PeerFailed {
+                rank,
+                cause,
+                fate: Fate::NotDelivered,
+            });
+            self.finish(id, Err(error));
         }
     }
 
