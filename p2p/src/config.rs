@@ -11,7 +11,8 @@ pub struct Config {
     /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
     pub unexpected_max: usize,
     /// Budget for envelopes without data that arrived before their receive. At the limit a message is
-    /// refused, and its send ends with [`Error::Exhausted`](crate::Error::Exhausted).
+    /// refused, and its send ends with [`Error::Exhausted`](crate::Error::Exhausted). As many answers as fit
+    /// wait for a peer to take them; one that asks for more and takes none has failed.
     pub envelopes_max: usize,
     /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
     pub window_min: usize,

@@ -1,5 +1,7 @@
 //! What an engine did, and what it holds.
 
+use samite_fabric::wire::WireError;
+
 /// Events since the engine began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,14 +14,52 @@ pub struct Counters {
     pub unexpected: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
-    /// Packets that were not understood, or came from nobody known.
-    pub rejected: u64,
+    /// Packets that were refused.
+    pub rejected: Rejected,
     /// Packets to or about operations that are over.
     pub stale: u64,
     /// Times that the port had no room.
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
+}
+
+/// Packets that were refused, by cause. Such a packet costs no memory and changes nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rejected {
+    /// Of another version of the wire.
+    pub version: u64,
+    /// No packet at all.
+    pub malformed: u64,
+    /// Meant for a process that had this address before, or will have it.
+    pub misdirected: u64,
+    /// Of nobody who has introduced himself: no hello of that rank and that life was heard.
+    pub unknown: u64,
+    /// A hello without the job's secret.
+    pub secret: u64,
+    /// A hello that has the secret, and makes no sense or is out of date.
+    pub hello: u64,
+    /// A notified put. Nobody was given a key for one.
+    pub notification: u64,
+}
+
+impl Rejected {
+    /// Counts bytes that are no packet.
+    #[cold]
+    pub(crate) fn count(&mut self, error: WireError) {
+        match error {
+            WireError::Version { .. } => self.version += 1,
+            _ => self.malformed += 1,
+        }
+    }
+
+    /// Of all causes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { version, malformed, misdirected, unknown, secret, hello, notification } = *self;
+        version + malformed + misdirected + unknown + secret + hello + notification
+    }
 }
 
 /// What the engine holds now. All but `peers` and `credit_granted` are 0 when nothing is under way.

@@ -7,6 +7,7 @@ mod transfer;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
 
 use samite_fabric::{Address, Caps, Memory, PeerId, Port, Registration, Remote};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
@@ -19,16 +20,28 @@ use crate::store::{Bytes, Store};
 use crate::{Config, Counters, Lent, RequestId, Usage};
 
 /// Who this engine is in its job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     /// This rank.
     pub rank: u32,
     /// Ranks in the job.
     pub size: u32,
-    /// This life of the rank: larger, wrapping, than that of any process that had the rank before.
+    /// This life of the rank: larger, wrapping, than that of any process that had the rank before. Strangers
+    /// must not be able to guess the first: by it, and its number, a packet is known to be this rank's.
     pub incarnation: u32,
     /// Known to the ranks of the job only.
     pub secret: [u8; 16],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, size, incarnation, secret: _ } = self;
+        f.debug_struct("Identity")
+            .field("rank", rank)
+            .field("size", size)
+            .field("incarnation", incarnation)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.

@@ -130,7 +130,8 @@ pub enum Cause {
     /// The port refuses to reach it.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// It sent a message that it had credit for, and this side has no memory left to keep it in.
+    /// It sent a message that it had credit for, and this side has no memory left to keep it in; or it sends
+    /// on and on, and does not take the answers.
     #[error("this side is out of memory for its messages")]
     OutOfMemory,
     /// Its place was taken by a process that was started later.

@@ -33,7 +33,7 @@ mod store;
 mod wire;
 
 pub use config::Config;
-pub use counters::{Counters, Usage};
+pub use counters::{Counters, Rejected, Usage};
 pub use engine::{Claimed, Completion, Engine, Identity, Outcome, Received, Sent};
 pub use error::{Awaited, Cause, Error, Fate, Operation, Report, Status};
 pub use lent::{Lent, Reading, Writing};

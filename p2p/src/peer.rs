@@ -1,6 +1,7 @@
 //! What the engine knows of a peer.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use samite_fabric::wire::{Flags, Protocol};
@@ -76,12 +77,19 @@ pub(crate) enum Outgoing {
 }
 
 /// A packet that may overtake messages.
-#[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) protocol: Protocol,
     pub(crate) kind: u8,
     pub(crate) flags: Flags,
     pub(crate) body: SmallVec<[u8; 32]>,
+}
+
+impl fmt::Debug for Packet {
+    /// Without the body: that of a hello has the job's secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, kind, flags, body } = self;
+        write!(f, "{protocol:?} {kind} {flags:?}, {} bytes", body.len())
+    }
 }
 
 impl Packet {

@@ -134,8 +134,9 @@ pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
-/// The first packet to a peer; the sender's address follows, `address_len` bytes.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// The first packet to a peer; the sender's address follows, `address_len` bytes. Not shown for debugging, since it
+/// has the secret.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Hello {
     /// Known to the ranks of one job only.

@@ -22,9 +22,9 @@ pub(super) struct Inbound<'a, L> {
 impl<L: Lent> Sink for Inbound<'_, L> {
     #[inline]
     fn packet(&mut self, bytes: &[u8]) {
-        let Ok((header, body)) = Header::decode(bytes) else {
-            self.core.counters.rejected += 1;
-            return;
+        let (header, body) = match Header::decode(bytes) {
+            Ok(packet) => packet,
+            Err(error) => return self.core.counters.rejected.count(error),
         };
         let Some(peer) = self.core.admit(header, body) else { return };
         let handled = match (header.protocol(), header.kind) {
@@ -45,7 +45,7 @@ impl<L: Lent> Sink for Inbound<'_, L> {
 
     fn notified(&mut self, _immediate: u64) {
         // Nobody was given a key to put to.
-        self.core.counters.rejected += 1;
+        self.core.counters.rejected.notification += 1;
     }
 
     fn peer_lost(&mut self, path: PeerId) {
@@ -62,7 +62,7 @@ impl Core {
     fn admit(&mut self, header: &Header, body: &[u8]) -> Option<u32> {
         if header.to.get() != self.identity.incarnation as u16 {
             // For a process that had this address before.
-            self.counters.rejected += 1;
+            self.counters.rejected.misdirected += 1;
             return None;
         }
         let index = self.peers.find(header.sender.get());
@@ -89,11 +89,9 @@ impl Core {
             && header.kind == control::HELLO
             && header.sequence.get() == 0
         {
-            if self.hello(header, body).is_none() {
-                self.counters.rejected += 1;
-            }
+            self.hello(header, body);
         } else {
-            self.counters.rejected += 1;
+            self.counters.rejected.unknown += 1;
             let unheard = |peer: &Peer| !peer.heard && peer.incarnation == Some(header.incarnation.get());
             if let Some(index) = index.filter(|&index| unheard(&self.peers[index])) {
                 // Its hello is lost, and what came with it.
@@ -103,20 +101,30 @@ impl Core {
         None
     }
 
-    /// A peer introduces itself. None if the packet is not from this job, not for this process, or out of
-    /// date.
-    fn hello(&mut self, header: &Header, body: &[u8]) -> Option<()> {
-        let (hello, address) = prefix::<Hello>(body).ok()?;
-        let to = hello.to_incarnation.get();
-        let rank = header.sender.get();
-        let incarnation = header.incarnation.get();
-        if hello.secret != self.identity.secret
-            || (to != 0 && to != self.identity.incarnation)
-            || address.len() != usize::from(hello.address_len.get())
-            || rank >= self.identity.size
-        {
-            return None;
+    /// Somebody introduces himself. Until he has shown that he is of this job, he gets to know nothing and
+    /// leaves no trace but a count.
+    #[cold]
+    fn hello(&mut self, header: &Header, body: &[u8]) {
+        let Ok((hello, address)) = prefix::<Hello>(body) else {
+            self.counters.rejected.malformed += 1;
+            return;
+        };
+        if !is_same(&hello.secret, &self.identity.secret) {
+            self.counters.rejected.secret += 1;
+            return;
         }
+        let to = hello.to_incarnation.get();
+        let sound = (to == 0 || to == self.identity.incarnation)
+            && address.len() == usize::from(hello.address_len.get())
+            && header.sender.get() < self.identity.size;
+        if !sound || self.meet(header, address).is_none() {
+            self.counters.rejected.hello += 1;
+        }
+    }
+
+    /// A peer has introduced itself. None if that is out of date.
+    fn meet(&mut self, header: &Header, address: &[u8]) -> Option<()> {
+        let (rank, incarnation) = (header.sender.get(), header.incarnation.get());
         let index = self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank));
         let address = Address(address.to_vec());
         match self.peers[index].incarnation {
@@ -187,7 +195,12 @@ impl Core {
 
     /// The packet's messages, with the length of the message at hand: the first packet of a message meets its
     /// receive here.
-    fn accept_rts(&mut self, index: u32, envelope: Envelope, rendezvous: Rendezvous) {
+    fn accept_rts(
+        &mut self,
+        index: u32,
+        envelope: Envelope,
+        rendezvous: Rendezvous,
+    ) -> Result<(), WireError> {
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),
             Arrival::Queued(unexpected) => {
@@ -197,11 +210,15 @@ impl Core {
                     self.refuse(index, rendezvous.send);
                 } else {
                     self.envelopes_cost += OVERHEAD as u64;
-                    self.envelopes.insert((index, rendezvous.send), unexpected);
+                    if self.envelopes.insert((index, rendezvous.send), unexpected).is_some() {
+                        // Two messages of one name: when the sender leaves, only one would be found.
+                        return Err(WireError::Value { field: "send" });
+                    }
                 }
             }
             Arrival::Refused => self.refuse(index, rendezvous.send),
         }
+        Ok(())
     }
 
     fn refuse(&mut self, index: u32, send: u64) {
@@ -419,13 +436,18 @@ impl<L: Lent> Inbound<'_, L> {
                     source: header.sender.get(),
                     tag: rts.tag.get(),
                 };
-                core.accept_rts(index, envelope, Rendezvous { send: rts.send.get(), bytes, pull });
+                core.accept_rts(index, envelope, Rendezvous { send: rts.send.get(), bytes, pull })?;
             }
             kind::CTS => core.cts(index, exact(body)?)?,
             kind::FIN => core.fin(index, exact(body)?)?,
             kind::REVOKE => core.revoke(index, exact(body)?),
             kind::ABORT => core.abort(index, exact(body)?),
             theirs => return Err(WireError::Kind { theirs }),
+        }
+        // Each packet has one answer at most, so it is here that they would pile up.
+        let answers_max = ANSWERS_MIN.max(core.config.envelopes_max / OVERHEAD);
+        if core.peers[index].packets.len() > answers_max {
+            core.bury(index, Cause::OutOfMemory);
         }
         Ok(())
     }
@@ -435,6 +457,14 @@ impl<L: Lent> Inbound<'_, L> {
         let Some(id) = self.core.answered(index, data.recv.get()) else { return Ok(()) };
         self.core.inflow(id, data.offset.get(), bytes, self.lent)
     }
+}
+
+/// Answers that a peer may leave untaken, however small the budget for envelopes.
+const ANSWERS_MIN: usize = 1024;
+
+/// Compares secrets in a time that does not tell how much of them is the same.
+fn is_same(a: &[u8; 16], b: &[u8; 16]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b))) == 0
 }
 
 /// Whether incarnation `a` began after `b`, in wrapping order.

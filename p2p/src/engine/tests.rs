@@ -1,5 +1,7 @@
 //! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
 
+mod strangers;
+
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Memory, Sink};
@@ -271,7 +273,7 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     };
     arrive(&mut receiver, &header);
     let counters = receiver.counters();
-    assert_eq!((counters.rejected, counters.failed_peers), (1, 0));
+    assert_eq!((counters.rejected.misdirected, counters.rejected.total(), counters.failed_peers), (1, 1, 0));
     header.to = 7.into();
     arrive(&mut receiver, &header);
     let gap = Cause::Gap { expected: 0, got: 1 };

@@ -14,7 +14,7 @@ pub struct Job {
     pub size: u32,
     /// The job's name.
     pub id: JobId,
-    /// Which life of this rank it is, from 1.
+    /// Which life of this rank it is: counted from a number that differs from rank to rank and job to job.
     pub incarnation: u32,
     /// What the ranks know and strangers do not.
     pub(crate) secret: Secret,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+use samite_fabric::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::Ending;
@@ -108,8 +109,41 @@ impl TryFrom<String> for JobId {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Secret(pub(crate) [u8; 16]);
 
+impl Secret {
+    /// The first life of a rank, of which the next are counted from there: what a packet must carry besides
+    /// its place in the sequence to be taken for that rank's, so no stranger may guess it.
+    pub(crate) fn first_incarnation(&self, rank: u32) -> u32 {
+        let half = |from: usize| {
+            self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        let key = SplitMix64::new(half(0) ^ u64::from(rank)).next_u64();
+        SplitMix64::new(key ^ half(8)).next_u64() as u32
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_of_ranks_and_jobs_begin_apart() {
+        let [this, other] = [1, 2].map(|byte| Secret([byte; 16]));
+        assert_eq!(this.first_incarnation(3), this.first_incarnation(3));
+        assert_ne!(this.first_incarnation(3), this.first_incarnation(4));
+        assert_ne!(this.first_incarnation(3), other.first_incarnation(3));
+        let mut last = this;
+        last.0[15] ^= 1;
+        assert_ne!(this.first_incarnation(3), last.first_incarnation(3));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret([7; 16])), "Secret(…)");
     }
 }

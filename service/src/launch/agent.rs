@@ -98,7 +98,7 @@ impl Agent {
         }
         let output = output::forward(stdouts, stderrs, plan.prefix)
             .map_err(LaunchError::system("forwarding output"))?;
-        let registry = Registry::new(plan.size);
+        let registry = Registry::new(plan.size, plan.secret);
         Ok(Some(Agent { front, signals, ranks, registry, output: Some(output), kill_at: None }))
     }
 

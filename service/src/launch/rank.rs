@@ -12,7 +12,6 @@ use samite_fabric::os::signal::unblock_in;
 use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
-use super::registry::FIRST_INCARNATION;
 use crate::bootstrap::variable;
 use crate::control::{Channel, PROTOCOL, Plan, Ticket};
 
@@ -41,7 +40,7 @@ impl Rank {
             secret: plan.secret,
             rank,
             size: plan.size,
-            incarnation: FIRST_INCARNATION,
+            incarnation: plan.secret.first_incarnation(rank),
         };
         let takes_input = rank == 0 && !io::stdin().is_terminal();
         let mut command = Command::new(&plan.program);

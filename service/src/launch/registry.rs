@@ -1,9 +1,6 @@
 //! Who is where, and who has ended: the rendezvous of a job's ranks, without any input or output.
 
-use crate::control::{Ending, FromRank, ToRank};
-
-/// The first life of every rank.
-pub(super) const FIRST_INCARNATION: u32 = 1;
+use crate::control::{Ending, FromRank, Secret, ToRank};
 
 /// Addresses and endings of the ranks of a job. Each step leaves in `outbox` what is to be sent, and to whom.
 ///
@@ -12,6 +9,7 @@ pub(super) const FIRST_INCARNATION: u32 = 1;
 #[derive(Debug)]
 pub(super) struct Registry {
     members: Vec<Member>,
+    secret: Secret,
     /// What is to be sent: the receiving rank and the message.
     pub(super) outbox: Vec<(u32, ToRank)>,
 }
@@ -25,8 +23,8 @@ struct Member {
 }
 
 impl Registry {
-    pub(super) fn new(size: u32) -> Registry {
-        Registry { members: (0..size).map(|_| Member::default()).collect(), outbox: Vec::new() }
+    pub(super) fn new(size: u32, secret: Secret) -> Registry {
+        Registry { members: (0..size).map(|_| Member::default()).collect(), secret, outbox: Vec::new() }
     }
 
     /// Acts on what `rank` said.
@@ -64,12 +62,14 @@ impl Registry {
     }
 
     fn publish(&mut self, rank: u32, address: Vec<u8>) -> Result<(), String> {
+        let incarnation = self.secret.first_incarnation(rank);
         let member = &mut self.members[rank as usize];
         if member.address.is_some() {
             return Err("it published its address twice".to_owned());
         }
         let waiting = std::mem::take(&mut member.waiting);
-        self.outbox.extend(waiting.into_iter().map(|to| (to, address_message(rank, &address))));
+        let message = ToRank::Address { rank, address: address.clone(), incarnation };
+        self.outbox.extend(waiting.into_iter().map(|to| (to, message.clone())));
         member.address = Some(address);
         Ok(())
     }
@@ -80,7 +80,11 @@ impl Registry {
             return Err(format!("it asked for rank {wanted} of a job of {size}"));
         };
         match &member.address {
-            Some(address) => self.outbox.push((rank, address_message(wanted, address))),
+            Some(address) => {
+                let incarnation = self.secret.first_incarnation(wanted);
+                let message = ToRank::Address { rank: wanted, address: address.clone(), incarnation };
+                self.outbox.push((rank, message));
+            }
             // Whoever asks for a rank that has ended was told so before.
             None if member.has_ended => {}
             None if member.waiting.contains(&rank) => {}
@@ -90,13 +94,15 @@ impl Registry {
     }
 }
 
-fn address_message(rank: u32, address: &[u8]) -> ToRank {
-    ToRank::Address { rank, address: address.to_vec(), incarnation: FIRST_INCARNATION }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECRET: Secret = Secret([5; 16]);
+
+    fn address_message(rank: u32, address: &[u8]) -> ToRank {
+        ToRank::Address { rank, address: address.to_vec(), incarnation: SECRET.first_incarnation(rank) }
+    }
 
     fn publish(registry: &mut Registry, rank: u32) {
         registry.handle(rank, FromRank::Publish { address: vec![rank as u8] }).unwrap();
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_question_is_answered_once_whether_it_comes_early_or_late() {
-        let mut registry = Registry::new(3);
+        let mut registry = Registry::new(3, SECRET);
         for _ in 0..2 {
             registry.handle(0, FromRank::Request { rank: 2 }).unwrap();
         }
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn an_ending_is_told_once_to_those_who_are_left() {
-        let mut registry = Registry::new(4);
+        let mut registry = Registry::new(4, SECRET);
         let killed = Ending::Killed { signal: 9, core: false };
         registry.end(1, killed);
         let died = |rank, ending| ToRank::Died { rank, ending };
@@ -134,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_has_ended_is_not_reachable_any_more() {
-        let mut registry = Registry::new(2);
+        let mut registry = Registry::new(2, SECRET);
         publish(&mut registry, 1);
         registry.end(1, Ending::Left);
         sent(&mut registry);
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let mut registry = Registry::new(2);
+        let mut registry = Registry::new(2, SECRET);
         publish(&mut registry, 0);
         assert!(registry.handle(0, FromRank::Publish { address: vec![] }).is_err());
         assert!(registry.handle(0, FromRank::Request { rank: 2 }).is_err());

@@ -1,0 +1,150 @@
+//! Packets that no honest rank sends: refused and counted by cause, at the cost of nobody else.
+
+use super::*;
+use crate::counters::Rejected;
+use crate::peer::Packet;
+use crate::wire::{Fin, Hello, Rts, Verdict, kind};
+
+fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
+    inbound::Inbound { core: &mut receiver.core, lent: &mut () }.packet(packet);
+}
+
+/// A packet from rank 0 to rank 1, both in life 7.
+fn packet(protocol: Protocol, kind: u8, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let mut header = Header::new(protocol, kind, Flags::empty());
+    (header.incarnation, header.to, header.sequence) = (7.into(), 7.into(), sequence.into());
+    [header.as_bytes(), body].concat()
+}
+
+fn hello(secret: [u8; 16], to: u32, address_len: u16) -> Vec<u8> {
+    let hello =
+        Hello { secret, to_incarnation: to.into(), address_len: address_len.into(), reserved: [0; 2] };
+    [hello.as_bytes(), b"here"].concat()
+}
+
+fn rts(send: u64) -> Vec<u8> {
+    let zero = 0.into();
+    let len = 100_000.into();
+    let rts = Rts { tag: zero, len, send: send.into(), key: zero, address: zero, pull: 0, reserved: [0; 7] };
+    rts.as_bytes().to_vec()
+}
+
+/// Rank 1, which has heard rank 0's hello, and the number of the next packet it expects.
+fn acquainted(config: &Config) -> (Engine<Loopback>, u32) {
+    let mut engines = pair(config);
+    settle(&mut engines);
+    let [_, receiver] = engines;
+    let expected = receiver.core.peers[0].expected;
+    (receiver, expected)
+}
+
+#[test]
+fn each_cause_has_its_counter() {
+    let [_, mut receiver] = pair(&Config::default());
+    let mut late = packet(Protocol::Control, control::CREDIT, 1, &[]);
+    late[26] = 6;
+    let mut other_version = late.clone();
+    other_version[0] = 9;
+    let mut from_nobody = packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4));
+    from_nobody[4] = 2;
+    let mut unknown = packet(Protocol::P2p, kind::EAGER, 5, &[0; 8]);
+    unknown[8] = 8;
+    let hello = |secret, to, len| packet(Protocol::Control, control::HELLO, 0, &hello(secret, to, len));
+    let mut almost = [9; 16];
+    almost[15] = 8;
+    for stranger in [
+        &other_version,
+        &Vec::new(),
+        &vec![1; 31],
+        &packet(Protocol::Control, control::HELLO, 0, &[9; 23]),
+        &late,
+        &unknown,
+        &hello([0; 16], 7, 4),
+        &hello(almost, 7, 4),
+        &hello([9; 16], 6, 4),
+        &hello([9; 16], 7, 5),
+        &from_nobody,
+    ] {
+        arrive(&mut receiver, stranger);
+    }
+    inbound::Inbound { core: &mut receiver.core, lent: &mut () }.notified(1);
+    let rejected = Rejected {
+        version: 1,
+        malformed: 3,
+        misdirected: 1,
+        unknown: 1,
+        secret: 2,
+        hello: 3,
+        notification: 1,
+    };
+    assert_eq!(receiver.counters().rejected, rejected);
+    assert_eq!((receiver.counters().failed_peers, rejected.total()), (0, 12));
+    // And the one that all of them tried to be is still welcome.
+    arrive(&mut receiver, &hello([9; 16], 7, 4));
+    assert!(receiver.core.peers[0].heard);
+}
+
+#[test]
+fn a_hello_told_again_changes_nothing() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let before = receiver.usage();
+    for _ in 0..1000 {
+        arrive(&mut receiver, &packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4)));
+    }
+    assert_eq!((receiver.usage(), receiver.core.peers[0].expected), (before, expected));
+    assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (1000, 0));
+}
+
+#[test]
+fn a_flood_of_strangers_costs_no_memory() {
+    let (mut receiver, _) = acquainted(&Config::default());
+    let before = receiver.usage();
+    for n in 0..100_000u32 {
+        let mut flood = packet(Protocol::Control, control::HELLO, 0, &hello([1; 16], 7, 4));
+        flood[4..8].copy_from_slice(&n.to_le_bytes());
+        flood[8] = 8;
+        arrive(&mut receiver, &flood);
+    }
+    assert_eq!((receiver.usage(), receiver.counters().rejected.secret), (before, 100_000));
+}
+
+#[test]
+fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    for number in 0..2 {
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(77)));
+    }
+    assert!(matches!(receiver.core.peers[0].failure(), Some(Cause::Protocol(_))));
+    assert_eq!((receiver.usage().envelopes, receiver.core.envelopes.len()), (0, 0));
+}
+
+#[test]
+fn answers_that_nobody_takes_are_bounded() {
+    let config = Config { envelopes_max: 0, ..Config::default() };
+    let (mut receiver, expected) = acquainted(&config);
+    for number in 0..100_000 {
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(number.into())));
+        assert!(receiver.usage().queued < 2000);
+    }
+    assert_eq!(receiver.core.peers[0].failure(), Some(Cause::OutOfMemory));
+    assert_eq!(receiver.usage().queued, 0);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let [_, mut receiver] = pair(&Config::default());
+    let body = hello([9; 16], 7, 4).into();
+    let flags = Flags::empty();
+    receiver.core.enqueue(0, Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
+    let shown = format!("{:?}", receiver.core);
+    assert!(shown.contains("Identity") && shown.contains("Control 0"), "{shown}");
+    assert!(!shown.contains("9, 9, 9"), "{shown}");
+}
+
+#[test]
+fn answers_to_what_is_not_the_peers_are_ignored() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let fin = Fin::new(u64::MAX, Verdict::Delivered);
+    arrive(&mut receiver, &packet(Protocol::P2p, kind::FIN, expected, fin.as_bytes()));
+    assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (1, 0));
+}
