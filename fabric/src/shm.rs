@@ -13,9 +13,11 @@
 //! and says what stands in the way.
 
 mod address;
+mod bell;
 mod inbox;
 mod mailbox;
 mod ring;
+mod word;
 
 use std::io;
 
@@ -32,9 +34,15 @@ use crate::{Caps, Order, PortError, Region, os};
 pub struct Config {
     /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`].
     pub peers_max: usize,
-    /// Bytes of the ring of each sender that has sent something: a power of two from 8 KiB to 512 KiB. A
-    /// packet takes an eighth at most. It is memory of the receiver's job, taken when the sender first sends.
+    /// Bytes of the ring of each sender that has sent something: a power of two from 4 KiB to 128 KiB. A
+    /// packet takes half at most. It is memory of the receiver's job, taken when the sender first sends.
     pub ring_bytes: usize,
+    /// Bytes of the ring that a sender gets instead which keeps finding its first one full: a power of two
+    /// from [`Config::ring_bytes`] to 8 MiB.
+    pub ring_bytes_max: usize,
+    /// Bytes that these larger rings may take together, beside the first ones. At the limit a sender keeps the
+    /// ring it has.
+    pub growth_bytes_max: usize,
 }
 
 impl Config {
@@ -43,11 +51,24 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 128 KiB, which carry packets of 14 KiB. Eight of the longest fit, enough for both
-    /// sides to copy at the same time, and sender's and receiver's use of it stays in a second-level cache.
+    /// 256 peers; rings of 16 KiB, which carry packets of 7 KiB and stay in a first-level cache, and 4 MiB in
+    /// all if every peer sends; then rings of 128 KiB, up to 16 MiB of them.
     fn default() -> Self {
-        Self { peers_max: 256, ring_bytes: 128 << 10 }
+        Self { peers_max: 256, ring_bytes: 16 << 10, ring_bytes_max: 128 << 10, growth_bytes_max: 16 << 20 }
     }
+}
+
+/// What a port's mailbox holds now; see [`Config`] for the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Senders that are connected.
+    pub rings: usize,
+    /// Bytes of their first rings.
+    pub ring_bytes: usize,
+    /// Bytes of the larger rings of those who asked for one.
+    pub growth_bytes: usize,
+    /// Senders that asked, and were refused for lack of budget or memory, since the port was opened.
+    pub growths_refused: u64,
 }
 
 /// The shared-memory port.
@@ -100,7 +121,19 @@ impl Shm {
             fence: true,
             peers_max: config.peers_max,
         };
-        Ok(Self { inbox: Inbox::new(mailbox), peers: Vec::new(), lost: Vec::new(), caps, whereabouts })
+        Ok(Self {
+            inbox: Inbox::new(mailbox, config.growth_bytes_max),
+            peers: Vec::new(),
+            lost: Vec::new(),
+            caps,
+            whereabouts,
+        })
+    }
+
+    /// What the mailbox holds.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.inbox.usage()
     }
 
     /// Opens the way to a peer that has none yet. None if that has to wait.
@@ -115,30 +148,41 @@ impl Shm {
                     peer.path = Path::Connected(Producer::new(claim));
                     return Ok(Some(()));
                 }
-                self.check(to)?;
+                self.make_room(to)?;
                 Ok(None)
             }
         }
     }
 
-    /// Called each time that a peer's ring is full: looks, but not always, whether the peer is still there.
+    /// Called each time that a peer's ring is full: whether there is room now. Looks, but not always, whether
+    /// the peer is still there.
     #[cold]
-    fn check(&mut self, to: PeerId) -> Result<(), PortError> {
+    fn make_room(&mut self, to: PeerId) -> Result<bool, PortError> {
         let peer = &mut self.peers[to.0 as usize];
         peer.refusals = peer.refusals.wrapping_add(1);
-        let closed = match &peer.path {
-            Path::Connected(producer) => producer.place().is_closed(),
+        let closed = match &mut peer.path {
+            Path::Connected(producer) => {
+                if producer.laps() >= peer.growth_lap {
+                    peer.laps_full += 1;
+                    peer.growth_lap = producer.laps() + 1;
+                }
+                if peer.laps_full >= LAPS_FULL && producer.place().ask_for_more() {
+                    producer.move_on(Claim::grow);
+                    return Ok(true);
+                }
+                producer.place().is_closed()
+            }
             Path::Opened(remote) => remote.is_closed(),
             Path::Gone => false,
         };
         if closed || peer.refusals.is_multiple_of(REFUSALS) && !peer.process.is_alive() {
             return self.lose(to);
         }
-        Ok(())
+        Ok(false)
     }
 
     #[cold]
-    fn lose(&mut self, to: PeerId) -> Result<(), PortError> {
+    fn lose<T>(&mut self, to: PeerId) -> Result<T, PortError> {
         self.peers[to.0 as usize].path = Path::Gone;
         self.lost.push(to);
         Err(PortError::PeerGone(to))
@@ -203,7 +247,14 @@ impl Port for Shm {
             Err(error) => return Err(error),
         };
         let id = PeerId(self.peers.len() as u32);
-        self.peers.push(Peer { path, refusals: 0, process: theirs.owner, token: theirs.token });
+        self.peers.push(Peer {
+            path,
+            refusals: 0,
+            laps_full: 0,
+            growth_lap: 0,
+            process: theirs.owner,
+            token: theirs.token,
+        });
         Ok(id)
     }
 
@@ -215,14 +266,19 @@ impl Port for Shm {
         }
         loop {
             if let Some(Peer { path: Path::Connected(producer), .. }) = self.peers.get_mut(to.0 as usize) {
-                return match producer.push(head, body) {
-                    Push::Done => Ok(Post::Done),
-                    Push::Full => self.check(to).map(|()| Post::Again),
+                match producer.push(head, body) {
+                    Push::Done => {
+                        if producer.place().is_quiet() {
+                            producer.place().ring_bell();
+                        }
+                        return Ok(Post::Done);
+                    }
+                    Push::Full if self.make_room(to)? => {}
+                    Push::Full => return Ok(Post::Again),
                     // It has fenced this port.
-                    Push::Shut => self.lose(to).map(|()| Post::Again),
-                };
-            }
-            if self.connect(to)?.is_none() {
+                    Push::Shut => return self.lose(to),
+                }
+            } else if self.connect(to)?.is_none() {
                 return Ok(Post::Again);
             }
         }
@@ -278,6 +334,9 @@ struct Peer {
     path: Path,
     /// Calls that found no room.
     refusals: u32,
+    /// Laps of the ring in which it was found full, and the first that has not been counted.
+    laps_full: u32,
+    growth_lap: u64,
     process: Process,
     /// Of its mailbox.
     token: u64,
@@ -295,6 +354,10 @@ enum Path {
 /// some microseconds, are not felt that way, and a dead peer is found out in less than a millisecond of
 /// trying.
 const REFUSALS: u32 = 4096;
+
+/// A larger ring is asked for when this one has been found full in so many laps: a burst or two, or a receiver
+/// that was away, are no reason.
+const LAPS_FULL: u32 = 4;
 
 #[cfg(test)]
 mod tests;

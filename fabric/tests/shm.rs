@@ -8,7 +8,8 @@ use samite_fabric::shm::{Config, Shm};
 use samite_fabric::{Address, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 
 const PARENT: &str = "SAMITE_TEST_PARENT";
-const CONFIG: Config = Config { peers_max: 4, ring_bytes: 16 << 10 };
+const CONFIG: Config =
+    Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 32 << 10, growth_bytes_max: 128 << 10 };
 
 #[test]
 fn two_processes_exchange_packets_of_all_lengths() {
@@ -134,7 +135,7 @@ fn spawn(test: &str, port: &Shm) -> Child {
 }
 
 fn packet_of(round: usize) -> Vec<u8> {
-    (0..round * 31 % 1700).map(|i| (i * 3 + round) as u8).collect()
+    (0..round * 31 % 3400).map(|i| (i * 3 + round) as u8).collect()
 }
 
 fn send(port: &mut Shm, to: PeerId, packet: &[u8]) -> Result<(), PortError> {

@@ -1,82 +1,94 @@
 //! The receiving half: which rings there are, and the order in which they are read.
 //!
 //! Rings that had packets of late are *active*, and each is read in each poll, a few packets at a time, so
-//! that none starves another. Of the *quiet* ones, one is looked at in each poll, in turn: silent peers cost
-//! one load, however many they are.
+//! that none starves another. Senders to the others, which are *quiet*, ring the bell: silent peers cost
+//! nothing to poll, however many they are.
+//!
+//! The bell is a hint. A ring is declared quiet while its sender may be writing to it, and neither side waits
+//! until the other has seen what it wrote: that would be a fence in each send. So a ring may turn quiet with a
+//! packet just put in; the sender's next packet rings the bell, and if none follows, the *patrol* finds it:
+//! once in a while a poll looks at one quiet ring, in turn.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
-use super::mailbox::{Mailbox, MappedRing, Phase};
+use super::Usage;
+use super::mailbox::{Mailbox, MappedRings, Phase};
 use super::ring::{Consumer, Payload, Pop, scratch};
 use crate::{PortError, Sink};
 
 pub(super) struct Inbox {
     mailbox: Mailbox,
-    /// The active ones first.
-    rings: Vec<Incoming>,
-    active: usize,
-    /// Whose turn it is among the quiet.
-    turn: usize,
-    /// The count of changes at which the table was last looked at.
-    seen: u64,
-    /// By slot: whether it has been taken in (and perhaps cut off since).
-    known: Box<[bool]>,
+    /// By slot; as many as have been in use.
+    rings: Vec<Option<Incoming>>,
+    /// Slots of the rings that are read in each poll.
+    active: Vec<usize>,
+    /// The slot at which the patrol is, and polls until it goes on.
+    patrol: usize,
+    patrol_in: u32,
+    /// The count of the bell that has been answered.
+    answered: u64,
     scratch: Box<[Payload]>,
     /// Senders that nothing is taken from.
     cut: HashSet<u64>,
     /// Senders found to write garbage, cut off and not yet reported.
     pub(super) garbled: Vec<u64>,
+    /// Bytes that second rings may take.
+    growth_max: usize,
+    usage: Usage,
 }
 
 impl Inbox {
-    pub(super) fn new(mailbox: Mailbox) -> Self {
+    pub(super) fn new(mailbox: Mailbox, growth_max: usize) -> Self {
         Self {
             rings: Vec::new(),
-            active: 0,
-            turn: 0,
-            seen: 0,
-            known: vec![false; mailbox.slots().len()].into(),
+            active: Vec::new(),
+            patrol: 0,
+            patrol_in: PATROL,
+            answered: 0,
             scratch: scratch(mailbox.lines()),
             cut: HashSet::new(),
             garbled: Vec::new(),
+            growth_max,
+            usage: Usage::default(),
             mailbox,
         }
     }
 
+    pub(super) fn usage(&self) -> Usage {
+        self.usage
+    }
+
     #[inline]
     pub(super) fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
-        let changes = self.mailbox.header().changes.load(Ordering::Acquire);
-        if changes != self.seen {
-            self.look_around(changes)?;
+        let count = self.mailbox.header().bell.count();
+        if count != self.answered {
+            self.answer(count)?;
+        }
+        self.patrol_in -= 1;
+        if self.patrol_in == 0 {
+            self.patrol();
         }
         let mut packets = 0;
         let mut index = 0;
-        while index < self.active {
-            match self.rings[index].read(&mut self.scratch, sink) {
+        while let Some(&slot) = self.active.get(index) {
+            let outcome = match &mut self.rings[slot] {
+                Some(incoming) => incoming.read(&mut self.scratch, self.active.len(), sink),
+                None => Read::Nothing { more: false },
+            };
+            match outcome {
                 Read::Packets(count) => packets += count,
-                Read::Nothing if !self.rings[index].is_quiet() => {}
-                // Another takes its place among the active.
+                Read::Nothing { more: true } => {}
+                // The last of the active takes its place.
                 outcome => {
-                    self.retire(index, outcome);
+                    self.active.swap_remove(index);
+                    self.retire(slot, outcome);
                     continue;
                 }
             }
             index += 1;
-        }
-        if self.rings.len() > self.active {
-            self.turn = if self.active + self.turn + 1 < self.rings.len() { self.turn + 1 } else { 0 };
-            let index = self.active + self.turn;
-            match self.rings[index].read(&mut self.scratch, sink) {
-                Read::Nothing => {}
-                Read::Packets(count) => {
-                    packets += count;
-                    self.activate(index);
-                }
-                Read::Garbage => self.retire(index, Read::Garbage),
-            }
         }
         Ok(packets)
     }
@@ -84,8 +96,10 @@ impl Inbox {
     /// Takes nothing more from a sender.
     pub(super) fn cut_off(&mut self, sender: u64) {
         self.cut.insert(sender);
-        while let Some(index) = self.rings.iter().position(|ring| ring.sender == sender) {
-            self.remove(index).ring.shut();
+        for slot in 0..self.rings.len() {
+            if self.rings[slot].as_ref().is_some_and(|incoming| incoming.sender == sender) {
+                self.shut(slot);
+            }
         }
     }
 
@@ -93,99 +107,169 @@ impl Inbox {
         self.cut.contains(&sender)
     }
 
+    /// Goes to the slots that the bell was rung for.
     #[cold]
-    fn look_around(&mut self, changes: u64) -> Result<(), PortError> {
-        let wanted = self.mailbox.header().wanted.swap(0, Ordering::Relaxed) != 0;
-        for slot in 0..self.known.len() {
-            let fields = &self.mailbox.slots()[slot];
-            let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { continue };
-            let sender = fields.sender.load(Ordering::Relaxed);
-            if phase != Phase::Claimed && !self.known[slot] {
-                let ring = Consumer::new(self.mailbox.ring(slot)?);
-                self.known[slot] = true;
-                if self.cut.contains(&sender) {
-                    ring.shut();
-                } else {
-                    self.rings.push(Incoming { ring, slot, sender, empty_polls: 0, ended: false });
-                    self.activate(self.rings.len() - 1);
-                }
-            }
-            if phase == Phase::Closed || wanted && !owner.is_alive() {
-                match self.rings.iter().position(|ring| ring.slot == slot) {
-                    // It may hold packets still: the slot is freed when they have been read.
-                    Some(index) => {
-                        self.rings[index].ended = true;
-                        self.activate(index);
-                    }
-                    None => self.free(slot),
-                }
+    fn answer(&mut self, count: u64) -> Result<(), PortError> {
+        self.answered = count;
+        let slots = self.mailbox.slots().len();
+        // No more than there are, whoever rings meanwhile.
+        for _ in 0..slots {
+            let Some(slot) = self.mailbox.header().bell.answer(slots) else { break };
+            if slot < slots {
+                self.visit(slot, false)?;
             }
         }
-        self.seen = changes;
+        if self.mailbox.header().wanted.swap(0, Ordering::Relaxed) != 0 {
+            for slot in 0..slots {
+                self.visit(slot, true)?;
+            }
+        }
         Ok(())
     }
 
-    /// Moves a ring to the active ones.
-    fn activate(&mut self, index: usize) {
-        if index >= self.active {
-            self.rings[index].empty_polls = 0;
-            self.rings.swap(index, self.active);
-            self.active += 1;
+    /// Does what a sender wants. `doubting`: looks, too, whether it still lives.
+    fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
+        let fields = &self.mailbox.slots()[slot];
+        let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };
+        let ended = phase == Phase::Closed || doubting && !owner.is_alive();
+        if phase != Phase::Claimed && !self.is_known(slot) {
+            self.take_in(slot, fields.sender.load(Ordering::Relaxed))?;
         }
+        let wish = self.mailbox.slots()[slot].wish.load(Ordering::Relaxed) != 0;
+        match self.rings.get_mut(slot).and_then(Option::as_mut) {
+            Some(Incoming { ring: Some(_), ended: ending, asked, .. }) => {
+                // It may hold packets still: the slot is freed when they have been read.
+                *ending |= ended;
+                if wish && !std::mem::replace(asked, true) {
+                    self.grow(slot);
+                }
+                self.activate(slot);
+            }
+            _ if ended => self.free(slot),
+            _ => {}
+        }
+        Ok(())
     }
 
-    /// Takes a ring out of the active ones, or out of all.
-    #[cold]
-    fn retire(&mut self, index: usize, outcome: Read) {
-        if outcome == Read::Garbage {
-            let sender = self.rings[index].sender;
-            self.cut_off(sender);
-            self.garbled.push(sender);
-        } else if self.rings[index].ended {
-            let slot = self.remove(index).slot;
-            self.free(slot);
+    fn is_known(&self, slot: usize) -> bool {
+        self.rings.get(slot).is_some_and(Option::is_some)
+    }
+
+    fn take_in(&mut self, slot: usize, sender: u64) -> Result<(), PortError> {
+        let ring = Consumer::new(self.mailbox.rings(slot)?);
+        let incoming =
+            Incoming { ring: Some(ring), sender, empty_polls: 0, ended: false, asked: false, granted: false };
+        if self.rings.len() <= slot {
+            self.rings.resize_with(slot + 1, || None);
+        }
+        self.rings[slot] = Some(incoming);
+        self.usage.rings += 1;
+        self.usage.ring_bytes += self.mailbox.ring_bytes()[0];
+        self.active.push(slot);
+        if self.cut.contains(&sender) {
+            self.shut(slot);
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, slot: usize) {
+        let [_, bytes] = self.mailbox.ring_bytes();
+        let affordable = self.usage.growth_bytes + bytes <= self.growth_max;
+        let granted = self.mailbox.grow(slot, affordable);
+        if let Some(incoming) = self.rings[slot].as_mut() {
+            incoming.granted = granted;
+        }
+        if granted {
+            self.usage.growth_bytes += bytes;
         } else {
-            self.active -= 1;
-            self.rings.swap(index, self.active);
+            self.usage.growths_refused += 1;
         }
     }
 
-    fn remove(&mut self, mut index: usize) -> Incoming {
-        if index < self.active {
-            self.active -= 1;
-            self.rings.swap(index, self.active);
-            index = self.active;
+    /// Reads a ring in each poll from here on.
+    fn activate(&mut self, slot: usize) {
+        if let Some(Incoming { ring: Some(ring), empty_polls, .. }) = &mut self.rings[slot]
+            && !self.active.contains(&slot)
+        {
+            *empty_polls = 0;
+            ring.place().set_quiet(false);
+            self.active.push(slot);
         }
-        self.rings.swap_remove(index)
+    }
+
+    /// Deals with a ring that has just been taken out of the active ones.
+    #[cold]
+    fn retire(&mut self, slot: usize, outcome: Read) {
+        let Some(incoming) = &mut self.rings[slot] else { return };
+        let sender = incoming.sender;
+        match (outcome, &mut incoming.ring) {
+            (Read::Garbage, _) => {
+                self.cut_off(sender);
+                self.garbled.push(sender);
+            }
+            _ if incoming.ended => self.free(slot),
+            (_, Some(ring)) => ring.place().set_quiet(true),
+            _ => {}
+        }
+    }
+
+    /// Looks at the next quiet ring.
+    #[cold]
+    fn patrol(&mut self) {
+        self.patrol_in = PATROL;
+        self.patrol = if self.patrol + 1 < self.rings.len() { self.patrol + 1 } else { 0 };
+        let waiting = |incoming: &Incoming| incoming.ring.as_ref().is_some_and(|ring| !ring.is_empty());
+        if self.rings.get(self.patrol).and_then(Option::as_ref).is_some_and(waiting) {
+            self.activate(self.patrol);
+        }
+    }
+
+    /// Reads no more of a ring. Its slot stays taken until the sender has closed it or is dead.
+    fn shut(&mut self, slot: usize) {
+        self.active.retain(|&active| active != slot);
+        if let Some(ring) = self.rings[slot].as_mut().and_then(|incoming| incoming.ring.take()) {
+            ring.shut();
+        }
     }
 
     fn free(&mut self, slot: usize) {
-        self.known[slot] = false;
+        if let Some(incoming) = self.rings.get_mut(slot).and_then(Option::take) {
+            let [first, second] = self.mailbox.ring_bytes();
+            self.usage.rings -= 1;
+            self.usage.ring_bytes -= first;
+            self.usage.growth_bytes -= if incoming.granted { second } else { 0 };
+        }
         self.mailbox.free(slot);
     }
 }
 
 /// A ring that is read.
 struct Incoming {
-    ring: Consumer<MappedRing>,
-    slot: usize,
+    /// None once it has been shut.
+    ring: Option<Consumer<MappedRings>>,
     /// The sender's own mailbox, by its token.
     sender: u64,
     empty_polls: u32,
     /// The sender will write no more.
     ended: bool,
+    /// The sender has asked for its second ring, and got it.
+    asked: bool,
+    granted: bool,
 }
 
 impl Incoming {
     #[inline(always)]
-    fn read<S: Sink>(&mut self, scratch: &mut [Payload], sink: &mut S) -> Read {
+    fn read<S: Sink>(&mut self, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
+        let Some(ring) = &mut self.ring else { return Read::Nothing { more: false } };
         for count in 0..BATCH {
-            match self.ring.pop(scratch) {
+            match ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),
-                Pop::Garbled => return Read::Garbage,
+                // Only to memory that has been allocated, and once.
+                Pop::Moved if self.granted && !ring.place().is_second() => ring.move_on(MappedRings::grow),
+                Pop::Garbled | Pop::Moved => return Read::Garbage,
                 Pop::Empty if count == 0 => {
                     self.empty_polls += 1;
-                    return Read::Nothing;
+                    return Read::Nothing { more: !self.ended && self.empty_polls as usize * active < QUIET };
                 }
                 Pop::Empty => {
                     self.empty_polls = 0;
@@ -196,15 +280,14 @@ impl Incoming {
         self.empty_polls = 0;
         Read::Packets(BATCH)
     }
-
-    fn is_quiet(&self) -> bool {
-        self.ended || self.empty_polls >= QUIET
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    Nothing,
+    /// `more`: it stays active all the same.
+    Nothing {
+        more: bool,
+    },
     Packets(usize),
     Garbage,
 }
@@ -212,6 +295,10 @@ enum Read {
 /// Packets read from one ring before the next has its turn.
 const BATCH: usize = 16;
 
-/// Polls in a row without a packet after which a ring counts as quiet: some 10 us of polling, well above the
-/// round trip of peers that talk, and little against the time the scheduler takes away at once.
-const QUIET: u32 = 1000;
+/// Loads in vain, one for each active ring in each poll, after which a ring counts as quiet: some 10 us of
+/// polling, well above the round trip of peers that talk, and little against the time the scheduler takes
+/// away at once.
+const QUIET: usize = 1000;
+
+/// Polls between two looks at a quiet ring.
+const PATROL: u32 = 64;

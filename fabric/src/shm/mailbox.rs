@@ -1,13 +1,13 @@
 //! The mailbox: the file in memory in which one port receives.
 //!
 //! ```text
-//!   ┌────────┬────────┬────────┬─────┬─ ─ ─┬────────┬────────┬─────┐
-//!   │ header │ slot 0 │ slot 1 │  …  │     │ ring 0 │ ring 1 │  …  │   rings are holes until claimed
-//!   └────────┴────────┴────────┴─────┴─ ─ ─┴────────┴────────┴─────┘
+//!   ┌────────┬────────┬────────┬─────┬─ ─ ─┬─────────┬─────────┬─────┐
+//!   │ header │ slot 0 │ slot 1 │  …  │     │ rings 0 │ rings 1 │  …  │   rings are holes until they are used
+//!   └────────┴────────┴────────┴─────┴─ ─ ─┴─────────┴─────────┴─────┘
 //! ```
 //! A sender claims a slot by one compare-and-swap, which also says who it is, so that a claim never lacks an
-//! owner; allocates the ring, and opens the slot. Only the mailbox's owner frees a slot: once its sender has
-//! closed it, or is dead, and the ring has been read to its end.
+//! owner; allocates the slot's first ring, opens the slot, and rings the [`Bell`]. Only the mailbox's owner
+//! frees a slot: once its sender has closed it, or is dead, and the ring has been read to its end.
 //!
 //! ```text
 //!          sender: CAS            sender                sender
@@ -17,9 +17,16 @@
 //! ```
 //! So a sender that is killed at any point wastes its own slot at most, and that only until a later one finds
 //! the table full and asks for a look around ([`Header::wanted`]).
+//!
+//! # Rings grow
+//! The first ring is small. A sender that keeps finding it full asks for the slot's second one
+//! ([`Slot::wish`]); the owner allocates that, or refuses ([`Slot::answer`]), since it has a budget for
+//! them. Then the sender says in the first ring that it goes on in the second. It asks once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::bell::Bell;
 use super::ring::{Line, Place, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
@@ -45,7 +52,8 @@ impl Mailbox {
             (&fields.version, VERSION),
             (&fields.token, token),
             (&fields.slots, layout.slots as u64),
-            (&fields.lines, layout.lines as u64),
+            (&fields.lines, layout.lines[0] as u64),
+            (&fields.lines_max, layout.lines[1] as u64),
         ] {
             field.store(value, Ordering::Relaxed);
         }
@@ -56,8 +64,9 @@ impl Mailbox {
         self.file.fd()
     }
 
+    /// Of the first ring of each sender.
     pub(super) fn lines(&self) -> usize {
-        self.layout.lines
+        self.layout.lines[0]
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -68,17 +77,35 @@ impl Mailbox {
         &self.header[0]
     }
 
-    pub(super) fn ring(&self, slot: usize) -> Result<MappedRing, PortError> {
-        MappedRing::map(&self.file, self.layout, &self.slots, slot)
+    /// The rings of a slot; the first is the current one.
+    pub(super) fn rings(&self, slot: usize) -> Result<MappedRings, PortError> {
+        MappedRings::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Makes a slot free, whose sender writes no more and whose ring nobody here has mapped any more. Where
-    /// the ring cannot be made zero again, the slot stays out of use.
+    /// Bytes of the first, and of the second ring of each sender.
+    pub(super) fn ring_bytes(&self) -> [usize; 2] {
+        self.layout.lines.map(|lines| lines * size_of::<Line>())
+    }
+
+    /// Answers a sender that asks for its second ring. Whether it has got it.
+    pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
+        let granted = affordable && self.file.allocate(self.layout.ring(slot, 1)).is_ok();
+        let answer = if granted { GRANTED } else { REFUSED };
+        self.slots[slot].answer.store(answer, Ordering::Release);
+        granted
+    }
+
+    /// Makes a slot free, whose sender writes no more and whose rings nobody here has mapped any more. Where
+    /// the rings cannot be made zero again, the slot stays out of use.
     pub(super) fn free(&self, slot: usize) {
-        if self.file.release(self.layout.ring(slot)).is_ok() {
-            self.slots[slot].read.store(0, Ordering::Relaxed);
-            self.slots[slot].sender.store(0, Ordering::Relaxed);
-            self.slots[slot].owner.store(FREE, Ordering::Release);
+        if self.file.release(self.layout.rings(slot)).is_ok() {
+            let fields = &self.slots[slot];
+            let [first, second] = &fields.read;
+            for field in [first, second, &fields.quiet, &fields.answer, &fields.sender, &fields.wish] {
+                field.store(0, Ordering::Relaxed);
+            }
+            self.header().bell.unmark(slot);
+            fields.owner.store(FREE, Ordering::Release);
         }
     }
 }
@@ -118,7 +145,8 @@ impl Remote {
                 "the peer's mailbox has another layout: use one version of samite in a job",
             ));
         }
-        let layout = Layout::from_header(field(&fields.slots), field(&fields.lines))
+        let lines = [&fields.lines, &fields.lines_max].map(field);
+        let layout = Layout::from_header(field(&fields.slots), lines)
             .filter(|layout| layout.file_len() == file.len())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
         let (header, slots) = layout.view(&file)?;
@@ -135,7 +163,7 @@ impl Remote {
     }
 
     pub(super) fn packet_max(&self) -> usize {
-        packet_max(self.layout.lines)
+        packet_max(self.layout.lines[0])
     }
 
     /// Claims a slot for the port of process `owner` that receives under `sender`. None while there is none,
@@ -158,12 +186,12 @@ impl Remote {
     }
 
     fn open_slot(&self, index: usize, owner: Process, sender: u64) -> Result<Claim, PortError> {
-        self.file.allocate(self.layout.ring(index))?;
-        let ring = MappedRing::map(&self.file, self.layout, &self.slots, index)?;
+        self.file.allocate(self.layout.ring(index, 0))?;
+        let rings = MappedRings::map(&self.file, self.layout, &self.slots, index)?;
         self.slots[index].sender.store(sender, Ordering::Relaxed);
         self.slots[index].owner.store(Phase::Open.word(owner), Ordering::Release);
-        self.header().changes.fetch_add(1, Ordering::Release);
-        Ok(Claim { ring, owner, header: self.header.part(0..1) })
+        self.header().bell.ring(index);
+        Ok(Claim { rings, index, owner, header: self.header.part(0..1) })
     }
 
     #[cold]
@@ -186,14 +214,16 @@ impl Remote {
             });
         }
         header.wanted.store(1, Ordering::Relaxed);
-        header.changes.fetch_add(1, Ordering::Release);
+        // To no slot: the mark of a sender that was killed when it had just set it is not rung for again.
+        header.bell.call();
         Ok(())
     }
 }
 
 /// An open slot, which closes when dropped.
 pub(super) struct Claim {
-    ring: MappedRing,
+    rings: MappedRings,
+    index: usize,
     owner: Process,
     header: View<Header>,
 }
@@ -204,10 +234,41 @@ impl Claim {
         self.header[0].closed.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the mailbox's owner has stopped looking at the ring in each poll.
+    #[inline(always)]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.slot().quiet.load(Ordering::Relaxed) != 0
+    }
+
+    /// Calls the mailbox's owner to this slot.
+    #[cold]
+    pub(super) fn ring_bell(&self) {
+        self.header[0].bell.ring(self.index);
+    }
+
+    /// Asks for the second ring; it is asked for once. Whether it is there.
+    pub(super) fn ask_for_more(&self) -> bool {
+        let slot = self.slot();
+        if slot.wish.load(Ordering::Relaxed) == 0 {
+            slot.wish.store(1, Ordering::Relaxed);
+            self.ring_bell();
+        }
+        !self.rings.is_second() && slot.answer.load(Ordering::Acquire) == GRANTED
+    }
+
+    /// Goes on to the second ring.
+    pub(super) fn grow(&mut self) {
+        self.rings.grow();
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.rings.slot[0]
+    }
+
     /// Announces a packet of `len` bytes in `line` of the first lap, whatever is there.
     #[cfg(test)]
     pub(super) fn forge_length(&self, line: usize, len: u16) {
-        self.ring.lines[line].forge(1 << 16 | u64::from(len));
+        self.rings.lines[line].forge(1 << 16 | u64::from(len));
     }
 }
 
@@ -216,36 +277,60 @@ impl Place for Claim {
 
     #[inline(always)]
     fn lines(&self) -> &[Line] {
-        self.ring.lines()
+        self.rings.lines()
     }
 
     #[inline(always)]
     fn read(&self) -> &AtomicU64 {
-        self.ring.read()
+        self.rings.read()
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.ring.slot[0].owner.store(Phase::Closed.word(self.owner), Ordering::Release);
-        self.header[0].changes.fetch_add(1, Ordering::Release);
+        self.slot().owner.store(Phase::Closed.word(self.owner), Ordering::Release);
+        self.ring_bell();
     }
 }
 
-/// A ring in a mailbox, mapped.
-pub(super) struct MappedRing {
+/// The rings of a slot, mapped, one of which is the current one.
+pub(super) struct MappedRings {
+    /// Of the current ring.
     lines: View<Line>,
+    /// The second, until it is the current one.
+    second: Option<View<Line>>,
     slot: View<Slot>,
 }
 
-impl MappedRing {
+impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        let lines = file.map(layout.ring(slot))?.view(0, layout.lines);
-        Ok(Self { lines, slot: slots.part(slot..slot + 1) })
+        // Both at once: until it is granted nobody touches the second, and a mapping of a hole is nothing
+        // but an entry in a table of the kernel.
+        let mapping = file.map(layout.rings(slot))?;
+        let [first, second] = [0, 1].map(|which| {
+            mapping.view(layout.ring(slot, which).start - layout.rings(slot).start, layout.lines[which])
+        });
+        Ok(Self { lines: first, second: Some(second), slot: slots.part(slot..slot + 1) })
+    }
+
+    /// Makes the second ring the current one.
+    pub(super) fn grow(&mut self) {
+        if let Some(second) = self.second.take() {
+            self.lines = second;
+        }
+    }
+
+    pub(super) fn is_second(&self) -> bool {
+        self.second.is_none()
+    }
+
+    /// Tells the sender whether it must ring the bell.
+    pub(super) fn set_quiet(&self, quiet: bool) {
+        self.slot[0].quiet.store(u64::from(quiet), Ordering::Relaxed);
     }
 }
 
-impl Place for MappedRing {
+impl Place for MappedRings {
     type Word = AtomicU64;
 
     #[inline(always)]
@@ -255,7 +340,7 @@ impl Place for MappedRing {
 
     #[inline(always)]
     fn read(&self) -> &AtomicU64 {
-        &self.slot[0].read
+        &self.slot[0].read[usize::from(self.is_second())]
     }
 }
 
@@ -263,25 +348,28 @@ impl Place for MappedRing {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     slots: usize,
-    /// Per ring.
-    lines: usize,
+    /// Of the first and the second ring of a slot.
+    lines: [usize; 2],
 }
 
 impl Layout {
     fn new(config: &Config) -> Result<Self, PortError> {
-        let lines = config.ring_bytes / size_of::<Line>();
-        Self::from_header(config.peers_max as u64, lines as u64)
-            .filter(|_| config.ring_bytes.is_multiple_of(size_of::<Line>()))
+        let bytes = [config.ring_bytes, config.ring_bytes_max];
+        let lines = bytes.map(|bytes| (bytes / size_of::<Line>()) as u64);
+        Self::from_header(config.peers_max as u64, lines)
+            .filter(|_| bytes.iter().all(|bytes| bytes.is_multiple_of(size_of::<Line>())))
             .ok_or(PortError::Unsupported {
                 what: "be built from this shm::Config: see the limits of its fields",
             })
     }
 
-    fn from_header(slots: u64, lines: u64) -> Option<Self> {
+    fn from_header(slots: u64, lines: [u64; 2]) -> Option<Self> {
+        let [first, second] = lines;
         let fits = (1..=Config::PEERS_MAX as u64).contains(&slots)
-            && lines.is_power_of_two()
-            && (LINES_MIN..=LINES_MAX).contains(&lines);
-        fits.then_some(Self { slots: slots as usize, lines: lines as usize })
+            && lines.iter().all(|lines| lines.is_power_of_two())
+            && (LINES_MIN..=LINES_MAX).contains(&first)
+            && (first..=GROWN_LINES_MAX).contains(&second);
+        fits.then_some(Self { slots: slots as usize, lines: lines.map(|lines| lines as usize) })
     }
 
     fn view(self, file: &SharedFile) -> Result<(View<Header>, View<Slot>), PortError> {
@@ -293,14 +381,19 @@ impl Layout {
         (size_of::<Header>() + self.slots * size_of::<Slot>()).next_multiple_of(PAGE)
     }
 
-    fn ring(self, slot: usize) -> std::ops::Range<usize> {
-        let len = self.lines * size_of::<Line>();
-        let start = self.table_len() + slot * len.next_multiple_of(PAGE);
-        start..start + len
+    /// The first (0) or second (1) ring of a slot.
+    fn ring(self, slot: usize, which: usize) -> Range<usize> {
+        let [first, second] = self.lines.map(|lines| lines * size_of::<Line>());
+        let start = self.table_len() + slot * (first + second).next_multiple_of(PAGE);
+        [start..start + first, start + first..start + first + second][which].clone()
+    }
+
+    fn rings(self, slot: usize) -> Range<usize> {
+        self.ring(slot, 0).start..self.ring(slot, 1).end
     }
 
     fn file_len(self) -> usize {
-        self.ring(self.slots).start
+        self.ring(self.slots, 0).start
     }
 }
 
@@ -313,16 +406,17 @@ pub(super) struct Header {
     token: AtomicU64,
     slots: AtomicU64,
     lines: AtomicU64,
-    _constant: [AtomicU64; 4],
-    /// Counts the times a slot was opened or closed; the owner looks at the table when it has changed.
-    /// Written by senders.
-    pub(super) changes: AtomicU64,
+    lines_max: AtomicU64,
+    _constant: [AtomicU64; 3],
     /// Not 0: a sender found no free slot, and some whose owner is dead.
     pub(super) wanted: AtomicU64,
-    _senders: [AtomicU64; 6],
+    _senders: [AtomicU64; 7],
     /// Not 0: the owner reads no more.
     closed: AtomicU64,
     _owner: [AtomicU64; 7],
+    /// Rung when a slot was opened or closed, when its sender asks for more, and when it has sent to a ring
+    /// that is quiet.
+    pub(super) bell: Bell,
 }
 
 /// One sender's place in the table.
@@ -333,10 +427,16 @@ pub(super) struct Slot {
     pub(super) owner: AtomicU64,
     /// The token of the mailbox in which the sender itself receives: its name.
     pub(super) sender: AtomicU64,
-    _senders: [AtomicU64; 6],
-    /// How far the ring has been read; see [`super::ring`]. Written by the mailbox's owner.
-    read: AtomicU64,
-    _owner: [AtomicU64; 7],
+    /// Not 0: the sender asks for the second ring.
+    pub(super) wish: AtomicU64,
+    _senders: [AtomicU64; 5],
+    /// How far each ring has been read; see [`super::ring`]. Written by the mailbox's owner.
+    read: [AtomicU64; 2],
+    /// Not 0: the ring is looked at only when the bell rings.
+    quiet: AtomicU64,
+    /// To [`Slot::wish`]: nothing yet, [`GRANTED`] or [`REFUSED`].
+    answer: AtomicU64,
+    _owner: [AtomicU64; 4],
 }
 
 /// The phase of a slot that is not free.
@@ -369,19 +469,24 @@ impl Phase {
 
 const FREE: u64 = 0;
 
-/// Of the layout of header, slots and rings.
-const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x01");
+const GRANTED: u64 = 1;
+const REFUSED: u64 = 2;
 
-/// The smallest ring carries packets of 896 bytes; in the largest, a packet's length still fits its 16 bits.
-const LINES_MIN: u64 = 128;
-const LINES_MAX: u64 = 8192;
+/// Of the layout of header, slots and rings.
+const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x02");
+
+/// The smallest ring carries packets of 1792 bytes; in the largest first ring, a packet's length still fits
+/// its 16 bits.
+const LINES_MIN: u64 = 64;
+const LINES_MAX: u64 = 2048;
+const GROWN_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
-    assert!(size_of::<Header>() == 192 && size_of::<Slot>() == 128);
-    assert!(packet_max(LINES_MAX as usize) <= u16::MAX as usize);
+    assert!(size_of::<Header>() == 384 && size_of::<Slot>() == 128);
+    assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize);
 };
 
-// SAFETY: 24 atomic words, `repr(C)`, 192 bytes: no padding.
+// SAFETY: 24 atomic words and a `Bell`, `repr(C)`, both of a multiple of 64 bytes.
 unsafe impl Shareable for Header {}
 // SAFETY: 16 atomic words, `repr(C)`, 128 bytes: no padding.
 unsafe impl Shareable for Slot {}

@@ -14,8 +14,11 @@
 //! 10 GB/s those of the smallest ring last for 7 years, those of the default for 117.)
 //!
 //! The consumer tells its position only once per quarter of the ring, in a word apart; the producer looks
-//! there only when it has used up the room it knew of. The longest packet takes an eighth of the ring, so
-//! that it always fits once all is read.
+//! there only when it has used up the room it knew of. The longest packet takes half of the ring, so that it
+//! always fits once all is read.
+//!
+//! One line is kept free of packets: for the word by which the producer says that it goes on in another ring
+//! ([`Producer::move_on`]), which it can do even though this one is full.
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
@@ -24,23 +27,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A 64-bit atomic. A trait, so that a model checker's can take its place.
-pub(super) trait Word {
-    fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
-}
-
-impl Word for AtomicU64 {
-    #[inline(always)]
-    fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
-    }
-
-    #[inline(always)]
-    fn store(&self, value: u64, order: Ordering) {
-        self.store(value, order);
-    }
-}
+use super::word::Word;
 
 /// The unit that processors exchange.
 #[derive(Debug, Default)]
@@ -92,7 +79,7 @@ pub(super) trait Place {
 
 /// The longest packet through a ring of `lines`, in bytes.
 pub(super) const fn packet_max(lines: usize) -> usize {
-    lines / 8 * PAYLOAD
+    lines / 2 * PAYLOAD
 }
 
 /// The sending end.
@@ -108,11 +95,26 @@ pub(super) struct Producer<P> {
 impl<P: Place> Producer<P> {
     pub(super) fn new(place: P) -> Self {
         let size = Size::of(&place);
-        Self { place, size, position: 0, limit: size.lines }
+        Self { place, size, position: 0, limit: size.room() }
     }
 
     pub(super) fn place(&self) -> &P {
         &self.place
+    }
+
+    /// How often the ring has been filled.
+    pub(super) fn laps(&self) -> u64 {
+        self.position >> self.size.log2
+    }
+
+    /// Goes on in another, fresh ring, which `place` changes to. The consumer follows when it has read all
+    /// that was sent before.
+    pub(super) fn move_on(&mut self, change: impl FnOnce(&mut P)) {
+        let line = &self.place.lines()[self.size.index(self.position)];
+        line.publish(self.size.lap(self.position), MOVED);
+        change(&mut self.place);
+        self.size = Size::of(&self.place);
+        (self.position, self.limit) = (0, self.size.room());
     }
 
     /// Sends `head` and `body` as one packet of at most [`packet_max`] bytes.
@@ -168,8 +170,8 @@ impl<P: Place> Producer<P> {
             return Some(Push::Shut);
         }
         // A sound consumer is behind us, by no more than the ring; anything else gives no room.
-        if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.lines) {
-            self.limit = read + self.size.lines;
+        if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
+            self.limit = read + self.size.room();
         }
         (self.position + count > self.limit).then_some(Push::Full)
     }
@@ -217,7 +219,7 @@ impl<P: Place> Consumer<P> {
         } else if len <= self.size.packet_max() {
             self.pop_long(len, into);
         } else {
-            return Pop::Garbled;
+            return if len == MOVED { Pop::Moved } else { Pop::Garbled };
         }
         if self.position - self.told >= self.size.lines / 4 {
             self.tell();
@@ -243,6 +245,23 @@ impl<P: Place> Consumer<P> {
         self.told = self.position;
     }
 
+    pub(super) fn place(&self) -> &P {
+        &self.place
+    }
+
+    /// Whether there is no packet.
+    pub(super) fn is_empty(&self) -> bool {
+        let word = self.place.lines()[self.size.index(self.position)].word.load(Ordering::Acquire);
+        word >> LEN_BITS != self.size.lap(self.position)
+    }
+
+    /// Follows the producer after [`Pop::Moved`], to the ring that `place` changes to.
+    pub(super) fn move_on(&mut self, change: impl FnOnce(&mut P)) {
+        change(&mut self.place);
+        self.size = Size::of(&self.place);
+        (self.position, self.told) = (0, 0);
+    }
+
     /// Tells the producer that nothing will be read any more.
     pub(super) fn shut(self) {
         self.place.read().store(SHUT, Ordering::Release);
@@ -257,13 +276,15 @@ pub(super) enum Pop {
     Packet {
         len: usize,
     },
+    /// The producer has gone on in another ring.
+    Moved,
     /// What no producer writes. Nothing after it can be trusted.
     Garbled,
 }
 
 /// A buffer for [`Consumer::pop`].
 pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
-    vec![[0; CELLS]; packet_max(lines).div_ceil(PAYLOAD).max(1)].into()
+    vec![[0; CELLS]; lines / 2].into()
 }
 
 /// Moves bytes from the start of `from` to that of `into`, as many as both have; returns what is left of
@@ -286,8 +307,13 @@ struct Size {
 impl Size {
     fn of(place: &impl Place) -> Self {
         let lines = place.lines().len();
-        assert!(lines.is_power_of_two(), "a ring has a power of two of lines");
+        assert!(lines.is_power_of_two() && lines > 1, "a ring has a power of two of lines");
         Self { lines: lines as u64, log2: lines.trailing_zeros() }
+    }
+
+    /// Lines that packets may take.
+    fn room(self) -> u64 {
+        self.lines - 1
     }
 
     #[inline(always)]
@@ -318,6 +344,9 @@ pub(super) type Payload = [u64; CELLS];
 
 const LEN_BITS: u32 = 16;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
+
+/// In place of a length: the producer has gone on in another ring. No packet is as long.
+const MOVED: usize = LEN_MASK as usize;
 
 /// In place of the consumer's position: it has shut the ring.
 const SHUT: u64 = u64::MAX;

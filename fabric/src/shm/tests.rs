@@ -2,7 +2,8 @@ use super::*;
 use crate::os::shared::SharedFile;
 use crate::testing::{Heard, Recorder};
 
-const SMALL: Config = Config { peers_max: 4, ring_bytes: 8 << 10 };
+const SMALL: Config =
+    Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 32 << 10, growth_bytes_max: 64 << 10 };
 
 fn port() -> Shm {
     Shm::open(&SMALL).unwrap()
@@ -32,7 +33,7 @@ fn packets_arrive_in_order_from_all_peers() {
     for round in 0..500u32 {
         for (index, sender) in senders.iter_mut().enumerate() {
             let to = sender.resolve(&address).unwrap();
-            let body = vec![round as u8; (round as usize * 7 + index) % 800];
+            let body = vec![round as u8; (round as usize * 7 + index) % 3500];
             let head = [&[index as u8][..], &round.to_le_bytes()].concat();
             assert_eq!(sender.send(to, &head, &body), Ok(Post::Done));
             expected.push([head, body].concat());
@@ -55,17 +56,26 @@ fn a_port_reaches_itself() {
 fn limits_are_those_of_the_caps() {
     let (mut sender, receiver) = (port(), port());
     let max = sender.caps().packet_max;
-    assert_eq!(max, 896);
+    assert_eq!(max, 3584);
     let to = sender.resolve(&receiver.address()).unwrap();
     let body = vec![1; max];
     assert_eq!(sender.send(to, &[], &body), Ok(Post::Done));
     assert_eq!(sender.send(to, &[0], &body), Err(PortError::TooLong { len: max + 1, max }));
     let stranger = PeerId(9);
     assert_eq!(sender.send(stranger, &[], &[]), Err(PortError::PeerGone(stranger)));
-    for (peers_max, ring_bytes) in
-        [(0, 8192), (1025, 8192), (4, 4096), (4, 8193), (4, 8192 + 64), (4, 1 << 20), (4, 0)]
-    {
-        let config = Config { peers_max, ring_bytes };
+    for (peers_max, ring_bytes, ring_bytes_max) in [
+        (0, 8192, 8192),
+        (1025, 8192, 8192),
+        (4, 2048, 8192),
+        (4, 8193, 16384),
+        (4, 8192 + 64, 16384),
+        (4, 8192, 4096),
+        (4, 8192, 8192 + 64),
+        (4, 8192, 16 << 20),
+        (4, 256 << 10, 256 << 10),
+        (4, 0, 0),
+    ] {
+        let config = Config { peers_max, ring_bytes, ring_bytes_max, growth_bytes_max: 0 };
         assert!(matches!(Shm::open(&config), Err(PortError::Unsupported { .. })), "{config:?}");
     }
 }
@@ -78,7 +88,7 @@ fn a_full_ring_says_again_until_it_is_read() {
     while sender.send(to, &[0; 40], &[]).unwrap() == Post::Done {
         sent += 1;
     }
-    assert_eq!(sent, SMALL.ring_bytes / 64);
+    assert_eq!(sent, SMALL.ring_bytes / 64 - 1);
     assert_eq!(packets(&mut receiver).len(), sent);
     assert_eq!(sender.send(to, &[0; 40], &[]), Ok(Post::Done));
 }
@@ -239,14 +249,96 @@ fn silent_peers_become_active_again() {
             let to = sender.resolve(&receiver.address()).unwrap();
             assert_eq!(sender.send(to, &[round], &[]), Ok(Post::Done));
         }
-        // As many polls as there are peers see each quiet one once.
+        // They have rung the bell.
         let mut sink = Recorder::default();
-        for _ in 0..senders.len() {
-            receiver.poll(&mut sink).unwrap();
-        }
+        receiver.poll(&mut sink).unwrap();
         assert_eq!(sink.0, vec![Heard::Packet(vec![round]); senders.len()]);
         for _ in 0..3000 {
             assert_eq!(receiver.poll(&mut sink), Ok(0));
         }
     }
+}
+
+/// What a sender sends until it is refused, and what arrives of it; until `enough` says so of the sum.
+fn stream(sender: &mut Shm, receiver: &mut Shm, mut enough: impl FnMut(&Shm) -> bool) {
+    let to = sender.resolve(&receiver.address()).unwrap();
+    let mut round = 0u32;
+    while !enough(receiver) {
+        let first = round;
+        while sender.send(to, &round.to_le_bytes(), &[7; 1000]).unwrap() == Post::Done {
+            round += 1;
+        }
+        let rounds =
+            packets(receiver).into_iter().map(|packet| u32::from_le_bytes(*packet.first_chunk().unwrap()));
+        assert!(rounds.eq(first..round), "nothing is lost or overtaken while a ring grows");
+    }
+}
+
+#[test]
+fn rings_grow_with_traffic_under_a_budget() {
+    let mut receiver = port();
+    let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
+    // Two larger rings fit the budget.
+    for (count, sender) in senders.iter_mut().take(2).enumerate() {
+        stream(sender, &mut receiver, |receiver| receiver.usage().growth_bytes == (count + 1) * (32 << 10));
+    }
+    let mut laps = 0;
+    stream(&mut senders[2], &mut receiver, |_| {
+        laps += 1;
+        laps > 100
+    });
+    let usage = Usage { rings: 3, ring_bytes: 24 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
+    assert_eq!(receiver.usage(), usage);
+    // Those that have grown take more at once, the other one does not.
+    let fill = |sender: &mut Shm, receiver: &mut Shm| {
+        let to = sender.resolve(&receiver.address()).unwrap();
+        let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();
+        assert_eq!(packets(receiver).len(), sent);
+        sent
+    };
+    let filled: Vec<_> = senders
+        .iter_mut()
+        .map(|sender| {
+            fill(sender, &mut receiver);
+            fill(sender, &mut receiver) * 64
+        })
+        .collect();
+    assert!(filled[0] > 16 << 10 && filled[1] > 16 << 10 && filled[2] < 8 << 10, "{filled:?}");
+    // What they leave is there for others.
+    senders.clear();
+    assert_eq!(packets(&mut receiver).len(), 0);
+    assert_eq!(receiver.usage(), Usage { growths_refused: 1, ..Usage::default() });
+    stream(&mut port(), &mut receiver, |receiver| receiver.usage().growth_bytes > 0);
+}
+
+#[test]
+fn a_ring_that_grows_unasked_is_garbage() {
+    let (mut receiver, mut bad) = (port(), port());
+    let bad_peer = receiver.resolve(&bad.address()).unwrap();
+    let to = bad.resolve(&receiver.address()).unwrap();
+    assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
+    let Path::Connected(producer) = &mut bad.peers[to.0 as usize].path else { panic!("sent") };
+    producer.move_on(Claim::grow);
+    assert_eq!(heard(&mut receiver), [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
+}
+
+/// A ring may turn quiet with a packet just put in, unseen by either side.
+#[test]
+fn a_packet_that_rang_no_bell_is_found() {
+    let (mut receiver, mut sender) = (port(), port());
+    let to = sender.resolve(&receiver.address()).unwrap();
+    assert_eq!(sender.send(to, b"1", &[]), Ok(Post::Done));
+    assert_eq!(packets(&mut receiver), [b"1"]);
+    let mut sink = Recorder::default();
+    for _ in 0..3000 {
+        assert_eq!(receiver.poll(&mut sink), Ok(0));
+    }
+    let Path::Connected(producer) = &mut sender.peers[to.0 as usize].path else { panic!("sent") };
+    assert!(producer.place().is_quiet());
+    assert_eq!(producer.push(b"2", &[]), Push::Done);
+    let polls = (0..10_000).position(|_| receiver.poll(&mut sink).unwrap() > 0);
+    assert!(polls.is_some_and(|polls| polls < 64 * SMALL.peers_max), "{polls:?}");
+    assert!(
+        !matches!(&sender.peers[to.0 as usize].path, Path::Connected(producer) if producer.place().is_quiet())
+    );
 }

@@ -5,7 +5,8 @@ use crate::shm::{Shm, ring};
 use crate::testing::{Heard, Recorder};
 use proptest::prelude::*;
 
-const ONE_SLOT: Config = Config { peers_max: 1, ring_bytes: 8 << 10 };
+const ONE_SLOT: Config =
+    Config { peers_max: 1, ring_bytes: 4 << 10, ring_bytes_max: 16 << 10, growth_bytes_max: 16 << 10 };
 
 /// What a sender does from its first step to its last; it may be killed after each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,43 +15,78 @@ enum Step {
     Allocate,
     Name,
     Open,
-    TellOpen,
+    MarkOpen,
+    CallOpen,
     /// A packet's bytes are in the ring, but not announced.
     Write,
     Publish,
+    Wish,
+    MarkWish,
+    CallWish,
+    /// The first ring says that the second one goes on; if that was granted.
+    MoveOn,
+    WriteSecond,
+    PublishSecond,
+    /// The ring was quiet.
+    MarkSent,
+    CallSent,
     Close,
-    TellClosed,
+    MarkClosed,
+    CallClosed,
 }
 
 impl Step {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 19] = [
         Self::Claim,
         Self::Allocate,
         Self::Name,
         Self::Open,
-        Self::TellOpen,
+        Self::MarkOpen,
+        Self::CallOpen,
         Self::Write,
         Self::Publish,
+        Self::Wish,
+        Self::MarkWish,
+        Self::CallWish,
+        Self::MoveOn,
+        Self::WriteSecond,
+        Self::PublishSecond,
+        Self::MarkSent,
+        Self::CallSent,
         Self::Close,
-        Self::TellClosed,
+        Self::MarkClosed,
+        Self::CallClosed,
     ];
 
-    /// Does what [`Remote::claim`], [`ring::Producer::push`] and [`Claim`]'s drop do in this step.
+    /// Does what [`Remote::claim`], [`ring::Producer`] and [`Claim`] do in this step.
     fn take(self, remote: &Remote, owner: Process) {
-        let (slot, changes) = (&remote.slots[0], &remote.header().changes);
-        let ring = || MappedRing::map(&remote.file, remote.layout, &remote.slots, 0).unwrap();
+        let (slot, bell) = (&remote.slots[0], &remote.header().bell);
+        let rings = || MappedRings::map(&remote.file, remote.layout, &remote.slots, 0).unwrap();
+        let granted = || slot.answer.load(Ordering::Acquire) == GRANTED;
+        let second = || {
+            let mut rings = rings();
+            rings.grow();
+            rings
+        };
+        let write = |packet: &[u8], rings: &dyn Fn() -> MappedRings| {
+            let mut producer = ring::Producer::new(rings());
+            assert_eq!(producer.push(packet, &[]), ring::Push::Done);
+            rings().lines[0].forge(0);
+        };
         match self {
             Self::Claim => slot.owner.store(Phase::Claimed.word(owner), Ordering::Relaxed),
-            Self::Allocate => remote.file.allocate(remote.layout.ring(0)).unwrap(),
+            Self::Allocate => remote.file.allocate(remote.layout.ring(0, 0)).unwrap(),
             Self::Name => slot.sender.store(random().unwrap(), Ordering::Relaxed),
             Self::Open => slot.owner.store(Phase::Open.word(owner), Ordering::Release),
-            Self::TellOpen | Self::TellClosed => _ = changes.fetch_add(1, Ordering::Release),
-            Self::Write => {
-                let mut producer = ring::Producer::new(ring());
-                assert_eq!(producer.push(b"left behind", &[]), ring::Push::Done);
-                ring().lines[0].forge(0);
-            }
-            Self::Publish => ring().lines[0].forge(1 << 16 | 11),
+            Self::MarkOpen | Self::MarkWish | Self::MarkSent | Self::MarkClosed => _ = bell.mark(0),
+            Self::CallOpen | Self::CallWish | Self::CallSent | Self::CallClosed => bell.call(),
+            Self::Write => write(b"left behind", &rings),
+            Self::Publish => rings().lines[0].forge(1 << 16 | 11),
+            Self::Wish => slot.wish.store(1, Ordering::Relaxed),
+            Self::MoveOn if granted() => rings().lines[1].forge(1 << 16 | 0xffff),
+            Self::WriteSecond if granted() => write(b"and more", &second),
+            Self::PublishSecond if granted() => second().lines[0].forge(1 << 16 | 8),
+            Self::MoveOn | Self::WriteSecond | Self::PublishSecond => {}
             Self::Close => slot.owner.store(Phase::Closed.word(owner), Ordering::Release),
         }
     }
@@ -89,7 +125,7 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
             }
             let mut sender = Shm::open(&ONE_SLOT).unwrap();
             let to = sender.resolve(&receiver.address()).unwrap();
-            let told = last == Step::TellClosed && looks;
+            let told = last == Step::CallClosed && looks;
             let first = if told { Post::Done } else { Post::Again };
             assert_eq!(sender.send(to, b"new", &[]), Ok(first), "{last:?}, {looks}");
             heard.extend(packets(&mut receiver));
@@ -97,9 +133,15 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
                 assert_eq!(sender.send(to, b"new", &[]), Ok(Post::Done), "{last:?}, {looks}");
                 heard.extend(packets(&mut receiver));
             }
-            let left_behind = (last >= Step::Publish).then(|| Heard::Packet(b"left behind".to_vec()));
-            let expected: Vec<_> = left_behind.into_iter().chain([Heard::Packet(b"new".to_vec())]).collect();
-            assert_eq!(heard, expected, "{last:?}, {looks}");
+            // Unless the receiver looks nothing is granted.
+            let expected = [
+                (last >= Step::Publish).then_some(&b"left behind"[..]),
+                (last >= Step::PublishSecond && looks).then_some(b"and more"),
+                Some(b"new"),
+            ];
+            let expected = expected.into_iter().flatten().map(|packet| Heard::Packet(packet.to_vec()));
+            assert!(heard.iter().eq(&expected.collect::<Vec<_>>()), "{last:?}, {looks}: {heard:?}");
+            assert_eq!(receiver.usage().growth_bytes, 0, "{last:?}, {looks}");
         }
     }
 }
@@ -116,7 +158,7 @@ fn one_word_holds_a_phase_and_its_owner() {
 /// Senders of many threads claim slots at once: each gets its own, and nothing is lost or mixed.
 #[test]
 fn claims_from_many_threads_do_not_collide() {
-    let config = Config { peers_max: 8, ring_bytes: 8 << 10 };
+    let config = Config { peers_max: 8, ..ONE_SLOT };
     let mut receiver = Shm::open(&config).unwrap();
     let address = receiver.address();
     let count = 40;
@@ -159,10 +201,10 @@ proptest! {
     fn garbage_anywhere_in_the_mailbox_is_survived(
         writes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..4, any::<u64>(), 0usize..3), 1..200)
     ) {
-        let config = Config { peers_max: 2, ring_bytes: 8 << 10 };
+        let config = Config { peers_max: 2, ..ONE_SLOT };
         let (mut receiver, mut sender) = (Shm::open(&config).unwrap(), Shm::open(&config).unwrap());
         let remote = Remote::open(&receiver.whereabouts).unwrap();
-        let mapped = [0..PAGE, remote.layout.ring(0), remote.layout.ring(1)].map(|range| {
+        let mapped = [0..PAGE, remote.layout.rings(0), remote.layout.rings(1)].map(|range| {
             let words = range.len().min(size_of::<Header>() + 2 * size_of::<Slot>()) / size_of::<u64>();
             remote.file.map(range).unwrap().view::<AtomicU64>(0, words)
         });

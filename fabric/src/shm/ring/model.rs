@@ -1,50 +1,68 @@
-//! A model of the ring under every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p samite-fabric --lib
-//! ring::model`.
+//! Models of the ring under every interleaving: `ci/loom.sh`.
 //!
-//! Weaken an order at the publishing word, and it fails. The orders at the consumer's position it cannot
+//! Weaken an order at the publishing word, and they fail. The orders at the consumer's position they cannot
 //! judge: they keep loads before later stores, and loom never executes a load after a store that follows it.
 
 use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 
+/// Two rings, as in a slot of a mailbox.
 struct Model {
-    lines: Vec<Line<AtomicU64>>,
-    read: AtomicU64,
+    lines: [Vec<Line<AtomicU64>>; 2],
+    read: [AtomicU64; 2],
 }
 
-impl Word for AtomicU64 {
-    fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
-    }
-
-    fn store(&self, value: u64, order: Ordering) {
-        self.store(value, order);
+impl Model {
+    fn new() -> Arc<Self> {
+        let lines = [2, 4].map(|lines| (0..lines).map(|_| Line::default()).collect());
+        Arc::new(Self { lines, read: Default::default() })
     }
 }
 
-impl Place for Arc<Model> {
+/// One end's view of them.
+struct End {
+    model: Arc<Model>,
+    ring: usize,
+}
+
+impl Place for End {
     type Word = AtomicU64;
 
     fn lines(&self) -> &[Line<AtomicU64>] {
-        &self.lines
+        &self.model.lines[self.ring]
     }
 
     fn read(&self) -> &AtomicU64 {
-        &self.read
+        &self.model.read[self.ring]
     }
 }
 
-/// Three packets through a ring of two lines: every line is used again, so that both the publishing of a
-/// packet and the giving back of its room are exercised. A packet read too early, or overwritten before it
-/// was read, would have another's payload.
+fn ends() -> (Producer<End>, Consumer<End>) {
+    let model = Model::new();
+    let end = || End { model: model.clone(), ring: 0 };
+    (Producer::new(end()), Consumer::new(end()))
+}
+
+fn receive(consumer: &mut Consumer<End>) -> u64 {
+    let mut into = scratch(2);
+    loop {
+        match consumer.pop(&mut into) {
+            Pop::Packet { len: 8 } => return into[0][0],
+            Pop::Moved => consumer.move_on(|end| end.ring = 1),
+            Pop::Empty => loom::thread::yield_now(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Three packets through a ring of two lines, one of which is in use at a time: every line is used again, so
+/// that both the publishing of a packet and the giving back of its room are exercised. A packet read too
+/// early, or overwritten before it was read, would have another's payload.
 #[test]
 fn packets_are_read_whole_and_once_under_every_interleaving() {
     loom::model(|| {
-        let place =
-            Arc::new(Model { lines: (0..2).map(|_| Line::default()).collect(), read: AtomicU64::new(0) });
-        let mut producer = Producer::new(place.clone());
-        let mut consumer = Consumer::new(place);
+        let (mut producer, mut consumer) = ends();
         let sender = loom::thread::spawn(move || {
             for i in 1..=3u64 {
                 while producer.push(&i.to_ne_bytes(), &[]) == Push::Full {
@@ -52,12 +70,28 @@ fn packets_are_read_whole_and_once_under_every_interleaving() {
                 }
             }
         });
-        let mut into = scratch(2);
         for i in 1..=3 {
-            while consumer.pop(&mut into) == Pop::Empty {
-                loom::thread::yield_now();
+            assert_eq!(receive(&mut consumer), i);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// The producer goes on in the second ring while the first is full.
+#[test]
+fn a_ring_that_grows_keeps_order_under_every_interleaving() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ends();
+        let sender = loom::thread::spawn(move || {
+            for i in 1..=3u64 {
+                if producer.push(&i.to_ne_bytes(), &[]) == Push::Full {
+                    producer.move_on(|end| end.ring = 1);
+                    assert_eq!(producer.push(&i.to_ne_bytes(), &[]), Push::Done);
+                }
             }
-            assert_eq!(into[0][0], i);
+        });
+        for i in 1..=3 {
+            assert_eq!(receive(&mut consumer), i);
         }
         sender.join().unwrap();
     });

@@ -56,7 +56,7 @@ fn packets_of_every_length_and_split_arrive() {
 fn a_full_ring_takes_more_once_a_quarter_is_read() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    for _ in 0..LINES {
+    for _ in 0..LINES - 1 {
         assert_eq!(producer.push(&[], &[]), Push::Done);
     }
     for _ in 0..LINES / 4 {
@@ -86,7 +86,7 @@ fn payload_never_passes_for_a_word() {
 fn a_shut_ring_says_so() {
     let (mut producer, consumer, _) = ring();
     consumer.shut();
-    for _ in 0..LINES {
+    for _ in 0..LINES - 1 {
         assert_eq!(producer.push(&[], &[]), Push::Done, "room that was known before is used");
     }
     assert_eq!(producer.push(&[], &[]), Push::Shut);
@@ -101,9 +101,9 @@ fn an_impossible_length_is_garbage() {
 
 #[test]
 fn a_consumer_that_lies_gives_no_room() {
-    for lie in [u64::MAX - 1, LINES as u64 + 1, 1 << 63] {
+    for lie in [u64::MAX - 1, LINES as u64, 1 << 63] {
         let (mut producer, _, heap) = ring();
-        for _ in 0..LINES {
+        for _ in 0..LINES - 1 {
             assert_eq!(producer.push(&[], &[]), Push::Done);
         }
         heap.read.store(lie, Ordering::Relaxed);
@@ -114,7 +114,7 @@ fn a_consumer_that_lies_gives_no_room() {
 #[test]
 fn two_threads_exchange_packets_in_order() {
     let (mut producer, mut consumer, _) = ring();
-    let packets = if cfg!(miri) { 100 } else { 100_000 };
+    let packets = if cfg!(miri) { 100 } else { 20_000 };
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for i in 0..packets {
@@ -130,7 +130,7 @@ fn two_threads_exchange_packets_in_order() {
                 match consumer.pop(&mut into) {
                     Pop::Packet { len } => break len,
                     Pop::Empty => std::thread::yield_now(),
-                    Pop::Garbled => panic!("packet {i}"),
+                    other => panic!("packet {i}: {other:?}"),
                 }
             };
             assert_eq!(into.as_bytes()[..len], bytes(i % packet_max(LINES), i));

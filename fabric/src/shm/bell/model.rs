@@ -1,0 +1,37 @@
+//! A model of the bell under every interleaving: `ci/loom.sh`.
+
+use super::*;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+
+/// Two senders write, then ring. Whoever answers the bell until its count stands still has been to both, and
+/// saw what they had written.
+#[test]
+fn who_answers_the_bell_sees_what_was_written_before() {
+    loom::model(|| {
+        let shared: Arc<(Bell<AtomicU64>, [AtomicU64; 2])> = Arc::default();
+        let senders = [0, 1].map(|slot| {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                shared.1[slot].store(1, Ordering::Relaxed);
+                shared.0.ring(slot);
+            })
+        });
+        let (bell, written) = &*shared;
+        let mut answered = 0;
+        let mut seen = [false; 2];
+        while seen != [true; 2] {
+            let count = bell.count();
+            if count == answered {
+                loom::thread::yield_now();
+                continue;
+            }
+            answered = count;
+            while let Some(slot) = bell.answer(2) {
+                assert_eq!(written[slot].load(Ordering::Relaxed), 1);
+                seen[slot] = true;
+            }
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}
