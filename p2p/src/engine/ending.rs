@@ -159,7 +159,7 @@ impl Core {
             }
             State::Pulling(pull) => {
                 pull.abandoned = true;
-                request.result = Some(Err(Box::new(error)));
+                request.result.get_or_insert(Err(Box::new(error)));
                 self.movers.push_back(id);
             }
             State::Pushing { recv, .. } => {

@@ -69,9 +69,7 @@ impl<P: Port> Engine<P> {
             self.connect(index, &place);
         }
         self.core.expire();
-        for path in std::mem::take(&mut self.core.severed) {
-            self.port.fence_peer(path);
-        }
+        self.sever();
         self.replenish();
         for _ in 0..self.core.movers.len() {
             let Some(id) = self.core.movers.pop_front() else { break };
@@ -87,12 +85,22 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Cuts off the peers that failed.
+    fn sever(&mut self) {
+        for path in std::mem::take(&mut self.core.severed) {
+            self.port.fence_peer(path);
+        }
+    }
+
     /// Builds the path to a peer whose address became known, and greets it.
     fn connect(&mut self, index: u32, place: &Place) {
         let core = &mut self.core;
         if !core.expects(index, place.incarnation) {
             return;
         }
+        // The path to a former life goes first: at the same address the port would give the same one again.
+        self.sever();
+        let core = &mut self.core;
         let peer = &mut core.peers[index];
         peer.incarnation = Some(place.incarnation);
         if peer.path.is_some() {

@@ -126,13 +126,15 @@ impl Core {
         let State::Pulling(pull) = &mut request.state else { return };
         pull.outstanding -= 1;
         if let Err(failure) = result {
+            let rank = pull.status.source;
+            let Some(index) = self.peers.find(rank) else { return };
+            if self.peers[index].bye.is_some() {
+                // It has heard that this side leaves, and taken its memory back.
+                return self.give_up(id, Error::Abandoned { rank, fate: Fate::NotDelivered });
+            }
             // Its peer is alive as far as anyone knows, but one of its messages is lost: nothing that it
             // sends can be trusted to arrive.
-            let source = pull.status.source;
-            if let Some(index) = self.peers.find(source) {
-                self.bury(index, Cause::Unreachable(failure.to_string()));
-            }
-            return;
+            return self.bury(index, Cause::Unreachable(failure.to_string()));
         }
         match (&mut request.buffer, &pull.landing) {
             (Buffer::Lent { .. }, Some((landing, _))) => match lent.write(id) {

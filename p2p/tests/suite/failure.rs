@@ -228,6 +228,52 @@ pub(crate) fn a_restarted_rank_gets_nothing_old<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
+pub(crate) fn a_restart_overtakes_news_of_the_death<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let recv = job.recv(to, exact(from as u32, 5), 5);
+        let send = job.send(from, to as u32, 5, b"old");
+        assert_eq!(job.wait(recv).message(), b"old");
+        assert!(job.wait(send).result.is_ok());
+    }
+    let waiting = job.recv(0, exact(1, 6), 5);
+    job.vanish(1);
+    job.restart(1);
+    let error = job.wait(waiting).error();
+    let Error::PeerFailed { rank: 1, cause: Cause::Restarted | Cause::Lost, .. } = error else {
+        panic!("{error}")
+    };
+    for (from, to) in [(0, 1), (1, 0)] {
+        let recv = job.recv(to, exact(from as u32, 5), LONG);
+        let send = job.send(from, to as u32, 5, &bytes(from, LONG));
+        assert!(job.wait(recv).message() == bytes(from, LONG));
+        assert!(job.wait(send).result.is_ok());
+    }
+    assert_unharmed(&mut job);
+}
+
+pub(crate) fn leaving_amid_a_receive_delivers_what_was_sent<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv_as(1, exact(0, 5), LONG, Borrowed, NEVER);
+    job.withhold(1, true);
+    let send = job.send(0, 1, 5, &bytes(1, LONG));
+    job.settle();
+    assert!(!job.is_over(&recv) && !job.is_over(&send));
+    let sends: Vec<_> = (0..50).map(|tag| job.send(1, 0, tag, &bytes(tag as usize, 100))).collect();
+    for send in sends {
+        assert!(job.wait(send).result.is_ok());
+    }
+    job.leave(1);
+    let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(send).error() else {
+        panic!("it has left")
+    };
+    for tag in 0..50 {
+        let recv = job.recv(0, exact(1, tag), 100);
+        assert_eq!(job.wait(recv).message(), bytes(tag as usize, 100));
+    }
+    assert_unharmed(&mut job);
+}
+
 pub(crate) fn leaving_delivers_what_was_sent<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends: Vec<_> = (0..50).map(|tag| job.send(1, 0, tag, &bytes(tag as usize, 100))).collect();

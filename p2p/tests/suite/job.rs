@@ -331,11 +331,16 @@ impl<M: Medium> Job<M> {
         Done { result, bytes: lent.or_else(|| memory.map(|memory| memory.as_bytes().to_vec())) }
     }
 
-    /// Ends a rank as SIGKILL does, and tells the others.
-    pub(crate) fn kill(&mut self, rank: u32) {
+    /// Ends a rank as SIGKILL does.
+    pub(crate) fn vanish(&mut self, rank: u32) {
         self.medium.kill(rank);
         self.engines[rank as usize] = None;
         self.buffers[rank as usize] = Buffers::default();
+    }
+
+    /// Ends a rank as SIGKILL does, and tells the others.
+    pub(crate) fn kill(&mut self, rank: u32) {
+        self.vanish(rank);
         let incarnation = Some(self.incarnations[rank as usize]);
         for engine in self.engines.iter_mut().flatten() {
             engine.peer_failed(rank, incarnation, killed()).unwrap();

@@ -226,7 +226,8 @@ on_every_port! {
         death_ends_a_claimed_receive, death_discards_what_is_unexpected, death_spares_what_was_received,
         death_is_pending_for_any_source, death_of_all_others_ends_any_source, death_spares_other_pairs,
         death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks,
-        a_restarted_rank_gets_nothing_old, leaving_delivers_what_was_sent, leaving_ends_what_waits,
+        a_restarted_rank_gets_nothing_old, a_restart_overtakes_news_of_the_death,
+        leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
         leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
