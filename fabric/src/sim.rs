@@ -58,7 +58,7 @@ impl Net {
         Self(Rc::new(RefCell::new(World::new(seed, config))))
     }
 
-    /// The address of a rank, the same in all its lives.
+    /// The address of a rank in its present life; the same in all its lives unless [`Config::moves`].
     #[must_use]
     pub fn address(&self, rank: u32) -> Address {
         self.0.borrow().address(rank)

@@ -25,6 +25,8 @@ pub(crate) struct Ledger {
 pub(crate) struct Message {
     pub(crate) from: Life,
     pub(crate) to: u32,
+    /// Which of the receiver's lives it is for; none if its sender had not heard of the one that was.
+    pub(crate) to_incarnation: Option<u32>,
     pub(crate) context: u32,
     pub(crate) class: u64,
     pub(crate) bytes: usize,
@@ -61,28 +63,59 @@ pub(crate) enum RecvEnd {
     Lost,
 }
 
-/// What became of the ranks, as far as it excuses the loss of messages.
+/// What became of the ranks' lives, as far as it excuses the loss of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// Ranks that were killed.
-    pub(crate) killed: BTreeSet<u32>,
-    /// Ranks that left in good order.
-    pub(crate) left: BTreeSet<u32>,
-    /// Pairs, the smaller rank first, that lost packets.
-    pub(crate) cut: BTreeSet<(u32, u32)>,
+    /// Whether a rank's lives have one address: then cutting off one may hit the next, which has to be taken for
+    /// failed by whoever did so.
+    pub(crate) reused: bool,
+    /// Lives that were killed.
+    pub(crate) killed: BTreeSet<Life>,
+    /// Lives that were left in good order.
+    pub(crate) left: BTreeSet<Life>,
+    /// Pairs of lives, the smaller first, between which packets were lost.
+    pub(crate) cut: BTreeSet<(Life, Life)>,
 }
 
 impl Losses {
-    /// Whether either may take the other for gone.
-    pub(crate) fn between(&self, a: u32, b: u32) -> bool {
-        self.of_message(a, b) || self.left.contains(&a)
+    /// Whether `a` may take `b` for gone.
+    pub(crate) fn between(&self, a: Life, b: Life) -> bool {
+        let hit = self.reused && (self.has_ended(a.rank) || self.has_ended(b.rank));
+        self.is_over(b) || self.killed.contains(&a) || self.is_cut(a, b) || hit
+    }
+
+    pub(crate) fn is_over(&self, life: Life) -> bool {
+        self.killed.contains(&life) || self.left.contains(&life)
+    }
+
+    /// Whether any life of a rank is over.
+    pub(crate) fn has_ended(&self, rank: u32) -> bool {
+        let lives = Life { rank, incarnation: 0 }..=Life { rank, incarnation: u32::MAX };
+        self.killed.range(lives.clone()).next().is_some() || self.left.range(lives).next().is_some()
+    }
+
+    fn is_cut(&self, a: Life, b: Life) -> bool {
+        self.cut.contains(&(a.min(b), a.max(b)))
     }
 
     /// Whether a message sent may not have come. What a rank sent before it left comes.
-    fn of_message(&self, from: u32, to: u32) -> bool {
-        [from, to].iter().any(|rank| self.killed.contains(rank))
-            || self.left.contains(&to)
-            || self.cut.contains(&(from.min(to), from.max(to)))
+    fn of_message(&self, message: &Message) -> bool {
+        let Message { from, to: rank, to_incarnation, .. } = *message;
+        self.killed.contains(&from)
+            || self.reused && self.has_ended(from.rank)
+            || match to_incarnation.filter(|_| !self.reused) {
+                Some(incarnation) => {
+                    let to = Life { rank, incarnation };
+                    self.is_over(to) || self.is_cut(from, to)
+                }
+                None => {
+                    self.has_ended(rank)
+                        || self
+                            .cut
+                            .iter()
+                            .any(|&(a, b)| (a, b.rank) == (from, rank) || (b, a.rank) == (from, rank))
+                }
+            }
     }
 }
 
@@ -193,7 +226,7 @@ impl Ledger {
             (Some(SendEnd::NotDelivered), Some(receive)) => {
                 Err(format!("message {index} was said not to be delivered, and was to receive {receive}"))
             }
-            (Some(SendEnd::Sent), None) if !losses.of_message(message.from.rank, message.to) => {
+            (Some(SendEnd::Sent), None) if !losses.of_message(message) => {
                 let excuse = self.receives.iter().any(|receive| {
                     receive.at.rank == message.to
                         && receive.end == Some(RecvEnd::Lost)
@@ -228,7 +261,9 @@ impl Ledger {
                 && before.at == receive.at
                 && self.messages[message].matches(message, &before.pattern)
             {
-                return Err(format!("receive {other} was passed over: {index} got message {message}"));
+                return Err(format!(
+                    "receive {other} ({before:?}) was passed over: {index} got message {message} at {told_ns}"
+                ));
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod ledger;
 mod rank;
 mod run;
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -27,6 +28,12 @@ struct Arguments {
     /// The first of them.
     #[arg(default_value_t = 0)]
     first: u64,
+    /// Runs as many seeds as it takes for so many faults, instead.
+    #[arg(long, value_name = "N")]
+    faults: Option<u64>,
+    /// On so many cores; by default all.
+    #[arg(long, value_name = "N")]
+    cores: Option<NonZero<usize>>,
     /// Runs this seed alone, and prints what happens.
     #[arg(long)]
     replay: Option<u64>,
@@ -37,7 +44,7 @@ const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 fn main() -> ExitCode {
-    let Arguments { seeds, first, replay } = Arguments::parse();
+    let Arguments { seeds, first, faults, cores, replay } = Arguments::parse();
     if let Some(seed) = replay {
         return match guarded(seed, true) {
             Ok(summary) => {
@@ -52,13 +59,18 @@ fn main() -> ExitCode {
     }
     let (next, total, failures) =
         (AtomicU64::new(first), Mutex::new(Summary::default()), Mutex::new(Vec::new()));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = cores.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let is_enough = |seed: u64| match faults {
+        None => seed >= first + seeds,
+        Some(faults) => total.lock().expect("no thread panics with it").faults() as u64 >= faults,
+    };
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
+                    if is_enough(seed) {
+                        next.fetch_sub(1, Ordering::Relaxed);
                         break;
                     }
                     let once = guarded(seed, false);
@@ -79,8 +91,9 @@ fn main() -> ExitCode {
     });
     let mut failures = failures.into_inner().expect("no thread panics with it");
     failures.sort_unstable();
-    println!("{seeds} seeds from {first}: {} failed", failures.len());
-    println!("{:?}", total.into_inner().expect("no thread panics with it"));
+    let (total, seeds) = (total.into_inner().expect("no thread panics with it"), next.into_inner() - first);
+    println!("{seeds} seeds from {first}, {} faults: {} failed", total.faults(), failures.len());
+    println!("{total:?}");
     for (seed, error) in failures.iter().take(10) {
         eprintln!("seed {seed} FAILS: {error}");
         eprintln!("  replay it: ci/sim.sh --replay {seed}");
@@ -113,6 +126,7 @@ impl Summary {
         self.paused += other.paused;
         self.cut += other.cut;
         self.left += other.left;
+        self.forged += other.forged;
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Config {
     /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that
     /// tells peers by their address alone.
     pub stale: bool,
+    /// A rank's next life has another address, as a process has that takes any free port.
+    pub moves: bool,
 }
 
 /// The parameters of the LogGP model (Alexandrov et al., SPAA 1995).
@@ -79,6 +81,7 @@ impl Config {
         let (put, get) = (one_sided & 1 == 0, one_sided & 2 == 0);
         let packet_max = pick(rng, [512, 777, 1024, 4096, 16 << 10]);
         let rma_max = pick(rng, [1000, 4096, 64 << 10, 1 << 20]);
+        let (stale, moves) = pick(rng, [(true, false), (false, false), (false, true), (false, true)]);
         let caps = Caps {
             name: "sim".into(),
             short_max: pick(rng, [0, 64, 256]),
@@ -105,7 +108,8 @@ impl Config {
             completion_delay_ns: pick(rng, [0, 1_000, 200_000]),
             poll_batch: pick(rng, [1, 4, 64]),
             death: pick(rng, [Death::Silent, Death::Told { delay_ns: 20_000 }]),
-            stale: rng.below(2) == 0,
+            stale,
+            moves,
             ..Self::default()
         }
     }
@@ -140,6 +144,7 @@ impl Default for Config {
             poll_batch: 64,
             death: Death::Told { delay_ns: 0 },
             stale: false,
+            moves: false,
         }
     }
 }

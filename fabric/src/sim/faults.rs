@@ -124,6 +124,7 @@ impl World {
         }
         // Whoever has come to life since the peer was resolved is another.
         let last = match self.nodes.get(&rank) {
+            _ if self.config.moves => resolved,
             Some(node) if node.alive && node.life > resolved => node.life - 1,
             Some(node) => node.life,
             None => resolved,

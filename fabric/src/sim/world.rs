@@ -186,19 +186,27 @@ impl World {
     }
 
     pub(super) fn address(&self, rank: u32) -> Address {
-        Address([&self.token.to_le_bytes()[..], &rank.to_le_bytes()].concat())
+        let life = self.nodes.get(&rank).filter(|_| self.config.moves).map_or(0, |node| node.life);
+        Address([&self.token.to_le_bytes()[..], &rank.to_le_bytes(), &life.to_le_bytes()].concat())
     }
 
     pub(super) fn resolve(&mut self, me: Life, address: &Address) -> Result<PeerId, PortError> {
         let bad = |why: &str| PortError::BadAddress { why: why.into() };
         let rank = address.0.strip_prefix(&self.token.to_le_bytes()).ok_or_else(|| bad("of another net"))?;
-        let rank = u32::from_le_bytes(rank.try_into().map_err(|_| bad("it is not 12 bytes long"))?);
-        let known = |(_, peer): &(usize, &Peer)| peer.rank == rank && peer.standing == Standing::Known;
+        let (rank, place) = rank.split_at_checked(4).ok_or_else(|| bad("it is too short"))?;
+        let number =
+            |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).map_err(|_| bad("it is too long"));
+        let (rank, place) = (number(rank)?, number(place)?);
+        let known = |(_, peer): &(usize, &Peer)| {
+            let same_place = place == 0 || peer.life == place;
+            peer.rank == rank && same_place && peer.standing == Standing::Known
+        };
         if let Some((index, _)) = self.node(me.rank).peers.iter().enumerate().find(known) {
             return Ok(PeerId(index as u32));
         }
         let (life, dead) = match self.nodes.get(&rank) {
-            Some(node) => (node.life, !node.alive),
+            Some(node) if place == 0 => (node.life, !node.alive),
+            Some(node) => (place, !node.alive || node.life != place),
             None => (1, false),
         };
         let peers_max = self.config.caps.peers_max;
@@ -264,7 +272,7 @@ impl World {
         }
         let (now, told) = (self.now, self.config.death != Death::Silent);
         let Some(target) = self.nodes.get(&rank) else { return Ok(self.again(me)) };
-        if target.alive && (target.life == life || !told) {
+        if target.alive && (target.life == life || !told && !self.config.moves) {
             return Ok(Some(Life { rank, number: target.life }));
         }
         // The dead are written to until it is noticed.
