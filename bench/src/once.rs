@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samite::bootstrap::Launch;
-use samite::launch::{self, OnFailure, Options};
+use samite::launch::{self, Options};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::OfiConfig;
 
@@ -60,14 +60,10 @@ impl Once {
             Launch::Invited(invitation) => invitation,
             Launch::Alone { transport } => {
                 let code = launch::run(Options {
-                    ranks: 2,
                     transport: self.transport.clone().or(transport),
-                    env: Vec::new(),
                     timeout: Some(TIMEOUT),
-                    prefix: false,
-                    on_failure: OnFailure::End,
-                    program: std::env::current_exe()?.into(),
                     args: std::env::args_os().skip(1).collect(),
+                    ..Options::new(2, std::env::current_exe()?)
                 })?;
                 return Ok(code.into());
             }

@@ -121,10 +121,10 @@ fn wait_for_address(connection: &mut Connection) -> Result<Vec<u8>, EndError> {
     loop {
         match connection.poll()? {
             Some(Notice::Address { address, .. }) => return Ok(address),
-            Some(Notice::Died { rank, ending }) => {
+            Some(Notice::Died { rank, ending, .. }) => {
                 return Err(format!("rank {rank} is gone: {ending}").into());
             }
-            Some(Notice::LauncherGone) => return Err("the launcher is gone".into()),
+            Some(_) => return Err("the launcher is gone".into()),
             None => poll(&mut [PollFd::new(connection, PollFlags::IN)], None).map(drop)?,
         }
     }

@@ -36,6 +36,7 @@ pub mod raw;
 mod slots;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -66,6 +67,9 @@ pub struct OfiConfig {
     /// Whether all peers are on this host: then, where no interface is named, a loopback interface is taken
     /// first.
     pub stays_on_host: bool,
+    /// An address of this host by which others are known to reach it: where no interface is named, the one
+    /// with that address is taken first.
+    pub near: Option<IpAddr>,
     /// Where the keys of registered memory come from: random, and another for each life of a process.
     pub seed: u64,
     /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a
@@ -87,6 +91,7 @@ impl Default for OfiConfig {
             provider: "tcp;ofi_rxm".into(),
             interface: None,
             stays_on_host: false,
+            near: None,
             seed: 0,
             packet_max: 16 << 10,
             receive_buffers: 128,

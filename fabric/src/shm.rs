@@ -102,6 +102,7 @@ impl Shm {
             place: Place::current().map_err(proc)?,
             owner: Process::current().map_err(proc)?,
             uid: os::process::user(),
+            host: 0,
             fd: mailbox.fd(),
             token,
         };
@@ -134,6 +135,14 @@ impl Shm {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.inbox.usage()
+    }
+
+    /// The same port, as one of a host of this number, if hosts are numbered: peers of another are not
+    /// reached, even where that would be possible. Before the port's address is told to anybody.
+    #[must_use]
+    pub fn on_host(mut self, host: u32) -> Self {
+        self.whereabouts.host = host;
+        self
     }
 
     /// Opens the way to a peer that has none yet. None if that has to wait.
@@ -219,7 +228,7 @@ impl Port for Shm {
         let theirs = Whereabouts::decode(address)?;
         let ours = &self.whereabouts;
         let unreachable = |why: &str| Err(PortError::Unreachable { why: why.into() });
-        if theirs.place.boot != ours.place.boot {
+        if theirs.place.boot != ours.place.boot || theirs.host != ours.host {
             return unreachable("it runs on another host");
         }
         if theirs.place.pid_namespace != ours.place.pid_namespace {

@@ -3,8 +3,8 @@
 
 use samite_fabric::PortError;
 
-/// Why an operation did not succeed. In the debug format too it is its message, so that a `main` that returns it
-/// tells its user what happened.
+/// Why an operation did not succeed. In the debug format too it is its message, so that a `main` that returns
+/// it tells its user what happened.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -65,6 +65,13 @@ pub enum Error {
     /// A receive from any source, or one that would be, has nobody left to receive from.
     #[error("every other rank has left or failed: no message can come")]
     Deserted,
+    /// This rank itself was given up: the others take it for dead, and it is about to be ended. What it still
+    /// computes must not be written anywhere that the others rely on.
+    #[error("this rank was given up: {why}")]
+    Condemned {
+        /// What happened.
+        why: String,
+    },
     /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {

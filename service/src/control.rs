@@ -1,13 +1,14 @@
 //! What launcher, agents and ranks say to each other, and how.
 //!
 //! ```text
-//! samite run (front) ── one connection ── agent of a node ── one connection each ── ranks
+//! samite run (front) ── one connection ── agent of a host ── one connection each ── ranks
 //! ```
 //! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are
 //! bounded, reading and writing never block, and malformed input is an error of that connection.
 
 mod channel;
 mod ending;
+pub(crate) mod liveness;
 mod message;
 mod ticket;
 
@@ -16,5 +17,5 @@ pub(crate) use channel::{Channel, Incoming};
 pub use ending::Ending;
 pub use message::JobId;
 pub(crate) use message::Secret;
-pub(crate) use message::{FromAgent, FromRank, Plan, ToAgent, ToRank};
-pub(crate) use ticket::{PROTOCOL, Ticket, TicketError};
+pub(crate) use message::{FromAgent, FromRank, Invitation, Obituary, Plan, ToAgent, ToRank, Whereabouts};
+pub(crate) use ticket::{PROTOCOL, Place, Ticket, TicketError};

@@ -9,7 +9,7 @@ use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
 use crate::bootstrap::{self, BootstrapError, Connection, ControlError, Job, Launch};
-use crate::control::Ending;
+use crate::control::{Ending, Place};
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
@@ -25,17 +25,17 @@ pub fn init() -> Result<World, InitError> {
     match Launch::detect(&environment)? {
         Launch::Alone { transport } => {
             let identity = Identity { rank: 0, size: 1, incarnation: 1, secret: [0; 16] };
-            let transport = open(transport)?;
+            let transport = open(transport, &Place::ALONE)?;
             let address = transport.address();
-            Ok(world(transport, identity, Box::new(Alone { address: Some(address) })))
+            Ok(world(transport, identity, Box::new(Alone { address: Some(address) }), 1))
         }
         Launch::Invited(invitation) => {
-            let Job { rank, size, incarnation, secret, transport, mut connection, .. } =
+            let Job { rank, size, incarnation, secret, place, transport, mut connection, .. } =
                 invitation.accept()?;
-            let transport = open(transport)?;
+            let transport = open(transport, &place)?;
             connection.publish(&transport.address().0)?;
             let identity = Identity { rank, size, incarnation, secret: secret.0 };
-            Ok(world(transport, identity, Box::new(Member::new(rank, size, connection))))
+            Ok(world(transport, identity, Box::new(Member(Some(connection))), place.neighbours))
         }
     }
 }
@@ -70,14 +70,14 @@ impl fmt::Debug for InitError {
     }
 }
 
-fn open(name: Option<String>) -> Result<Transport, InitError> {
-    transport::open(name.as_deref()).map_err(|source| InitError::Transport { name, source })
+fn open(name: Option<String>, place: &Place) -> Result<Transport, InitError> {
+    transport::open(name.as_deref(), place).map_err(|source| InitError::Transport { name, source })
 }
 
-fn world(transport: Transport, identity: Identity, directory: Box<dyn Directory>) -> World {
+/// The world of one of `neighbours` ranks of this host.
+fn world(transport: Transport, identity: Identity, directory: Box<dyn Directory>, neighbours: u32) -> World {
     let engine = Engine::new(transport, identity.clone(), Config::default());
-    // A job is one host for now.
-    let runtime = Arc::new(Runtime::new(engine, directory, &identity, identity.size));
+    let runtime = Arc::new(Runtime::new(engine, directory, &identity, neighbours));
     World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
 }
 
@@ -108,74 +108,53 @@ impl Directory for Alone {
     fn panicked(&mut self) {}
 }
 
-/// A rank of a job, as its launcher's agent tells it of the others.
-struct Member {
-    rank: u32,
-    /// Closed when this rank has left, or the connection has failed.
-    connection: Option<Connection>,
-    /// When the connection has failed: the ranks of which that is still to be told, and how.
-    lost: std::ops::Range<u32>,
-    how_lost: String,
-    size: u32,
-}
-
-impl Member {
-    fn new(rank: u32, size: u32, connection: Connection) -> Member {
-        Member { rank, connection: Some(connection), lost: 0..0, how_lost: String::new(), size }
-    }
-
-    /// Nothing more will be heard of any rank: no operation may wait for that.
-    fn lose_all(&mut self, how: String) {
-        self.connection = None;
-        self.lost = 0..self.size;
-        self.how_lost = how;
-    }
-}
+/// A rank of a job, as its launcher's agent tells it of the others. The connection is closed when this rank
+/// has left, or was given up.
+struct Member(Option<Connection>);
 
 impl Directory for Member {
     fn request_address(&mut self, rank: u32) {
-        let asked = self.connection.as_mut().map(|connection| connection.request_address(rank));
-        if let Some(Err(error)) = asked {
-            self.lose_all(error.to_string());
+        if let Some(connection) = &mut self.0 {
+            // If it fails, the next poll says so.
+            let _ = connection.request_address(rank);
         }
     }
 
     fn poll(&mut self) -> Option<Notice> {
-        if let Some(connection) = &mut self.connection {
-            match connection.poll() {
-                Ok(None) => return None,
-                Ok(Some(bootstrap::Notice::Address { rank, address, incarnation })) => {
-                    return Some(Notice::Address { rank, incarnation, address: Address(address) });
-                }
-                Ok(Some(bootstrap::Notice::Died { rank, ending: Ending::Left })) => {
-                    return Some(Notice::Left { rank });
-                }
-                Ok(Some(bootstrap::Notice::Died { rank, ending })) => {
-                    return Some(Notice::Failed { rank, how: format!("it {ending}") });
-                }
-                Ok(Some(bootstrap::Notice::LauncherGone)) => {
-                    self.lose_all("the launcher, which watches over it, is gone".to_owned());
-                }
-                Err(error) => self.lose_all(error.to_string()),
+        let why = match self.0.as_mut()?.poll() {
+            Ok(None) => return None,
+            Ok(Some(bootstrap::Notice::Address { rank, address, incarnation })) => {
+                return Some(Notice::Address { rank, incarnation, address: Address(address) });
             }
-        }
-        let rank = self.lost.find(|&rank| rank != self.rank)?;
-        Some(Notice::Failed { rank, how: self.how_lost.clone() })
+            Ok(Some(bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left })) => {
+                return Some(Notice::Left { rank, incarnation });
+            }
+            Ok(Some(bootstrap::Notice::Died { rank, incarnation, ending })) => {
+                return Some(Notice::Failed { rank, incarnation, how: format!("it {ending}") });
+            }
+            Ok(Some(bootstrap::Notice::Condemned { why })) => why,
+            Ok(Some(bootstrap::Notice::LauncherGone)) => {
+                "the launcher's agent on this host, which watches over it, is gone".to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        self.0 = None;
+        Some(Notice::Condemned { why })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.connection.as_ref().map(AsFd::as_fd)
+        self.0.as_ref().map(AsFd::as_fd)
     }
 
     fn leave(&mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Some(connection) = self.0.take() {
             // If it fails, the agent sees that the connection has closed, and tells the others the same.
             let _ = connection.leave();
         }
     }
 
     fn panicked(&mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Some(connection) = self.0.take() {
             // As above.
             let _ = connection.panicked();
         }

@@ -1,32 +1,47 @@
 //! The embedded launcher: what `samite run` does.
 //!
-//! [`run`] is the front process. It re-executes itself as the *agent* of this node, which starts the ranks,
-//! reads their output and is their rendezvous. The front holds the policy (what happens after a failure, on a
-//! timeout, on a signal), the agent the mechanism, so that one front can have agents on several nodes.
+//! ```text
+//!  samite run ─┬─ agent ── ranks                               on this host: a pair of sockets
+//!    (front)   └─ remote shell ── guard ── agent ── ranks      on others: TCP, the guard calls back
+//! ```
+//! [`run`] is the front process. On each host an *agent* starts the ranks, reads their output and is their
+//! rendezvous. The front holds the policy (what happens after a failure, on a timeout, on a signal), the
+//! agents the mechanism. Both sides of a connection find out for themselves when it is lost: the front then
+//! tells all others that the ranks of that host have failed, and the agent there ends them.
 //!
-//! **No process is left, whichever is killed.** Front and agent are both child subreapers. If the front dies
-//! its connection to the agent closes, and the agent kills every descendant. If the agent dies, the ranks die
-//! with it (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the front, and the front kills
-//! that.
+//! **No process is left, whichever is killed.** Front, guards and agents are child subreapers. If the front
+//! dies, or is cut off, its connections to the agents fail, and each agent kills every descendant. If an
+//! agent dies, the ranks die with it (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the
+//! front or the guard, and that kills it.
 
-#![expect(clippy::disallowed_methods, reason = "timeouts and grace periods are the launcher's business")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "timeouts, grace periods and what the environment says of the caller are the launcher's business"
+)]
 
 mod agent;
 mod descendants;
 mod front;
+mod guard;
+mod hosts;
 mod output;
 mod rank;
 mod registry;
+mod station;
 mod wait;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
+use std::net::IpAddr;
 use std::time::Duration;
 
 pub use agent::serve as serve_as_agent;
 pub use front::run;
+pub use guard::serve as serve_as_guard;
+pub use hosts::Host;
 
 use crate::control::ChannelError;
+pub use crate::control::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
 
 /// The most ranks that one agent starts.
 pub const RANKS_MAX: u32 = 4096;
@@ -34,6 +49,9 @@ pub const RANKS_MAX: u32 = 4096;
 /// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's
 /// number.
 pub const AGENT_COMMAND: &str = "agent";
+
+/// The argument by which `samite` knows that it is to be the guard of a host.
+pub const GUARD_COMMAND: &str = "guard";
 
 /// The exit code of `samite run` after a timeout, as timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
@@ -49,6 +67,11 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Options {
     /// The number of ranks.
     pub ranks: u32,
+    /// Where to start them, if not all on this host.
+    pub remote: Option<Remote>,
+    /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed, at
+    /// most half a second later, one of less than half of it never. At least [`DETECTION_MIN`].
+    pub detection: Duration,
     /// The value of `SAMITE_TRANSPORT` for the ranks.
     pub transport: Option<String>,
     /// Variables to set for the ranks.
@@ -63,6 +86,37 @@ pub struct Options {
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
+}
+
+impl Options {
+    /// A program to be started as so many ranks of this host, and the defaults for all else.
+    pub fn new(ranks: u32, program: impl Into<OsString>) -> Options {
+        Options {
+            ranks,
+            remote: None,
+            detection: DETECTION_DEFAULT,
+            transport: None,
+            env: Vec::new(),
+            timeout: None,
+            prefix: false,
+            on_failure: OnFailure::End,
+            program: program.into(),
+            args: Vec::new(),
+        }
+    }
+}
+
+/// Hosts to start ranks on, and how to get there.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// The hosts, each once. On each, the path of this process's program must lead to the same program, and
+    /// the path of the current directory to a directory.
+    pub hosts: Vec<Host>,
+    /// The remote shell and its options: it is run with the name of a host, a command, and its arguments
+    /// behind.
+    pub shell: Vec<String>,
+    /// Our address, as the hosts reach it. By default that from which packets to each of them are sent.
+    pub address: Option<IpAddr>,
 }
 
 /// What a rank's failure means for the others.
@@ -102,6 +156,73 @@ pub enum LaunchError {
         /// What the system said.
         errno: i32,
     },
+    /// The hosts have less room than there are ranks.
+    #[error(
+        "{ranks} ranks do not fit into the {slots} slots of the hosts: name more hosts, or more slots, as in `--hosts a:4,b:4`"
+    )]
+    Slots {
+        /// The ranks asked for.
+        ranks: u32,
+        /// The room that there is.
+        slots: u32,
+    },
+    /// The remote shell could not be started.
+    #[error("the remote shell `{shell}` cannot be started: {source}; name another with --ssh or SAMITE_SSH")]
+    RemoteShell {
+        /// As it was asked for.
+        shell: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The remote shell ended before an agent called back.
+    #[error(
+        "no agent was started on host {host}: `{shell} {host}` {ending}; what it printed is above. Try `{shell} {host} true`, \
+         and see that {program} is there too"
+    )]
+    NotThere {
+        /// The host.
+        host: String,
+        /// The remote shell.
+        shell: String,
+        /// How it ended.
+        ending: String,
+        /// What was to be started.
+        program: String,
+    },
+    /// Agents did not call back in time.
+    #[error(
+        "no answer from {hosts} after {seconds} s: can they reach this host at {addresses}? If not, give an address that they \
+         can with --address, and open its ports to them"
+    )]
+    NoAnswer {
+        /// The hosts.
+        hosts: String,
+        /// How long they were waited for.
+        seconds: u64,
+        /// The addresses that they were told.
+        addresses: String,
+    },
+    /// The front could not be reached from a host.
+    #[error(
+        "host {host} cannot reach `samite run` ({tried}): give an address that it can with `samite run --address`, and open \
+         its ports to it"
+    )]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The addresses that were tried, and what happened.
+        tried: String,
+    },
+    /// The current directory does not exist on a host.
+    #[error("host {host} has no directory {directory}, where `samite run` was called: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The host.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The connection between front and agent failed.
     #[error("the connection to the agent failed: {0}")]
     Control(#[from] ChannelError),
@@ -128,6 +249,11 @@ impl LaunchError {
     fn system(doing: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
         move |source| LaunchError::System { doing, source }
     }
+}
+
+/// One write, so that nothing comes between its words. If stderr is gone there is nobody to tell.
+fn say(who: &str, text: &str) {
+    let _ = io::stderr().write_all(format!("samite {who}: {text}\n").as_bytes());
 }
 
 fn describe_spawn_error(program: &str, errno: i32) -> String {

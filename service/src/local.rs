@@ -83,9 +83,9 @@ impl Directory for Member {
         let (rank, failed) =
             self.board.0[self.rank as usize].lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
         Some(if failed {
-            Notice::Failed { rank, how: "its thread panicked".into() }
+            Notice::Failed { rank, incarnation: 1, how: "its thread panicked".into() }
         } else {
-            Notice::Left { rank }
+            Notice::Left { rank, incarnation: 1 }
         })
     }
 

@@ -4,11 +4,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use samite::launch::{self, AGENT_COMMAND, OnFailure, Options, RANKS_MAX};
+use samite::launch::{
+    self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, OnFailure, Options, RANKS_MAX, Remote,
+};
 
 /// A message-passing runtime over libfabric
 #[derive(Debug, Parser)]
@@ -20,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a program as the ranks of a job on this machine
+    /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
     /// The exit code is that of the first rank that failed (128 + signal if it was killed), 124 after a
     /// timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
@@ -33,6 +36,9 @@ enum Command {
         /// The descriptor of the connection to `samite run`
         connection: i32,
     },
+    /// Start and watch the agent of a host; `samite run --hosts` starts it, through the remote shell
+    #[command(name = GUARD_COMMAND, hide = true)]
+    Guard,
 }
 
 #[derive(Debug, Args)]
@@ -40,6 +46,28 @@ struct Run {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
     ranks: u32,
+    /// Start the ranks on these hosts, over ssh; `:SLOTS` limits how many a host takes
+    ///
+    /// Each takes a piece of the ranks, in the order given. On every host the program, the `samite` command
+    /// and the current directory must be found at the same paths, and the variables SAMITE_* and FI_* are set
+    /// as here.
+    #[arg(long, value_name = "HOST[:SLOTS],…", value_delimiter = ',')]
+    hosts: Vec<Host>,
+    /// The same, from a file: one host a line, `HOST`, `HOST:SLOTS` or `HOST slots=SLOTS`
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts", value_parser = hostfile)]
+    hostfile: Option<Hostfile>,
+    /// The remote shell, with its options
+    #[arg(long, value_name = "CMD", env = "SAMITE_SSH", default_value = "ssh -o BatchMode=yes")]
+    ssh: String,
+    /// The address of this host by which the others reach it; by default the one it would send to them from
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// How soon it must be known that a host is dead or cut off, in seconds, 0.2 or more
+    ///
+    /// A cut of this length is always noticed, half a second later at most, and one of less than half of it
+    /// never.
+    #[arg(long, value_name = "S", env = "SAMITE_DETECTION_TIME", value_parser = detection, default_value = "10")]
+    detection_time: Duration,
     /// The transport for the ranks to use, like `samite-shm` or `tcp;ofi_rxm`
     #[arg(long, value_name = "T")]
     transport: Option<String>,
@@ -64,6 +92,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(run) => launch::run(run.into()),
         Command::Agent { connection } => launch::serve_as_agent(connection).map(|()| 0),
+        Command::Guard => launch::serve_as_guard(),
     };
     match outcome {
         Ok(code) => code.into(),
@@ -77,17 +106,41 @@ fn main() -> ExitCode {
 impl From<Run> for Options {
     fn from(run: Run) -> Options {
         let mut program = run.program.into_iter();
+        let hosts = run.hostfile.map_or(run.hosts, |Hostfile(hosts)| hosts);
+        let shell = run.ssh.split_whitespace().map(str::to_owned).collect();
+        let remote = Remote { hosts, shell, address: run.address };
+        let options = Options::new(run.ranks, program.next().unwrap_or_default());
         Options {
-            ranks: run.ranks,
+            remote: Some(remote).filter(|remote| !remote.hosts.is_empty()),
+            detection: run.detection_time,
             transport: run.transport,
             env: run.env,
             timeout: run.timeout,
             prefix: run.prefix,
             on_failure: run.on_failure,
-            program: program.next().unwrap_or_default(),
             args: program.collect(),
+            ..options
         }
     }
+}
+
+/// The hosts of a file.
+#[derive(Debug, Clone)]
+struct Hostfile(Vec<Host>);
+
+fn hostfile(path: &str) -> Result<Hostfile, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    match Host::read_all(&text)? {
+        hosts if hosts.is_empty() => Err("it names no host".to_owned()),
+        hosts => Ok(Hostfile(hosts)),
+    }
+}
+
+fn detection(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|&time| time >= DETECTION_MIN)
+        .ok_or_else(|| format!("it is a number of seconds, {} or more", DETECTION_MIN.as_secs_f64()))
 }
 
 fn ranks(text: &str) -> Result<u32, String> {

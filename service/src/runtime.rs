@@ -38,9 +38,24 @@ pub(crate) trait Directory: Send {
 /// News of a rank.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    Address { rank: u32, incarnation: u32, address: Address },
-    Failed { rank: u32, how: String },
-    Left { rank: u32 },
+    Address {
+        rank: u32,
+        incarnation: u32,
+        address: Address,
+    },
+    Failed {
+        rank: u32,
+        incarnation: u32,
+        how: String,
+    },
+    Left {
+        rank: u32,
+        incarnation: u32,
+    },
+    /// This rank itself was given up.
+    Condemned {
+        why: String,
+    },
 }
 
 /// Drives an engine on behalf of all threads that use it.
@@ -67,6 +82,8 @@ struct Core<P> {
     ask_ns: u64,
     /// Addresses that were asked for and have not come.
     awaited: usize,
+    /// Why this rank was given up, if it was: nothing is done for it any more.
+    condemned: Option<String>,
     burst: Burst,
 }
 
@@ -109,7 +126,15 @@ impl<P: Port> Runtime<P> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let bell = directory.descriptor().and_then(|fd| fd.try_clone_to_owned().ok());
         let linger = Duration::from_micros(engine.config().linger_us);
-        let core = Core { engine, directory, now_ns: 0, ask_ns: 0, awaited: 0, burst: Burst::default() };
+        let core = Core {
+            engine,
+            directory,
+            now_ns: 0,
+            ask_ns: 0,
+            awaited: 0,
+            condemned: None,
+            burst: Burst::default(),
+        };
         Self {
             core: Mutex::new(core),
             clock: Clock::start(),
@@ -359,20 +384,27 @@ impl<P: Port> Core<P> {
                     self.awaited = self.awaited.saturating_sub(1);
                     self.engine.introduce(rank, incarnation, address)?;
                 }
-                Notice::Failed { rank, how } => self.ended(rank, Some(how))?,
-                Notice::Left { rank } => self.ended(rank, None)?,
+                Notice::Failed { rank, incarnation, how } => {
+                    self.receive_all()?;
+                    self.engine.peer_failed(rank, Some(incarnation), Cause::Died(how))?;
+                }
+                Notice::Left { rank, incarnation } => {
+                    self.receive_all()?;
+                    self.engine.peer_left(rank, Some(incarnation))?;
+                }
+                Notice::Condemned { why } => self.condemned = Some(why),
             }
         }
-        Ok(())
+        match &self.condemned {
+            Some(why) => Err(Error::Condemned { why: why.clone() }),
+            None => Ok(()),
+        }
     }
 
-    fn ended(&mut self, rank: u32, how: Option<String>) -> Result<(), Error> {
-        // What it sent before its end comes first, as far as it has arrived.
+    /// What a rank sent before its end comes first, as far as it has arrived.
+    fn receive_all(&mut self) -> Result<(), Error> {
         while self.engine.poll(self.now_ns, &mut ())? > 0 {}
-        match how {
-            Some(how) => self.engine.peer_failed(rank, None, Cause::Died(how)),
-            None => self.engine.peer_left(rank, None),
-        }
+        Ok(())
     }
 }
 

@@ -9,22 +9,29 @@ use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
 
+use crate::control::Place;
+
 /// Chosen peer by peer.
 pub(crate) type Transport = Route;
 
-/// Opens the transport that the user asks for, or by default shared memory, and libfabric only where there is
-/// none.
+/// Opens the transport that the user asks for. By default: shared memory between ranks of one host, and
+/// libfabric between hosts, and where there is no shared memory.
 ///
 /// Whatever the choice, what a rank sends to itself does not leave the process.
-pub(crate) fn open(name: Option<&str>) -> Result<Transport, PortError> {
+pub(crate) fn open(name: Option<&str>, place: &Place) -> Result<Transport, PortError> {
     let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
     match name {
-        Some(SHM) => ports.shm = Some(open_shm()?),
-        Some(provider) => open_provider(provider, &mut ports)?,
-        None => match open_shm() {
+        Some(SHM) => ports.shm = Some(open_shm(place)?),
+        Some(provider) => open_provider(provider, place, &mut ports)?,
+        None if place.hosts > 1 => {
+            open_provider(DEFAULT_PROVIDER, place, &mut ports)?;
+            // Without it neighbours are reached like all others.
+            ports.shm = open_shm(place).ok();
+        }
+        None => match open_shm(place) {
             Ok(shm) => ports.shm = Some(shm),
             // Its reason counts if there is nothing else either.
-            Err(reason) => open_provider(DEFAULT_PROVIDER, &mut ports).map_err(|_| reason)?,
+            Err(reason) => open_provider(DEFAULT_PROVIDER, place, &mut ports).map_err(|_| reason)?,
         },
     }
     Route::new(ports)
@@ -40,21 +47,26 @@ const SHM: &str = "samite-shm";
 
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
-fn open_shm() -> Result<Shm, PortError> {
-    Shm::open(&shm::Config::default())
+fn open_shm(place: &Place) -> Result<Shm, PortError> {
+    Ok(Shm::open(&shm::Config::default())?.on_host(place.host))
 }
 
 #[cfg(feature = "ofi")]
-fn open_provider(name: &str, ports: &mut Ports) -> Result<(), PortError> {
-    let seed = SplitMix64::from_entropy().next_u64();
-    // A job is one host for now.
-    let config = OfiConfig { provider: name.to_owned(), seed, stays_on_host: true, ..OfiConfig::default() };
+fn open_provider(name: &str, place: &Place, ports: &mut Ports) -> Result<(), PortError> {
+    let config = OfiConfig {
+        provider: name.to_owned(),
+        seed: SplitMix64::from_entropy().next_u64(),
+        stays_on_host: place.hosts == 1,
+        // Where the launcher reaches this host, other hosts are expected to.
+        near: place.address,
+        ..OfiConfig::default()
+    };
     ports.ofi = Some(OfiPort::open(&config)?);
     Ok(())
 }
 
 #[cfg(not(feature = "ofi"))]
-fn open_provider(_name: &str, _ports: &mut Ports) -> Result<(), PortError> {
+fn open_provider(_name: &str, _place: &Place, _ports: &mut Ports) -> Result<(), PortError> {
     Err(PortError::Unsupported {
         what: "lead to libfabric's providers: it was built without the feature `ofi`",
     })

@@ -52,9 +52,10 @@ impl Info {
                 })
         };
         let preference = |info: &&sys::fi_info| {
-            let loopback = source(info).and_then(|address| address.parse::<IpAddr>().ok());
-            let is_loopback = loopback.is_some_and(|address| address.is_loopback());
-            (config.stays_on_host && !is_loopback, info.addr_format == sys::FI_SOCKADDR_IN6)
+            let address = source(info).and_then(|address| address.parse::<IpAddr>().ok());
+            let is_near = config.near.is_some() && address == config.near;
+            let is_loopback = address.is_some_and(|address| address.is_loopback());
+            (!is_near, config.stays_on_host && !is_loopback, info.addr_format == sys::FI_SOCKADDR_IN6)
         };
         let chosen =
             list.iter().filter(fits).min_by_key(preference).ok_or_else(|| no_interface(config, &list))?;

@@ -12,6 +12,8 @@ pub(super) struct Whereabouts {
     pub(super) place: Place,
     pub(super) owner: Process,
     pub(super) uid: u32,
+    /// As in [`super::Shm::on_host`].
+    pub(super) host: u32,
     /// The owner's descriptor of the file.
     pub(super) fd: u32,
     /// Random, and repeated in the file: a descriptor number that now means another file is found out.
@@ -28,6 +30,7 @@ impl Whereabouts {
             token: self.token.into(),
             pid: self.owner.pid.into(),
             uid: self.uid.into(),
+            host: self.host.into(),
             fd: self.fd.into(),
         };
         Address(wire.as_bytes().to_vec())
@@ -44,6 +47,7 @@ impl Whereabouts {
             place: Place { boot: wire.boot, pid_namespace: wire.pid_namespace.get() },
             owner: Process { pid: wire.pid.get(), start: wire.start.get() },
             uid: wire.uid.get(),
+            host: wire.host.get(),
             fd: wire.fd.get(),
             token: wire.token.get(),
         })
@@ -60,13 +64,14 @@ struct Wire {
     token: U64,
     pid: U32,
     uid: U32,
+    host: U32,
     fd: U32,
 }
 
 /// The last character is the version.
-const TAG: [u8; 4] = *b"shm1";
+const TAG: [u8; 4] = *b"shm2";
 
-const _: () = assert!(size_of::<Wire>() == 56);
+const _: () = assert!(size_of::<Wire>() == 60);
 
 #[cfg(test)]
 mod tests {
@@ -78,6 +83,7 @@ mod tests {
             place: Place { boot: [3; 16], pid_namespace: 1 << 40 },
             owner: Process { pid: 77, start: 1 << 50 },
             uid: 1000,
+            host: 7,
             fd: 5,
             token: u64::MAX - 1,
         };
@@ -92,7 +98,7 @@ mod tests {
             );
         }
         let mut other = address;
-        other.0[3] = b'2';
+        other.0[3] = b'1';
         assert!(matches!(Whereabouts::decode(&other), Err(PortError::BadAddress { .. })));
     }
 }

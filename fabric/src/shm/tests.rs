@@ -206,6 +206,7 @@ fn addresses_that_lead_nowhere_say_why() {
         }
     };
     assert!(reach(&mut this, |at| at.place.boot[0] ^= 1).contains("another host"));
+    assert!(reach(&mut this, |at| at.host += 1).contains("another host"));
     assert!(reach(&mut this, |at| at.place.pid_namespace ^= 1).contains("container"));
     assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
     assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));

@@ -1,8 +1,9 @@
 //! A rank's connection to the launcher's agent on its node.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::control::{Channel, ChannelError, Ending, FromRank, Incoming, ToRank};
+use crate::control::{Channel, ChannelError, Ending, FromRank, Incoming, Obituary, ToRank, Whereabouts};
 
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
@@ -13,11 +14,14 @@ const ADDRESS_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
+    /// Endings that came together with one that was reported.
+    ended: VecDeque<Obituary>,
     is_closed: bool,
 }
 
 /// What the launcher tells a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// The answer to [`Connection::request_address`].
     Address {
@@ -33,8 +37,16 @@ pub enum Notice {
     Died {
         /// The rank that ended.
         rank: u32,
+        /// Which life of it, from 1.
+        incarnation: u32,
         /// How.
         ending: Ending,
+    },
+    /// This rank was given up: the others take it for dead, or soon will, and it is about to be ended. It
+    /// must not write to anything that the others rely on any more.
+    Condemned {
+        /// What happened, as a sentence.
+        why: String,
     },
     /// The agent is gone, and with it every later notice. Reported once; this process is about to be ended.
     LauncherGone,
@@ -53,7 +65,7 @@ pub enum ControlError {
 
 impl Connection {
     pub(crate) fn new(channel: Channel) -> Connection {
-        Connection { channel, is_closed: false }
+        Connection { channel, ended: VecDeque::new(), is_closed: false }
     }
 
     /// Tells where this rank can be reached.
@@ -72,21 +84,33 @@ impl Connection {
 
     /// The next notice, if there is one. One system call when there is none.
     pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
+        if let Some(notice) = self.next_ended() {
+            return Ok(Some(notice));
+        }
         if self.is_closed {
             return Ok(None);
         }
-        self.channel.flush()?;
+        self.channel.flush();
         Ok(match self.channel.receive()? {
-            Incoming::Message(ToRank::Address { rank, address, incarnation }) => {
+            Incoming::Message(ToRank::Address(Whereabouts { rank, incarnation, address })) => {
                 Some(Notice::Address { rank, address, incarnation })
             }
-            Incoming::Message(ToRank::Died { rank, ending }) => Some(Notice::Died { rank, ending }),
+            Incoming::Message(ToRank::Ended(obituaries)) => {
+                self.ended.extend(obituaries);
+                self.next_ended()
+            }
+            Incoming::Message(ToRank::Condemned { why }) => Some(Notice::Condemned { why }),
             Incoming::Nothing => None,
             Incoming::Closed => {
                 self.is_closed = true;
                 Some(Notice::LauncherGone)
             }
         })
+    }
+
+    fn next_ended(&mut self) -> Option<Notice> {
+        let Obituary { rank, incarnation, ending } = self.ended.pop_front()?;
+        Some(Notice::Died { rank, incarnation, ending })
     }
 
     /// Says that this rank is done: the others are told that it has left, and it gets no more notices.

@@ -3,7 +3,7 @@
 use samite_fabric::os::spawn::{end_with_simple_parent, inherited_fd};
 
 use super::{BootstrapError, Connection, Invitation};
-use crate::control::{Channel, JobId, PROTOCOL, Secret, Ticket, TicketError};
+use crate::control::{Channel, JobId, PROTOCOL, Place, Secret, Ticket, TicketError};
 
 /// This process's place in its job, and its connection to the launcher.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Job {
     pub id: JobId,
     /// Which life of this rank it is: counted from a number that differs from rank to rank and job to job.
     pub incarnation: u32,
+    /// Where it runs.
+    pub(crate) place: Place,
     /// What the ranks know and strangers do not.
     pub(crate) secret: Secret,
     /// The transport that the user asked for.
@@ -54,9 +56,10 @@ impl Invitation {
             size: ticket.size,
             id: ticket.job,
             incarnation: ticket.incarnation,
+            place: ticket.place,
             secret: ticket.secret,
             transport: self.transport,
-            connection: Connection::new(Channel::new(stream)?),
+            connection: Connection::new(Channel::new(stream)),
         })
     }
 }

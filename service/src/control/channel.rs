@@ -1,23 +1,26 @@
 //! A connection that carries one JSON message a line.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The longest line that a rank or an agent may send, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// One end of a connection. Neither reading nor writing blocks: what the other end does not take yet is kept
-/// here.
+/// One end of a connection, over whatever kind of stream socket. Neither reading nor writing blocks: what the
+/// other end does not take yet is kept here.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    stream: UnixStream,
+    socket: OwnedFd,
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     line_bytes_max: usize,
+    /// Why nothing can be sent any more, until [`Channel::receive`] has said so.
+    broken: Option<Errno>,
 }
 
 /// What [`Channel::receive`] found.
@@ -45,39 +48,49 @@ pub enum ChannelError {
 }
 
 impl Channel {
-    pub(crate) fn new(stream: UnixStream) -> io::Result<Channel> {
-        Channel::with_line_limit(stream, LINE_BYTES_MAX)
+    pub(crate) fn new(socket: impl Into<OwnedFd>) -> Channel {
+        Channel::with_line_limit(socket, LINE_BYTES_MAX)
     }
 
-    pub(crate) fn with_line_limit(stream: UnixStream, line_bytes_max: usize) -> io::Result<Channel> {
-        stream.set_nonblocking(true)?;
-        Ok(Channel { stream, inbound: Vec::new(), outbound: Vec::new(), line_bytes_max })
+    pub(crate) fn with_line_limit(socket: impl Into<OwnedFd>, line_bytes_max: usize) -> Channel {
+        let socket = socket.into();
+        Channel { socket, inbound: Vec::new(), outbound: Vec::new(), line_bytes_max, broken: None }
+    }
+
+    /// The same connection, with longer lines.
+    pub(crate) fn allowing(self, line_bytes_max: usize) -> Channel {
+        Channel { line_bytes_max, ..self }
     }
 
     pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
         let mut searched = 0;
         loop {
             if let Some(length) = self.inbound[searched..].iter().position(|&byte| byte == b'\n') {
-                let end = searched + length;
-                let message = serde_json::from_slice(&self.inbound[..end]).map_err(ChannelError::Malformed);
-                self.inbound.drain(..=end);
-                return message.map(Incoming::Message);
+                let line: Vec<u8> = self.inbound.drain(..=searched + length).collect();
+                searched = 0;
+                match &line[..line.len() - 1] {
+                    BEAT => continue,
+                    text => {
+                        let message = serde_json::from_slice(text).map_err(ChannelError::Malformed)?;
+                        return Ok(Incoming::Message(message));
+                    }
+                }
             }
             searched = self.inbound.len();
             if searched > self.line_bytes_max {
                 return Err(ChannelError::LineTooLong(self.line_bytes_max));
             }
             let mut chunk = [0; 4096];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Ok(Incoming::Closed),
-                Ok(count) => self.inbound.extend_from_slice(&chunk[..count]),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(Incoming::Nothing),
-                    ErrorKind::Interrupted => {}
-                    // A Unix socket says so when its peer closed with something from us still unread.
-                    ErrorKind::ConnectionReset => return Ok(Incoming::Closed),
-                    _ => return Err(error.into()),
-                },
+            match recv(&self.socket, &mut chunk, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return self.broken.take().map_or(Ok(Incoming::Closed), |why| Err(failed(why))),
+                Ok((_, count)) => self.inbound.extend_from_slice(&chunk[..count]),
+                Err(Errno::AGAIN) => {
+                    return self.broken.take().map_or(Ok(Incoming::Nothing), |why| Err(failed(why)));
+                }
+                Err(Errno::INTR) => {}
+                // A Unix socket says so when its peer closed with something from us still unread.
+                Err(Errno::CONNRESET) => return Ok(Incoming::Closed),
+                Err(error) => return Err(failed(error)),
             }
         }
     }
@@ -86,26 +99,37 @@ impl Channel {
     pub(crate) fn send<M: Serialize>(&mut self, message: &M) -> Result<(), ChannelError> {
         serde_json::to_writer(&mut self.outbound, message).map_err(ChannelError::Malformed)?;
         self.outbound.push(b'\n');
-        self.flush()
+        self.flush();
+        Ok(())
     }
 
-    /// Sends as much of the queue as the other end takes now. If it is closed the queue is dropped without an
-    /// error: [`receive`](Self::receive) is what reports [`Incoming::Closed`], after the last message.
-    pub(crate) fn flush(&mut self) -> Result<(), ChannelError> {
+    /// Sends something that means nothing, so that a broken connection shows: see [`super::liveness`].
+    pub(crate) fn beat(&mut self) {
+        if self.outbound.is_empty() {
+            self.outbound.extend_from_slice(BEAT);
+            self.outbound.push(b'\n');
+        }
+        self.flush();
+    }
+
+    /// Sends as much of the queue as the other end takes now. If nothing can be sent any more the queue is
+    /// dropped: it is [`receive`](Self::receive) that reports it, after the last message.
+    pub(crate) fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.outbound.len() {
-            match self.stream.write(&self.outbound[sent..]) {
+            match send(&self.socket, &self.outbound[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => sent += count,
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => break,
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => sent = self.outbound.len(),
-                    _ => return Err(error.into()),
-                },
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    sent = self.outbound.len();
+                    if !matches!(error, Errno::PIPE | Errno::CONNRESET) {
+                        self.broken = Some(error);
+                    }
+                }
             }
         }
         self.outbound.drain(..sent);
-        Ok(())
     }
 
     /// Whether something waits for the other end to take it.
@@ -116,17 +140,27 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.socket.as_fd()
     }
 }
 
+fn failed(error: Errno) -> ChannelError {
+    ChannelError::Socket(error.into())
+}
+
+/// A line without a message.
+const BEAT: &[u8] = b"";
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn pair() -> (Channel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Channel::new(ours).unwrap(), theirs)
+        (Channel::new(ours), theirs)
     }
 
     #[test]
@@ -145,7 +179,7 @@ mod tests {
     #[test]
     fn malformed_lines_are_errors_and_the_next_line_is_read() {
         let (mut channel, mut peer) = pair();
-        peer.write_all(b"{]\n\xff\xfe\n\n7\n").unwrap();
+        peer.write_all(b"{]\n\xff\xfe\n \n7\n").unwrap();
         for _ in 0..3 {
             assert!(matches!(channel.receive::<u32>(), Err(ChannelError::Malformed(_))));
         }
@@ -153,9 +187,20 @@ mod tests {
     }
 
     #[test]
+    fn a_beat_is_no_message() {
+        let (mut channel, peer) = pair();
+        let mut peer = Channel::new(peer);
+        peer.beat();
+        peer.send(&1).unwrap();
+        peer.beat();
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Message(1));
+        assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Nothing);
+    }
+
+    #[test]
     fn a_line_without_end_is_refused_at_the_limit() {
         let (ours, mut peer) = UnixStream::pair().unwrap();
-        let mut channel = Channel::with_line_limit(ours, 10_000).unwrap();
+        let mut channel = Channel::with_line_limit(ours, 10_000);
         peer.write_all(&[b'1'; 20_000]).unwrap();
         assert!(matches!(channel.receive::<u32>(), Err(ChannelError::LineTooLong(10_000))));
     }
@@ -169,7 +214,7 @@ mod tests {
             channel.send(&message).unwrap();
             queued += 1;
         }
-        let mut peer = Channel::new(peer).unwrap();
+        let mut peer = Channel::new(peer);
         let mut received = 0;
         while received < queued {
             match peer.receive::<String>().unwrap() {
@@ -177,7 +222,7 @@ mod tests {
                     assert_eq!(text, message);
                     received += 1;
                 }
-                _ => channel.flush().unwrap(),
+                _ => channel.flush(),
             }
         }
         assert!(!channel.is_backed_up());

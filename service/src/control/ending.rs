@@ -7,8 +7,9 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 
 /// How a rank ended, as its node's agent saw it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Ending {
     /// It left without failing: it said so, its process exited with 0, or closed its connection and ran on.
     Left,
@@ -26,16 +27,26 @@ pub enum Ending {
         /// Whether the kernel says that it dumped core.
         core: bool,
     },
+    /// Nothing is heard any more from its host, or from the agent there: it is taken for dead, and ends if it
+    /// is not.
+    Lost {
+        /// Its host, as the user calls it.
+        host: String,
+        /// What was seen.
+        how: String,
+    },
 }
 
 impl Ending {
     /// The code that a shell gives to a process that ended so: its exit code, or 128 + signal.
-    pub fn exit_code(self) -> u8 {
-        match self {
+    pub fn exit_code(&self) -> u8 {
+        match *self {
             Ending::Left => 0,
             Ending::Panicked => 101,
             Ending::Exited { code } => code as u8,
             Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
+            // As ssh(1) has it.
+            Ending::Lost { .. } => 255,
         }
     }
 }
@@ -53,17 +64,18 @@ impl From<ExitStatus> for Ending {
 /// Reads after a subject: "rank 3 …".
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        match self {
             Ending::Left => write!(f, "left the job"),
             Ending::Panicked => write!(f, "panicked"),
             Ending::Exited { code } => write!(f, "exited with code {code}"),
             Ending::Killed { signal, core } => {
-                let dumped = if core { ", core dumped" } else { "" };
-                match SIGNAL_NAMES.get(signal as usize) {
+                let dumped = if *core { ", core dumped" } else { "" };
+                match SIGNAL_NAMES.get(*signal as usize) {
                     Some(name) => write!(f, "was killed by SIG{name} (signal {signal}{dumped})"),
                     None => write!(f, "was killed by signal {signal}{dumped}"),
                 }
             }
+            Ending::Lost { host, how } => write!(f, "was lost with its host {host} ({how})"),
         }
     }
 }

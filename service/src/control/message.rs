@@ -2,15 +2,19 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::net::IpAddr;
 use std::num::ParseIntError;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use samite_fabric::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::Ending;
 
-/// From the launcher to a node's agent. The agent ends the job at once when this connection closes.
+/// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToAgent {
@@ -18,20 +22,53 @@ pub(crate) enum ToAgent {
     Start(Plan),
     /// Send this signal to every rank.
     Signal(i32),
-    /// End every rank: SIGTERM now, SIGKILL after the plan's grace.
+    /// End every rank: SIGTERM now, SIGKILL after a grace.
     End,
+    /// Kill every rank now.
+    Kill,
+    /// An agent asks where one of your ranks is; the number is to be given back with the answer.
+    Question { host: u32, rank: u32 },
+    /// The answer to [`FromAgent::Question`].
+    Address(Whereabouts),
+    /// Ranks of other agents have ended.
+    Ended(Vec<Obituary>),
 }
 
-/// From a node's agent to the launcher.
-#[derive(Debug, Serialize, Deserialize)]
+/// From a host's agent to the launcher.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FromAgent {
-    /// This rank could not be started; no rank is left running.
+    /// The first message over a network: who this is, and that the launcher has sent it.
+    Hello { host: u32, token: Secret },
+    /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
     /// This rank's process has ended.
-    Ended { rank: u32, ending: Ending },
+    Exited { rank: u32, ending: Ending },
     /// This rank broke the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
+    /// Where is this rank of another agent? Asked once.
+    Question { rank: u32 },
+    /// The answer to [`ToAgent::Question`].
+    Answer { host: u32, whereabouts: Whereabouts },
+    /// Ranks of this agent have ended, as far as other ranks are concerned.
+    Ended(Vec<Obituary>),
+    /// The last message: no rank is left, and all output is written.
+    Done,
+}
+
+/// What `samite run` writes to the remote shell for the process that that starts on a host: how to find back.
+/// One line of JSON, and the only way for the token, which others could see on a command line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Invitation {
+    pub(crate) host: u32,
+    /// What the launcher calls the host.
+    pub(crate) name: String,
+    pub(crate) token: Secret,
+    /// Where the launcher listens, the likeliest first.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) directory: PathBuf,
+    pub(crate) detection: Duration,
 }
 
 /// The ranks that an agent starts, and how.
@@ -39,13 +76,37 @@ pub(crate) enum FromAgent {
 pub(crate) struct Plan {
     pub(crate) job: JobId,
     pub(crate) secret: Secret,
-    /// The ranks of the job, of which the agent starts all: a job is one node for now.
+    /// The ranks of the job.
     pub(crate) size: u32,
+    /// Those of them that the agent starts.
+    pub(crate) ranks: Range<u32>,
+    /// The agent's host, by its index among those of the job.
+    pub(crate) host: u32,
+    pub(crate) hosts: u32,
+    /// The time within which the loss of this connection is to be noticed.
+    pub(crate) detection: Duration,
     pub(crate) transport: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) prefix: bool,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
+}
+
+/// Where a rank can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Whereabouts {
+    pub(crate) rank: u32,
+    /// Which life of the rank this is of.
+    pub(crate) incarnation: u32,
+    pub(crate) address: Vec<u8>,
+}
+
+/// The end of a life of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Obituary {
+    pub(crate) rank: u32,
+    pub(crate) incarnation: u32,
+    pub(crate) ending: Ending,
 }
 
 /// From a rank to its agent.
@@ -67,9 +128,11 @@ pub(crate) enum FromRank {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToRank {
     /// The answer to [`FromRank::Request`].
-    Address { rank: u32, address: Vec<u8>, incarnation: u32 },
-    /// This rank has ended. Told to every rank once, and final.
-    Died { rank: u32, ending: Ending },
+    Address(Whereabouts),
+    /// These ranks have ended. Told to every rank once, and final.
+    Ended(Vec<Obituary>),
+    /// For the other ranks you are dead, and about to be ended.
+    Condemned { why: String },
 }
 
 /// The name of a job, random: 16 hexadecimal digits.

@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobId, Secret};
 
 /// The version of the messages in [`super::message`]; a rank and its launcher must agree.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 const TICKET_BYTES_MAX: usize = 1024;
 
@@ -32,6 +33,25 @@ pub(crate) struct Ticket {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) incarnation: u32,
+    pub(crate) place: Place,
+}
+
+/// Where among the job's hosts a rank runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The host, by its index among those of the job.
+    pub(crate) host: u32,
+    /// The hosts of the job.
+    pub(crate) hosts: u32,
+    /// The ranks on this host.
+    pub(crate) neighbours: u32,
+    /// This host's address towards the launcher, if that is on another host.
+    pub(crate) address: Option<IpAddr>,
+}
+
+impl Place {
+    /// The only rank of a job.
+    pub(crate) const ALONE: Place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
 }
 
 #[derive(Debug)]
@@ -97,6 +117,7 @@ mod tests {
         rank: 1,
         size: 2,
         incarnation: 1,
+        place: Place { host: 0, hosts: 1, neighbours: 2, address: None },
     };
 
     #[test]

@@ -1,21 +1,26 @@
-//! The agent of a node: starts the ranks, knows where they are, and tells each when another ends.
+//! The agent of a host: starts its ranks, knows where they are, and tells each when another ends.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::getsockname;
 use rustix::process::{Signal, WaitOptions, wait as wait_for_child};
 use samite_fabric::os::signal::SignalFd;
 use samite_fabric::os::spawn::inherited_fd;
 
 use super::rank::Rank;
-use super::registry::Registry;
+use super::registry::{Post, Registry, Urgent};
 use super::wait::{Interest, wait};
-use super::{GRACE, LaunchError, descendants, output};
-use crate::control::{Channel, Ending, FromAgent, FromRank, Incoming, Plan, ToAgent};
+use super::{AGENT_COMMAND, FAREWELL, GRACE, LaunchError, descendants, output};
+use crate::control::{
+    Channel, Ending, FromAgent, FromRank, Incoming, Place, Plan, ToAgent, ToRank, liveness,
+};
 
 /// The longest message from the front: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
@@ -23,6 +28,10 @@ pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 /// A dying process closes its descriptors before its status can be waited for. So long after its connection
 /// closed, a rank that still runs has left of its own will.
 const LOST_MEANS_LEFT: Duration = Duration::from_millis(50);
+
+/// The pause after telling ranks of those that left, for each that was told: at the end of a job, when all
+/// leave one after the other, the messages are as many as the ranks, not as their pairs.
+const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 /// Serves as an agent until the job has ended. `fd` is the inherited connection to the front.
 ///
@@ -36,14 +45,28 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 }
 
 struct Agent {
-    front: Channel,
+    front: Front,
     signals: SignalFd,
+    /// The first of the ranks below, which follow each other.
+    first: u32,
     ranks: Vec<Rank>,
     registry: Registry,
     /// Closed when all output has been forwarded; then `None`.
     output: Option<UnixStream>,
     /// When the ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
+    /// When ranks that left are told of next.
+    tell_at: Instant,
+    /// When output is given up that nobody takes.
+    give_up_at: Option<Instant>,
+}
+
+/// The connection to the front.
+struct Front {
+    /// Until it has failed.
+    channel: Option<Channel>,
+    /// Over a network: how often to beat, and when next.
+    beat: Option<(Duration, Instant)>,
 }
 
 /// What can wake the agent.
@@ -62,66 +85,85 @@ impl Agent {
             .map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
         let front = connection(fd).map_err(system("finding the front"))?;
-        let mut front =
-            Channel::with_line_limit(front, PLAN_BYTES_MAX).map_err(system("talking to the front"))?;
+        let address = address(&front);
+        let mut channel = Channel::with_line_limit(front, PLAN_BYTES_MAX);
         let plan = loop {
-            match front.receive()? {
+            match channel.receive()? {
                 Incoming::Message(ToAgent::Start(plan)) => break plan,
                 Incoming::Message(_) => {}
                 Incoming::Nothing => {
-                    wait(vec![Interest::read((), &front)], None).map_err(system("waiting for the front"))?;
+                    wait(vec![Interest::read((), &channel)], None)
+                        .map_err(system("waiting for the front"))?;
                 }
                 Incoming::Closed => return Ok(None),
             }
         };
-        Agent::start_ranks(front, signals, &plan)
+        let beat = address.map(|_| (liveness::beat_interval(plan.detection), Instant::now()));
+        Agent::start_ranks(Front { channel: Some(channel), beat }, address, signals, &plan)
     }
 
-    fn start_ranks(mut front: Channel, signals: SignalFd, plan: &Plan) -> Result<Option<Agent>, LaunchError> {
+    fn start_ranks(
+        mut front: Front,
+        address: Option<IpAddr>,
+        signals: SignalFd,
+        plan: &Plan,
+    ) -> Result<Option<Agent>, LaunchError> {
+        let neighbours = plan.ranks.len() as u32;
+        let place = Place { host: plan.host, hosts: plan.hosts, neighbours, address };
         let mut ranks = Vec::new();
         let (mut stdouts, mut stderrs) = (Vec::new(), Vec::new());
-        for rank in 0..plan.size {
-            match Rank::start(plan, rank) {
+        for rank in plan.ranks.clone() {
+            match Rank::start(plan, rank, &place) {
                 Ok((started, stdout, stderr)) => {
                     ranks.push(started);
                     stdouts.push(stdout);
                     stderrs.push(stderr);
                 }
                 Err(error) => {
-                    front.send(&FromAgent::NotStarted {
-                        rank,
-                        errno: error.raw_os_error().unwrap_or_default(),
-                    })?;
+                    let errno = error.raw_os_error().unwrap_or_default();
+                    front.send(&FromAgent::NotStarted { rank, errno })?;
                     return Ok(None);
                 }
             }
         }
         let output = output::forward(stdouts, stderrs, plan.prefix)
             .map_err(LaunchError::system("forwarding output"))?;
-        let registry = Registry::new(plan.size, plan.secret);
-        Ok(Some(Agent { front, signals, ranks, registry, output: Some(output), kill_at: None }))
+        Ok(Some(Agent {
+            front,
+            signals,
+            first: plan.ranks.start,
+            ranks,
+            registry: Registry::new(plan.size, plan.ranks.clone(), plan.secret),
+            output: Some(output),
+            kill_at: None,
+            tell_at: Instant::now(),
+            give_up_at: None,
+        }))
     }
 
     fn run(mut self) -> Result<(), LaunchError> {
+        let mut is_done = false;
         loop {
             let is_running = self.ranks.iter().any(|rank| rank.process.is_some());
-            if !is_running {
+            if !is_running && !is_done {
                 // What the ranks have left behind may hold on to their output.
                 descendants::kill_all().map_err(LaunchError::system("ending what the ranks have left"))?;
-                if self.output.is_none() && !self.front.is_backed_up() {
-                    return Ok(());
+                if self.output.is_none() {
+                    is_done = true;
+                    self.registry.tell();
+                    self.deliver()?;
+                    self.front.send(&FromAgent::Done)?;
                 }
+            }
+            if is_done && !self.front.is_backed_up() {
+                return Ok(());
             }
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
                     Event::Rank(rank) => self.serve_rank(rank)?,
                     Event::Signals => self.handle_signals()?,
                     Event::Output => self.output = None,
-                    Event::Front => {
-                        if !self.serve_front()? {
-                            return Ok(());
-                        }
-                    }
+                    Event::Front => self.serve_front(),
                 }
             }
             self.handle_deadlines();
@@ -132,7 +174,7 @@ impl Agent {
     /// Waits for something to happen. Ranks come first: what one has said before it died counts.
     fn wait(&self) -> io::Result<Vec<Event>> {
         let mut interests = Vec::with_capacity(self.ranks.len() + 3);
-        for (number, rank) in (0..).zip(&self.ranks) {
+        for (number, rank) in (self.first..).zip(&self.ranks) {
             match &rank.channel {
                 // A rank that does not take its answers is not heard until it does.
                 Some(channel) if channel.is_backed_up() => {
@@ -144,24 +186,31 @@ impl Agent {
         }
         interests.push(Interest::read(Event::Signals, &self.signals));
         interests.extend(self.output.as_ref().map(|output| Interest::read(Event::Output, output)));
-        interests.push(Interest::read(Event::Front, &self.front));
-        if self.front.is_backed_up() {
-            interests.push(Interest::write(Event::Front, &self.front));
+        if let Some(channel) = &self.front.channel {
+            interests.push(Interest::read(Event::Front, channel));
+            if channel.is_backed_up() {
+                interests.push(Interest::write(Event::Front, channel));
+            }
         }
         let lost = self.ranks.iter().filter_map(|rank| rank.lost_at).map(|lost_at| lost_at + LOST_MEANS_LEFT);
-        let deadline = lost.chain(self.kill_at).min();
+        let beat = self.front.channel.as_ref().and(self.front.beat).map(|(_, next)| next);
+        let tell = self.registry.untold().map(|_| self.tell_at);
+        let deadline = lost.chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(tell).min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
+    fn rank(&mut self, number: u32) -> &mut Rank {
+        &mut self.ranks[(number - self.first) as usize]
+    }
+
     fn serve_rank(&mut self, number: u32) -> Result<(), LaunchError> {
-        let rank = &mut self.ranks[number as usize];
-        let Some(channel) = &mut rank.channel else { return Ok(()) };
         let reason = loop {
-            let received = channel.flush().and_then(|()| channel.receive::<FromRank>());
-            match received {
+            let Some(channel) = &mut self.rank(number).channel else { return Ok(()) };
+            channel.flush();
+            match channel.receive::<FromRank>() {
                 Ok(Incoming::Message(message)) => match self.registry.handle(number, message) {
                     Ok(()) if self.registry.has_ended(number) => {
-                        rank.channel = None;
+                        self.rank(number).channel = None;
                         return Ok(());
                     }
                     Ok(()) => {}
@@ -169,6 +218,7 @@ impl Agent {
                 },
                 Ok(Incoming::Nothing) => return Ok(()),
                 Ok(Incoming::Closed) => {
+                    let rank = self.rank(number);
                     rank.channel = None;
                     rank.lost_at = Some(Instant::now());
                     return Ok(());
@@ -176,9 +226,9 @@ impl Agent {
                 Err(error) => break error.to_string(),
             }
         };
-        rank.channel = None;
+        self.rank(number).channel = None;
         self.registry.end(number, Ending::Left);
-        Ok(self.front.send(&FromAgent::Refused { rank: number, reason })?)
+        self.front.send(&FromAgent::Refused { rank: number, reason })
     }
 
     fn handle_signals(&mut self) -> Result<(), LaunchError> {
@@ -195,34 +245,69 @@ impl Agent {
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
         while let Ok(Some((process, status))) = wait_for_child(WaitOptions::NOHANG) {
-            let ranks = (0..).zip(&self.ranks);
-            let Some((number, _)) = ranks.clone().find(|(_, rank)| rank.process == Some(process)) else {
+            let mut ranks = (self.first..).zip(&self.ranks);
+            let Some((number, _)) = ranks.find(|(_, rank)| rank.process == Some(process)) else {
                 // Something that a rank had started and left to us.
                 continue;
             };
             self.serve_rank(number)?;
-            let rank = &mut self.ranks[number as usize];
-            *rank = Rank { process: None, channel: None, lost_at: None };
+            *self.rank(number) = Rank { process: None, channel: None, lost_at: None };
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
-            self.registry.end(number, ending);
-            self.front.send(&FromAgent::Ended { rank: number, ending })?;
+            self.registry.end(number, ending.clone());
+            self.front.send(&FromAgent::Exited { rank: number, ending })?;
         }
         Ok(())
     }
 
-    /// Acts on the front's messages; false if it is gone.
-    fn serve_front(&mut self) -> Result<bool, LaunchError> {
-        self.front.flush()?;
-        loop {
-            match self.front.receive()? {
-                Incoming::Message(ToAgent::Signal(number)) => {
-                    self.signal_ranks(Signal::from_named_raw(number))
-                }
-                Incoming::Message(ToAgent::End) => self.end_ranks(),
-                Incoming::Message(ToAgent::Start(_)) | Incoming::Nothing => return Ok(true),
-                Incoming::Closed => return Ok(false),
+    /// Acts on the front's messages.
+    fn serve_front(&mut self) {
+        let why = loop {
+            let Some(channel) = &mut self.front.channel else { return };
+            channel.flush();
+            match channel.receive() {
+                Ok(Incoming::Message(message)) => self.obey(message),
+                Ok(Incoming::Nothing) => return,
+                Ok(Incoming::Closed) => break "`samite run`, which watches over the job, is gone".to_owned(),
+                Err(error) => break format!("nothing is heard from `samite run` any more ({error})"),
+            }
+        };
+        self.front.channel = None;
+        self.condemn(&why);
+    }
+
+    fn obey(&mut self, message: ToAgent) {
+        match message {
+            ToAgent::Start(_) => {}
+            ToAgent::Signal(number) => self.signal_ranks(Signal::from_named_raw(number)),
+            ToAgent::End => self.end_ranks(),
+            ToAgent::Kill => self.kill_ranks_in(Duration::ZERO),
+            ToAgent::Question { host, rank } => self.registry.question(host, rank),
+            ToAgent::Address(whereabouts) => self.registry.learn(whereabouts),
+            ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
+        }
+    }
+
+    /// For all others the ranks of this agent are dead by now, or will be: they are told, and end.
+    fn condemn(&mut self, why: &str) {
+        for rank in &mut self.ranks {
+            if let Some(channel) = &mut rank.channel {
+                // A connection that fails here fails in `serve_rank` too.
+                let _ = channel.send(&ToRank::Condemned { why: why.to_owned() });
             }
         }
+        if self.ranks.iter().any(|rank| rank.process.is_some()) {
+            let last = self.first + self.ranks.len() as u32 - 1;
+            let first = self.first;
+            super::say(AGENT_COMMAND, &format!("{why}: ending the ranks of this host, {first} to {last}"));
+        }
+        self.kill_ranks_in(FAREWELL);
+    }
+
+    /// Ends all soon, whether or not somebody takes what they still print.
+    fn kill_ranks_in(&mut self, time: Duration) {
+        let kill_at = Instant::now() + time;
+        self.kill_at = Some(kill_at);
+        self.give_up_at = Some(kill_at + time);
     }
 
     fn end_ranks(&mut self) {
@@ -243,29 +328,71 @@ impl Agent {
             self.kill_at = None;
             self.signal_ranks([Signal::KILL]);
         }
-        for (number, rank) in (0..).zip(&mut self.ranks) {
+        if self.give_up_at.is_some_and(|give_up_at| give_up_at <= now) {
+            self.give_up_at = None;
+            self.output = None;
+        }
+        for (number, rank) in (self.first..).zip(&mut self.ranks) {
             if rank.lost_at.is_some_and(|lost_at| lost_at + LOST_MEANS_LEFT <= now) {
                 rank.lost_at = None;
                 self.registry.end(number, Ending::Left);
             }
         }
+        self.front.beat(now);
     }
 
     fn deliver(&mut self) -> Result<(), LaunchError> {
-        for (to, message) in self.registry.outbox.drain(..) {
-            if let Some(channel) = &mut self.ranks[to as usize].channel {
-                // A connection that fails here fails in `serve_rank` too, which says so.
-                let _ = channel.send(&message);
+        let now = Instant::now();
+        if self.registry.untold().is_some_and(|Urgent(urgent)| urgent || self.tell_at <= now) {
+            self.tell_at = now + PAUSE_EACH * self.registry.tell();
+        }
+        for post in std::mem::take(&mut self.registry.outbox) {
+            match post {
+                Post::Front(message) => self.front.send(&message)?,
+                Post::Rank(to, message) => {
+                    if let Some(channel) = &mut self.rank(to).channel {
+                        // A connection that fails here fails in `serve_rank` too, which says so.
+                        let _ = channel.send(&message);
+                    }
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The connection that the front has passed, kept from the ranks.
-fn connection(fd: i32) -> io::Result<UnixStream> {
+impl Front {
+    /// Sends a message, if there is somebody to send it to.
+    fn send(&mut self, message: &FromAgent) -> Result<(), LaunchError> {
+        match &mut self.channel {
+            Some(channel) => Ok(channel.send(message)?),
+            None => Ok(()),
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        if let (Some(channel), Some((interval, next))) = (&mut self.channel, &mut self.beat)
+            && *next <= now
+        {
+            channel.beat();
+            *next = now + *interval;
+        }
+    }
+
+    fn is_backed_up(&self) -> bool {
+        self.channel.as_ref().is_some_and(Channel::is_backed_up)
+    }
+}
+
+/// The connection that was passed to us, kept from the ranks.
+fn connection(fd: i32) -> io::Result<OwnedFd> {
     let inherited = inherited_fd(fd)?;
     let owned = inherited.try_clone_to_owned()?;
     fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
-    Ok(owned.into())
+    Ok(owned)
+}
+
+/// Our own address on a connection over a network.
+fn address(connection: &OwnedFd) -> Option<IpAddr> {
+    SocketAddr::try_from(getsockname(connection).ok()?).ok().map(|address| address.ip())
 }

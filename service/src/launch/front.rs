@@ -1,24 +1,25 @@
-//! The front process: starts the agent, forwards signals, and decides what a failure means.
+//! The front process: starts the agents, forwards signals and news, and decides what a failure means.
 
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Resource, Signal, WaitOptions, getpid, getrlimit, kill_process, wait as wait_for_child,
+    Resource, Signal, WaitOptions, getpid, getrlimit, kill_process, wait as wait_for_child,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
-use samite_fabric::os::signal::{SignalFd, unblock_in};
-use samite_fabric::os::spawn::{end_with_parent, pass_fd};
+use samite_fabric::os::signal::SignalFd;
 
 use super::agent::PLAN_BYTES_MAX;
+use super::hosts::distribute;
+use super::station::{Link, Station, addresses_towards};
 use super::wait::{Interest, wait};
-use super::{
-    AGENT_COMMAND, EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, descendants,
+use super::{EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, descendants, say};
+use crate::control::{
+    Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
-use crate::control::{Channel, Ending, FromAgent, Incoming, JobId, Plan, Secret, ToAgent};
 
 /// What a user or a batch system may send to a job.
 const FORWARDED: [Signal; 9] = [
@@ -40,7 +41,8 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 /// + signal if it was killed), 124 after a timeout, 0 if none failed.
 ///
 /// To be called from the only thread of a process without other children, since it waits for all and kills
-/// all. The process must understand [`AGENT_COMMAND`].
+/// all. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and where there are other
+/// hosts, [`GUARD_COMMAND`](super::GUARD_COMMAND).
 ///
 /// # Errors
 /// [`LaunchError`]: nothing is left running.
@@ -67,13 +69,13 @@ fn check(options: &Options) -> Result<(), LaunchError> {
 }
 
 struct Front {
-    agent: Pid,
-    /// Dropped to make the agent kill everything at once.
-    channel: Option<Channel>,
+    stations: Vec<Station>,
+    /// While agents of other hosts are to call back.
+    door: Option<Door>,
     signals: SignalFd,
-    program: String,
-    on_failure: OnFailure,
-    timeout: Option<Duration>,
+    options: Options,
+    plan: Plan,
+    ranks: Vec<Standing>,
     times_out_at: Option<Instant>,
     /// When the job ends because of a failure that the survivors know of by now.
     ends_at: Option<Instant>,
@@ -83,8 +85,32 @@ struct Front {
     was_interrupted: bool,
 }
 
+/// What is known of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It takes part.
+    Present,
+    /// It has ended as far as others are concerned. Its process may still run.
+    Gone,
+    /// Its process has ended too.
+    Over,
+}
+
+/// Where agents of other hosts call back.
+struct Door {
+    listener: TcpListener,
+    /// Who has connected, and not said yet who it is.
+    visitors: Vec<Channel>,
+    /// What the agent of each host must know.
+    tokens: Vec<Secret>,
+    addresses: Vec<IpAddr>,
+    closes_at: Instant,
+}
+
 enum Event {
-    Agent,
+    Agent(usize),
+    Listener,
+    Visitor,
     Signals,
 }
 
@@ -96,116 +122,243 @@ impl Front {
         let signals = SignalFd::block(&signals).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
 
-        let (ours, theirs) = UnixStream::pair().map_err(system("making a connection for the agent"))?;
-        let mut command = Command::new("/proc/self/exe");
-        let fd = pass_fd(&mut command, theirs.into());
-        // A process group of its own: what is sent to the front's group, by a terminal or a kill, reaches the
-        // ranks once, through the front, and the agent survives to clean up.
-        command.arg0("samite").arg(AGENT_COMMAND).arg(fd.to_string()).process_group(0);
-        unblock_in(end_with_parent(&mut command, Signal::TERM));
-        let agent = command.spawn().map_err(system("starting the agent"))?;
-        drop(command);
-
-        let channel =
-            Channel::with_line_limit(ours, PLAN_BYTES_MAX).map_err(system("talking to the agent"))?;
+        let (stations, door) = match &options.remote {
+            None => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
+            Some(remote) => start_remotely(remote, &options)?,
+        };
+        let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
         let mut front = Front {
-            agent: Pid::from_child(&agent),
-            channel: Some(channel),
+            stations,
+            door,
             signals,
-            program: options.program.to_string_lossy().into_owned(),
-            on_failure: options.on_failure,
-            timeout: options.timeout,
+            plan,
+            ranks: vec![Standing::Present; options.ranks as usize],
             times_out_at: options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            options,
             ends_at: None,
             is_ending: false,
             code: None,
             was_interrupted: false,
         };
-        front.send(&ToAgent::Start(plan(options).map_err(system("reading random bytes"))?))?;
+        if front.door.is_none() {
+            front.instruct(0)?;
+        }
         Ok(front)
     }
 
     fn supervise(mut self) -> Result<u8, LaunchError> {
-        loop {
+        while !self.stations.iter().all(Station::is_over) {
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
-                    Event::Agent => self.serve_agent()?,
-                    Event::Signals => {
-                        if let Some(status) = self.handle_signals()? {
-                            return self.conclude(status);
-                        }
-                    }
+                    Event::Agent(index) => self.serve_agent(index)?,
+                    Event::Listener => self.open_door(),
+                    Event::Visitor => self.hear_visitors()?,
+                    Event::Signals => self.handle_signals()?,
                 }
             }
             self.handle_deadlines()?;
         }
+        Ok(self.code.unwrap_or(0))
     }
 
     fn wait(&self) -> io::Result<Vec<Event>> {
         let mut interests = vec![Interest::read(Event::Signals, &self.signals)];
-        if let Some(channel) = &self.channel {
-            interests.push(Interest::read(Event::Agent, channel));
-            if channel.is_backed_up() {
-                interests.push(Interest::write(Event::Agent, channel));
+        for (index, station) in self.stations.iter().enumerate() {
+            if let Some(channel) = station.channel() {
+                interests.push(Interest::read(Event::Agent(index), channel));
+                if channel.is_backed_up() {
+                    interests.push(Interest::write(Event::Agent(index), channel));
+                }
             }
         }
-        let deadline = self.times_out_at.into_iter().chain(self.ends_at).min();
+        if let Some(door) = &self.door {
+            interests.push(Interest::read(Event::Listener, &door.listener));
+            interests.extend(door.visitors.iter().map(|visitor| Interest::read(Event::Visitor, visitor)));
+        }
+        let beats = self.stations.iter().filter_map(Station::next_beat);
+        let closes_at = self.door.as_ref().map(|door| door.closes_at);
+        let deadline = beats.chain(closes_at).chain(self.times_out_at).chain(self.ends_at).min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
-    fn serve_agent(&mut self) -> Result<(), LaunchError> {
-        while let Some(channel) = &mut self.channel {
-            channel.flush()?;
-            match channel.receive()? {
-                Incoming::Message(FromAgent::Ended { rank, ending }) => self.rank_ended(rank, ending),
-                Incoming::Message(FromAgent::Refused { rank, reason }) => {
-                    say(&format!(
-                        "rank {rank} broke the launcher's protocol and was cut off from it: {reason}"
-                    ));
+    /// Tells an agent what to start.
+    fn instruct(&mut self, index: usize) -> Result<(), LaunchError> {
+        let station = &mut self.stations[index];
+        let plan = Plan { ranks: station.ranks.clone(), host: index as u32, ..self.plan.clone() };
+        station.send(&ToAgent::Start(plan))
+    }
+
+    fn serve_agent(&mut self, index: usize) -> Result<(), LaunchError> {
+        let how = loop {
+            let Some(channel) = self.stations[index].channel_mut() else { return Ok(()) };
+            channel.flush();
+            match channel.receive() {
+                Ok(Incoming::Message(message)) => self.hear(index, message)?,
+                Ok(Incoming::Nothing) => return Ok(()),
+                Ok(Incoming::Closed) => break "the agent there is gone".to_owned(),
+                Err(error) => break error.to_string(),
+            }
+        };
+        self.lose(index, how)
+    }
+
+    fn hear(&mut self, index: usize, message: FromAgent) -> Result<(), LaunchError> {
+        match message {
+            FromAgent::NotStarted { errno, .. } => {
+                let program = self.options.program.to_string_lossy().into_owned();
+                return Err(LaunchError::Program { program, errno });
+            }
+            FromAgent::Exited { rank, ending } => self.rank_ended(rank, &ending),
+            FromAgent::Refused { rank, reason } => say(
+                "run",
+                &format!("rank {rank} broke the launcher's protocol and was cut off from it: {reason}"),
+            ),
+            FromAgent::Question { rank } => {
+                let asked = self.stations.iter_mut().find(|station| station.ranks.contains(&rank));
+                if let Some(asked) = asked {
+                    asked.send(&ToAgent::Question { host: index as u32, rank })?;
                 }
-                Incoming::Message(FromAgent::NotStarted { errno, .. }) => {
-                    return Err(LaunchError::Program { program: self.program.clone(), errno });
+            }
+            FromAgent::Answer { host, whereabouts } => {
+                if let Some(asker) = self.stations.get_mut(host as usize) {
+                    asker.send(&ToAgent::Address(whereabouts))?;
                 }
-                Incoming::Nothing => break,
-                Incoming::Closed => self.channel = None,
+            }
+            FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
+            FromAgent::Done => self.stations[index].link = Link::Done,
+            FromAgent::Hello { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Tells all agents but the one at `index` who has ended.
+    fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
+        for Obituary { rank, .. } in &obituaries {
+            if let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
+                *standing = Standing::Gone;
+            }
+        }
+        let message = ToAgent::Ended(obituaries);
+        let others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
+        for (_, station) in others {
+            station.send(&message)?;
+        }
+        Ok(())
+    }
+
+    /// The connection to an agent broke: its ranks have failed, whether or not they know.
+    fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
+        let station = &mut self.stations[index];
+        station.link = Link::Lost;
+        station.hang_up();
+        // The end of the agent itself will say more where it is our child.
+        let Some(host) = station.host.clone() else { return Ok(()) };
+        let ending = Ending::Lost { host, how };
+        let mut obituaries = Vec::new();
+        for rank in station.ranks.clone() {
+            if self.ranks[rank as usize] == Standing::Present {
+                let incarnation = self.plan.secret.first_incarnation(rank);
+                obituaries.push(Obituary { rank, incarnation, ending: ending.clone() });
+            }
+        }
+        let lost: Vec<u32> =
+            station.ranks.clone().filter(|&rank| self.ranks[rank as usize] != Standing::Over).collect();
+        self.spread(index, obituaries)?;
+        for &rank in &lost {
+            self.ranks[rank as usize] = Standing::Over;
+        }
+        match lost[..] {
+            [] => {}
+            [rank] => self.failed(&format!("rank {rank} {ending}"), &ending),
+            [first, .., last] => {
+                self.failed(&format!("each of the ranks {first} to {last} {ending}"), &ending)
             }
         }
         Ok(())
     }
 
-    fn rank_ended(&mut self, rank: u32, ending: Ending) {
-        if ending == Ending::Left || self.is_ending {
+    fn rank_ended(&mut self, rank: u32, ending: &Ending) {
+        if let Some(standing) = self.ranks.get_mut(rank as usize) {
+            *standing = Standing::Over;
+        }
+        if *ending != Ending::Left {
+            self.failed(&format!("rank {rank} {ending}"), ending);
+        }
+    }
+
+    /// Says what failed, and acts on it as the user wants.
+    fn failed(&mut self, what: &str, ending: &Ending) {
+        if self.is_ending {
             return;
         }
         self.code.get_or_insert(ending.exit_code());
-        match self.on_failure {
-            OnFailure::Continue => say(&format!("rank {rank} {ending}; the others go on")),
-            OnFailure::End if self.ends_at.is_some() => say(&format!("rank {rank} {ending}")),
+        match self.options.on_failure {
+            OnFailure::Continue => say("run", &format!("{what}; the others go on")),
+            OnFailure::End if self.ends_at.is_some() => say("run", what),
             OnFailure::End => {
-                say(&format!("rank {rank} {ending}; ending the job"));
+                say("run", &format!("{what}; ending the job"));
                 self.ends_at = Some(Instant::now() + FAREWELL);
             }
         }
     }
 
-    /// Forwards signals; returns the agent's status when it has ended.
-    fn handle_signals(&mut self) -> Result<Option<ExitStatus>, LaunchError> {
+    /// Lets in who knocks. How many there may be at a time is bounded, since anybody can.
+    fn open_door(&mut self) {
+        let Some(door) = &mut self.door else { return };
+        while let Ok((connection, _)) = door.listener.accept() {
+            if door.visitors.len() == VISITORS_MAX {
+                door.visitors.remove(0);
+            }
+            if liveness::bound(&connection, self.options.detection).is_ok() {
+                door.visitors.push(Channel::with_line_limit(connection, HELLO_BYTES_MAX));
+            }
+        }
+    }
+
+    /// Gives each agent that has called back its plan.
+    fn hear_visitors(&mut self) -> Result<(), LaunchError> {
+        let Some(door) = &mut self.door else { return Ok(()) };
+        let mut known = Vec::new();
+        for mut visitor in std::mem::take(&mut door.visitors) {
+            match visitor.receive() {
+                Ok(Incoming::Nothing) => door.visitors.push(visitor),
+                Ok(Incoming::Message(FromAgent::Hello { host, token }))
+                    if door.tokens.get(host as usize) == Some(&token) =>
+                {
+                    known.push((host as usize, visitor));
+                }
+                // Whoever else it is finds the connection closed.
+                _ => {}
+            }
+        }
+        for (index, channel) in known {
+            let station = &mut self.stations[index];
+            if matches!(station.link, Link::Awaited) {
+                let channel = channel.allowing(PLAN_BYTES_MAX);
+                let beat = (liveness::beat_interval(self.options.detection), Instant::now());
+                station.link = Link::Up { channel, beat: Some(beat) };
+                self.instruct(index)?;
+            }
+        }
+        if !self.stations.iter().any(|station| matches!(station.link, Link::Awaited)) {
+            self.door = None;
+        }
+        Ok(())
+    }
+
+    fn handle_signals(&mut self) -> Result<(), LaunchError> {
         while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
             match signal {
-                Signal::CHILD => {
-                    if let Some(status) = self.collect_children() {
-                        return Ok(Some(status));
-                    }
-                }
+                Signal::CHILD => self.collect_children()?,
                 Signal::INT if self.was_interrupted => {
-                    say("interrupted twice; killing the job");
+                    say("run", "interrupted twice; killing the job");
                     self.code = Some(128 + Signal::INT.as_raw() as u8);
                     self.is_ending = true;
-                    self.channel = None;
+                    self.tell_all(&ToAgent::Kill)?;
                 }
                 _ => {
                     self.was_interrupted |= signal == Signal::INT;
-                    self.send(&ToAgent::Signal(signal.as_raw()))?;
+                    self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
                     if signal == Signal::TSTP {
                         // The ranks have their own process groups, so the terminal has stopped none of us.
                         let _ = kill_process(getpid(), Signal::STOP);
@@ -213,23 +366,72 @@ impl Front {
                 }
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn collect_children(&self) -> Option<ExitStatus> {
+    fn collect_children(&mut self) -> Result<(), LaunchError> {
         while let Ok(Some((process, status))) = wait_for_child(WaitOptions::NOHANG) {
-            if process == self.agent {
-                return Some(ExitStatus::from_raw(status.as_raw()));
+            let found = self.stations.iter().position(|station| station.process == Some(process));
+            if let Some(index) = found {
+                self.process_ended(index, ExitStatus::from_raw(status.as_raw()))?;
             }
         }
-        None
+        Ok(())
+    }
+
+    /// An agent, or the remote shell that led to one, has ended: what was still said, and whether that was
+    /// the end.
+    fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
+        self.serve_agent(index)?;
+        let station = &mut self.stations[index];
+        station.process = None;
+        let ending = Ending::from(status);
+        match (&station.link, &station.host) {
+            (Link::Awaited, Some(host)) if !self.is_ending => Err(LaunchError::NotThere {
+                host: host.clone(),
+                shell: self
+                    .options
+                    .remote
+                    .iter()
+                    .flat_map(|remote| &remote.shell)
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                ending: ending.to_string(),
+                program: std::env::current_exe().unwrap_or_default().display().to_string(),
+            }),
+            (Link::Awaited, _) => {
+                station.link = Link::Lost;
+                Ok(())
+            }
+            (Link::Lost, None) => {
+                say("run", &format!("the agent of this node {ending}, and the ranks with it"));
+                self.code.get_or_insert(ending.exit_code());
+                Ok(())
+            }
+            // Without the remote shell output is lost, but the agent decides.
+            _ => Ok(()),
+        }
     }
 
     fn handle_deadlines(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
+        for station in &mut self.stations {
+            station.beat(now);
+        }
+        if let Some(door) = self.door.take_if(|door| door.closes_at <= now) {
+            let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
+            let hosts: Vec<_> = awaited.filter_map(|station| station.host.clone()).collect();
+            let addresses: Vec<_> = door.addresses.iter().map(IpAddr::to_string).collect();
+            return Err(LaunchError::NoAnswer {
+                hosts: hosts.join(", "),
+                seconds: START_MAX.as_secs(),
+                addresses: addresses.join(", "),
+            });
+        }
         if self.times_out_at.is_some_and(|at| at <= now) {
-            let seconds = self.timeout.unwrap_or_default().as_secs_f64();
-            say(&format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
+            let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
+            say("run", &format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
             self.code = Some(EXIT_TIMED_OUT);
             self.end()?;
         } else if self.ends_at.is_some_and(|at| at <= now) {
@@ -242,46 +444,98 @@ impl Front {
         self.times_out_at = None;
         self.ends_at = None;
         self.is_ending = true;
-        self.send(&ToAgent::End)
+        for station in &self.stations {
+            if matches!(station.link, Link::Awaited) {
+                station.hang_up();
+            }
+        }
+        self.tell_all(&ToAgent::End)
     }
 
-    /// The agent has ended: what it still said, and whether it meant to end.
-    fn conclude(mut self, status: ExitStatus) -> Result<u8, LaunchError> {
-        let was_told_to = self.channel.is_none() && self.is_ending;
-        self.serve_agent()?;
-        if status.success() || was_told_to {
-            return Ok(self.code.unwrap_or(0));
-        }
-        let ending = Ending::from(status);
-        say(&format!("the agent of this node {ending}, and the ranks with it"));
-        Ok(self.code.unwrap_or(ending.exit_code()))
-    }
-
-    fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
-        match &mut self.channel {
-            Some(channel) => Ok(channel.send(message)?),
-            None => Ok(()),
-        }
+    fn tell_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
+        self.stations.iter_mut().try_for_each(|station| station.send(message))
     }
 }
 
-fn plan(options: Options) -> io::Result<Plan> {
-    let mut random = [0; 24];
-    getrandom(&mut random, GetRandomFlags::empty())?;
-    let (job, secret) = random.split_at(8);
+/// Begins to start an agent on each host.
+fn start_remotely(remote: &Remote, options: &Options) -> Result<(Vec<Station>, Option<Door>), LaunchError> {
+    let system = LaunchError::system;
+    let listener = listen(remote.address).map_err(system("listening for the agents"))?;
+    let port = listener.local_addr().map_err(system("listening for the agents"))?.port();
+    let directory = std::env::current_dir().map_err(system("finding the current directory"))?;
+    let closes_at = Instant::now() + START_MAX;
+    let mut door =
+        Door { listener, visitors: Vec::new(), tokens: Vec::new(), addresses: Vec::new(), closes_at };
+    let mut stations = Vec::new();
+    for (index, (host, ranks)) in (0..).zip(distribute(&remote.hosts, options.ranks)?) {
+        let token = Secret(random().map_err(system("reading random bytes"))?);
+        let addresses = remote.address.map_or_else(|| addresses_towards(&host.name), |address| vec![address]);
+        let invitation = Invitation {
+            host: index,
+            name: host.name.clone(),
+            token,
+            addresses: addresses.clone(),
+            port,
+            directory: directory.clone(),
+            detection: options.detection,
+        };
+        stations.push(Station::there(host, ranks, &remote.shell, &invitation)?);
+        door.tokens.push(token);
+        door.addresses.extend(addresses);
+    }
+    door.addresses.sort();
+    door.addresses.dedup();
+    Ok((stations, Some(door)))
+}
+
+/// On all our addresses, unless one is given.
+fn listen(address: Option<IpAddr>) -> io::Result<TcpListener> {
+    let listener = match address {
+        Some(address) => TcpListener::bind((address, 0)),
+        // Takes IPv4 too, where the system has IPv6 at all.
+        None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
+    }?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
+    let mut env = options.env.clone();
+    if options.remote.is_some() {
+        // What is set for us is in the environment of a local agent already.
+        let ours = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let forwarded = ours.filter(|(name, _)| name.starts_with("SAMITE_") || name.starts_with("FI_"));
+        env.splice(0..0, forwarded);
+    }
     Ok(Plan {
-        job: JobId(u64::from_ne_bytes(job.try_into().expect("8 bytes"))),
-        secret: Secret(secret.try_into().expect("16 bytes")),
+        job: JobId(u64::from_ne_bytes(random()?)),
+        secret: Secret(random()?),
         size: options.ranks,
-        transport: options.transport,
-        env: options.env,
+        ranks: 0..options.ranks,
+        host: 0,
+        hosts,
+        detection: options.detection,
+        transport: options.transport.clone(),
+        env,
         prefix: options.prefix,
-        program: options.program,
-        args: options.args,
+        program: options.program.clone(),
+        args: options.args.clone(),
     })
 }
 
-/// One write, so that nothing comes between its words. If stderr is gone there is nobody to tell.
-fn say(text: &str) {
-    let _ = io::stderr().write_all(format!("samite run: {text}\n").as_bytes());
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
 }
+
+/// How long agents have to call back: as long as a slow login takes.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// The most connections whose other side has not said who it is.
+const VISITORS_MAX: usize = 256;
+
+/// More than any hello has.
+const HELLO_BYTES_MAX: usize = 1024;

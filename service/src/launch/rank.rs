@@ -13,7 +13,7 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
 use crate::bootstrap::variable;
-use crate::control::{Channel, PROTOCOL, Plan, Ticket};
+use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket};
 
 /// A rank of this node.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Rank {
     ///
     /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group
     /// may not read. All others have none.
-    pub(super) fn start(plan: &Plan, rank: u32) -> io::Result<(Rank, Source, Source)> {
+    pub(super) fn start(plan: &Plan, rank: u32, place: &Place) -> io::Result<(Rank, Source, Source)> {
         let (ours, theirs) = UnixStream::pair()?;
         let ticket = Ticket {
             protocol: PROTOCOL,
@@ -41,6 +41,7 @@ impl Rank {
             rank,
             size: plan.size,
             incarnation: plan.secret.first_incarnation(rank),
+            place: place.clone(),
         };
         let takes_input = rank == 0 && !io::stdin().is_terminal();
         let mut command = Command::new(&plan.program);
@@ -64,11 +65,8 @@ impl Rank {
         let source = |pipe: Option<OwnedFd>| Source { rank, pipe: pipe.expect("the output is piped") };
         let stdout = source(child.stdout.take().map(OwnedFd::from));
         let stderr = source(child.stderr.take().map(OwnedFd::from));
-        let rank = Rank {
-            process: Some(Pid::from_child(&child)),
-            channel: Some(Channel::new(ours)?),
-            lost_at: None,
-        };
+        let rank =
+            Rank { process: Some(Pid::from_child(&child)), channel: Some(Channel::new(ours)), lost_at: None };
         Ok((rank, stdout, stderr))
     }
 

@@ -1,30 +1,64 @@
-//! Who is where, and who has ended: the rendezvous of a job's ranks, without any input or output.
+//! Who is where, and who has ended: the rendezvous of a host's ranks, without any input or output.
+//!
+//! ```text
+//!  rank ── Request ──▶ this ── Question, once ──▶ front ── Question ──▶ the agent of that rank
+//!       ◀─ Address ───      ◀─── Address ────────       ◀─── Answer ───
+//! ```
+//! A rank costs one publication, and for each partner one question and one answer. The end of a rank is told
+//! to all, but those that end without failing are told of together.
 
-use crate::control::{Ending, FromRank, Secret, ToRank};
+use std::ops::Range;
 
-/// Addresses and endings of the ranks of a job. Each step leaves in `outbox` what is to be sent, and to whom.
-///
-/// A rank costs one publication, one question and one answer for each partner, and one notice to each rank
-/// that is still there when it ends.
+use crate::control::{Ending, FromAgent, FromRank, Obituary, Secret, ToRank, Whereabouts};
+
+/// Addresses and endings of a job's ranks, as one agent knows them. Each step leaves in `outbox` what is to
+/// be sent.
 #[derive(Debug)]
 pub(super) struct Registry {
+    /// The ranks of the agent.
+    here: Range<u32>,
+    /// All ranks of the job.
     members: Vec<Member>,
-    secret: Secret,
-    /// What is to be sent: the receiving rank and the message.
-    pub(super) outbox: Vec<(u32, ToRank)>,
+    /// Endings that were not told yet, and whether there is haste.
+    untold: Vec<Obituary>,
+    urgent: bool,
+    pub(super) outbox: Vec<Post>,
 }
 
-#[derive(Debug, Default)]
+/// What is to be sent, and to whom.
+#[derive(Debug, PartialEq)]
+pub(super) enum Post {
+    Rank(u32, ToRank),
+    Front(FromAgent),
+}
+
+#[derive(Debug)]
 struct Member {
+    incarnation: u32,
     address: Option<Vec<u8>>,
-    /// Ranks that have asked for the address before it was known.
-    waiting: Vec<u32>,
+    /// Who has asked for the address before it was known.
+    waiting: Vec<Asker>,
     has_ended: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    /// A rank of this agent.
+    Rank(u32),
+    /// The agent of this host.
+    Host(u32),
+}
+
 impl Registry {
-    pub(super) fn new(size: u32, secret: Secret) -> Registry {
-        Registry { members: (0..size).map(|_| Member::default()).collect(), secret, outbox: Vec::new() }
+    pub(super) fn new(size: u32, here: Range<u32>, secret: Secret) -> Registry {
+        let member = |rank| Member {
+            incarnation: secret.first_incarnation(rank),
+            address: None,
+            waiting: Vec::new(),
+            has_ended: false,
+        };
+        let members = (0..size).map(member).collect();
+        Registry { here, members, untold: Vec::new(), urgent: false, outbox: Vec::new() }
     }
 
     /// Acts on what `rank` said.
@@ -34,7 +68,7 @@ impl Registry {
     pub(super) fn handle(&mut self, rank: u32, message: FromRank) -> Result<(), String> {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
-            FromRank::Request { rank: wanted } => self.request(rank, wanted),
+            FromRank::Request { rank: wanted } => self.request(Asker::Rank(rank), wanted),
             FromRank::Leave => {
                 self.end(rank, Ending::Left);
                 Ok(())
@@ -46,113 +80,117 @@ impl Registry {
         }
     }
 
-    /// `rank` has ended: tells all ranks that have not. Only the first of several endings counts.
-    pub(super) fn end(&mut self, rank: u32, ending: Ending) {
-        let member = &mut self.members[rank as usize];
-        if member.has_ended {
-            return;
+    /// The agent of `host` asks for a rank of this one.
+    pub(super) fn question(&mut self, host: u32, rank: u32) {
+        // The front asks for nothing that is not there.
+        let _ = self.request(Asker::Host(host), rank);
+    }
+
+    /// Where a rank of another agent is.
+    pub(super) fn learn(&mut self, whereabouts: Whereabouts) {
+        let Whereabouts { rank, incarnation, address } = whereabouts;
+        let Some(member) = self.members.get_mut(rank as usize) else { return };
+        if !member.has_ended && member.incarnation == incarnation {
+            member.address = Some(address);
+            self.answer(rank);
         }
-        *member = Member { has_ended: true, ..Member::default() };
-        let left = (0..).zip(&self.members).filter(|(_, member)| !member.has_ended);
-        self.outbox.extend(left.map(|(to, _)| (to, ToRank::Died { rank, ending })));
+    }
+
+    /// A rank of this agent has ended. Only the first of several endings of a life counts.
+    pub(super) fn end(&mut self, rank: u32, ending: Ending) {
+        let incarnation = self.members[rank as usize].incarnation;
+        self.bury(Obituary { rank, incarnation, ending });
+    }
+
+    /// Ranks of other agents have ended.
+    pub(super) fn hear(&mut self, obituaries: Vec<Obituary>) {
+        for obituary in obituaries {
+            if self.members.len() > obituary.rank as usize {
+                self.bury(obituary);
+            }
+        }
     }
 
     pub(super) fn has_ended(&self, rank: u32) -> bool {
         self.members[rank as usize].has_ended
     }
 
+    /// Whether endings are to be told, and whether that cannot wait.
+    pub(super) fn untold(&self) -> Option<Urgent> {
+        (!self.untold.is_empty()).then_some(Urgent(self.urgent))
+    }
+
+    /// Tells of all endings that were not told yet: to the ranks of this agent, and the front of those here.
+    /// Returns how many are told.
+    pub(super) fn tell(&mut self) -> u32 {
+        let untold = std::mem::take(&mut self.untold);
+        self.urgent = false;
+        let listening = self.here.clone().filter(|&rank| !self.members[rank as usize].has_ended);
+        let before = self.outbox.len();
+        self.outbox.extend(listening.map(|to| Post::Rank(to, ToRank::Ended(untold.clone()))));
+        let ours: Vec<_> = untold.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
+        if !ours.is_empty() {
+            self.outbox.push(Post::Front(FromAgent::Ended(ours)));
+        }
+        (self.outbox.len() - before) as u32
+    }
+
+    fn bury(&mut self, obituary: Obituary) {
+        let member = &mut self.members[obituary.rank as usize];
+        if member.has_ended || member.incarnation != obituary.incarnation {
+            return;
+        }
+        *member = Member { has_ended: true, address: None, waiting: Vec::new(), ..*member };
+        self.urgent |= obituary.ending != Ending::Left;
+        self.untold.push(obituary);
+    }
+
     fn publish(&mut self, rank: u32, address: Vec<u8>) -> Result<(), String> {
-        let incarnation = self.secret.first_incarnation(rank);
         let member = &mut self.members[rank as usize];
         if member.address.is_some() {
             return Err("it published its address twice".to_owned());
         }
-        let waiting = std::mem::take(&mut member.waiting);
-        let message = ToRank::Address { rank, address: address.clone(), incarnation };
-        self.outbox.extend(waiting.into_iter().map(|to| (to, message.clone())));
         member.address = Some(address);
+        self.answer(rank);
         Ok(())
     }
 
-    fn request(&mut self, rank: u32, wanted: u32) -> Result<(), String> {
+    fn request(&mut self, asker: Asker, wanted: u32) -> Result<(), String> {
         let size = self.members.len();
         let Some(member) = self.members.get_mut(wanted as usize) else {
             return Err(format!("it asked for rank {wanted} of a job of {size}"));
         };
-        match &member.address {
-            Some(address) => {
-                let incarnation = self.secret.first_incarnation(wanted);
-                let message = ToRank::Address { rank: wanted, address: address.clone(), incarnation };
-                self.outbox.push((rank, message));
-            }
-            // Whoever asks for a rank that has ended was told so before.
-            None if member.has_ended => {}
-            None if member.waiting.contains(&rank) => {}
-            None => member.waiting.push(rank),
+        // Whoever asks for a rank that has ended hears of that.
+        if member.has_ended || member.waiting.contains(&asker) {
+            return Ok(());
+        }
+        let is_first = member.waiting.is_empty();
+        member.waiting.push(asker);
+        if member.address.is_some() {
+            self.answer(wanted);
+        } else if is_first && !self.here.contains(&wanted) {
+            self.outbox.push(Post::Front(FromAgent::Question { rank: wanted }));
         }
         Ok(())
     }
+
+    /// Tells those who wait for it where `rank` is.
+    fn answer(&mut self, rank: u32) {
+        let member = &mut self.members[rank as usize];
+        let Some(address) = &member.address else { return };
+        let whereabouts = Whereabouts { rank, incarnation: member.incarnation, address: address.clone() };
+        for asker in member.waiting.drain(..) {
+            let whereabouts = whereabouts.clone();
+            self.outbox.push(match asker {
+                Asker::Rank(to) => Post::Rank(to, ToRank::Address(whereabouts)),
+                Asker::Host(host) => Post::Front(FromAgent::Answer { host, whereabouts }),
+            });
+        }
+    }
 }
+
+/// Whether something cannot wait.
+pub(super) struct Urgent(pub(super) bool);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECRET: Secret = Secret([5; 16]);
-
-    fn address_message(rank: u32, address: &[u8]) -> ToRank {
-        ToRank::Address { rank, address: address.to_vec(), incarnation: SECRET.first_incarnation(rank) }
-    }
-
-    fn publish(registry: &mut Registry, rank: u32) {
-        registry.handle(rank, FromRank::Publish { address: vec![rank as u8] }).unwrap();
-    }
-
-    fn sent(registry: &mut Registry) -> Vec<(u32, ToRank)> {
-        std::mem::take(&mut registry.outbox)
-    }
-
-    #[test]
-    fn a_question_is_answered_once_whether_it_comes_early_or_late() {
-        let mut registry = Registry::new(3, SECRET);
-        for _ in 0..2 {
-            registry.handle(0, FromRank::Request { rank: 2 }).unwrap();
-        }
-        assert_eq!(sent(&mut registry), []);
-        publish(&mut registry, 2);
-        assert_eq!(sent(&mut registry), [(0, address_message(2, &[2]))]);
-        registry.handle(1, FromRank::Request { rank: 2 }).unwrap();
-        assert_eq!(sent(&mut registry), [(1, address_message(2, &[2]))]);
-    }
-
-    #[test]
-    fn an_ending_is_told_once_to_those_who_are_left() {
-        let mut registry = Registry::new(4, SECRET);
-        let killed = Ending::Killed { signal: 9, core: false };
-        registry.end(1, killed);
-        let died = |rank, ending| ToRank::Died { rank, ending };
-        assert_eq!(sent(&mut registry), [(0, died(1, killed)), (2, died(1, killed)), (3, died(1, killed))]);
-        registry.end(1, Ending::Left);
-        assert_eq!(sent(&mut registry), []);
-        registry.handle(3, FromRank::Leave).unwrap();
-        assert_eq!(sent(&mut registry), [(0, died(3, Ending::Left)), (2, died(3, Ending::Left))]);
-    }
-
-    #[test]
-    fn a_rank_that_has_ended_is_not_reachable_any_more() {
-        let mut registry = Registry::new(2, SECRET);
-        publish(&mut registry, 1);
-        registry.end(1, Ending::Left);
-        sent(&mut registry);
-        registry.handle(0, FromRank::Request { rank: 1 }).unwrap();
-        assert_eq!(sent(&mut registry), []);
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        let mut registry = Registry::new(2, SECRET);
-        publish(&mut registry, 0);
-        assert!(registry.handle(0, FromRank::Publish { address: vec![] }).is_err());
-        assert!(registry.handle(0, FromRank::Request { rank: 2 }).is_err());
-    }
-}
+mod tests;

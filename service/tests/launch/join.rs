@@ -1,6 +1,7 @@
 //! What a rank and its agent say to each other, with nothing above it.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
+//! part.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -72,11 +73,11 @@ fn addresses_are_exchanged_between_all() {
                 assert!(rank != job.rank || incarnation == job.incarnation);
                 unknown.retain(|&other| other != rank);
             }
-            Notice::Died { rank, ending } => {
+            Notice::Died { rank, ending, .. } => {
                 assert!(rank > job.rank && ending == Ending::Left, "rank {rank} {ending}");
                 above.retain(|&other| other != rank);
             }
-            Notice::LauncherGone => panic!("the launcher is there"),
+            notice => panic!("{notice:?}"),
         }
     }
     job.connection.leave().unwrap();
@@ -118,7 +119,7 @@ fn a_rank_that_talks_nonsense_is_cut_off_and_the_others_are_told() {
         return;
     }
     loop {
-        if let Notice::Died { rank: 0, ending } = next(&mut job.connection) {
+        if let Notice::Died { rank: 0, ending, .. } = next(&mut job.connection) {
             assert_eq!(ending, Ending::Left);
             println!("\nheard of it");
             return job.connection.leave().unwrap();

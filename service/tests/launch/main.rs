@@ -1,6 +1,7 @@
 //! `samite run` with real processes.
 
 mod examples;
+mod hosts;
 mod join;
 mod kill;
 mod run;

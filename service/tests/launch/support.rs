@@ -91,12 +91,14 @@ impl Running {
     }
 
     /// Every process of the job.
+    pub(crate) fn pids(&self) -> Vec<Pid> {
+        processes(&self.mark)
+    }
+
+    /// Handles of them.
     pub(crate) fn processes(&self) -> Processes {
         Processes(
-            processes(&self.mark)
-                .into_iter()
-                .filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-                .collect(),
+            self.pids().into_iter().filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect(),
         )
     }
 

@@ -1,0 +1,114 @@
+use super::*;
+
+const SECRET: Secret = Secret([5; 16]);
+const KILLED: Ending = Ending::Killed { signal: 9, core: false };
+
+fn publish(registry: &mut Registry, rank: u32) {
+    registry.handle(rank, FromRank::Publish { address: vec![rank as u8] }).unwrap();
+}
+
+fn request(registry: &mut Registry, rank: u32, wanted: u32) {
+    registry.handle(rank, FromRank::Request { rank: wanted }).unwrap();
+}
+
+fn sent(registry: &mut Registry) -> Vec<Post> {
+    std::mem::take(&mut registry.outbox)
+}
+
+fn told(registry: &mut Registry) -> Vec<Post> {
+    registry.tell();
+    sent(registry)
+}
+
+fn whereabouts(rank: u32) -> Whereabouts {
+    Whereabouts { rank, incarnation: SECRET.first_incarnation(rank), address: vec![rank as u8] }
+}
+
+fn address(to: u32, rank: u32) -> Post {
+    Post::Rank(to, ToRank::Address(whereabouts(rank)))
+}
+
+fn obituary(rank: u32, ending: Ending) -> Obituary {
+    Obituary { rank, incarnation: SECRET.first_incarnation(rank), ending }
+}
+
+#[test]
+fn a_question_is_answered_once_whether_it_comes_early_or_late() {
+    let mut registry = Registry::new(3, 0..3, SECRET);
+    for _ in 0..2 {
+        request(&mut registry, 0, 2);
+    }
+    assert_eq!(sent(&mut registry), []);
+    publish(&mut registry, 2);
+    assert_eq!(sent(&mut registry), [address(0, 2)]);
+    request(&mut registry, 1, 2);
+    assert_eq!(sent(&mut registry), [address(1, 2)]);
+}
+
+#[test]
+fn a_rank_of_another_agent_is_asked_for_once_and_remembered() {
+    let mut registry = Registry::new(4, 0..2, SECRET);
+    request(&mut registry, 0, 3);
+    request(&mut registry, 1, 3);
+    assert_eq!(sent(&mut registry), [Post::Front(FromAgent::Question { rank: 3 })]);
+    registry.learn(whereabouts(3));
+    assert_eq!(sent(&mut registry), [address(0, 3), address(1, 3)]);
+    request(&mut registry, 0, 3);
+    assert_eq!(sent(&mut registry), [address(0, 3)]);
+}
+
+#[test]
+fn another_agent_is_answered_as_a_rank_is() {
+    let mut registry = Registry::new(4, 0..2, SECRET);
+    registry.question(1, 0);
+    assert_eq!(sent(&mut registry), []);
+    publish(&mut registry, 0);
+    let answer = FromAgent::Answer { host: 1, whereabouts: whereabouts(0) };
+    assert_eq!(sent(&mut registry), [Post::Front(answer)]);
+}
+
+#[test]
+fn endings_are_told_together_to_those_who_are_left_and_to_the_front() {
+    let mut registry = Registry::new(6, 0..4, SECRET);
+    registry.handle(3, FromRank::Leave).unwrap();
+    assert!(registry.untold().is_some_and(|Urgent(urgent)| !urgent));
+    registry.end(1, KILLED);
+    assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
+    registry.hear(vec![obituary(5, Ending::Panicked)]);
+    let ours = vec![obituary(3, Ending::Left), obituary(1, KILLED)];
+    let all = [&ours[..], &[obituary(5, Ending::Panicked)]].concat();
+    let to = |rank| Post::Rank(rank, ToRank::Ended(all.clone()));
+    assert_eq!(told(&mut registry), [to(0), to(2), Post::Front(FromAgent::Ended(ours))]);
+    assert!(registry.untold().is_none());
+
+    // Only the first ending counts.
+    registry.end(1, Ending::Left);
+    registry.hear(vec![obituary(5, KILLED)]);
+    assert!(registry.untold().is_none());
+}
+
+#[test]
+fn a_rank_that_has_ended_is_not_reachable_any_more() {
+    let mut registry = Registry::new(3, 0..2, SECRET);
+    publish(&mut registry, 1);
+    registry.end(1, Ending::Left);
+    registry.hear(vec![obituary(2, KILLED)]);
+    told(&mut registry);
+    registry.learn(whereabouts(2));
+    for wanted in [1, 2] {
+        request(&mut registry, 0, wanted);
+    }
+    assert_eq!(sent(&mut registry), []);
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut registry = Registry::new(2, 0..2, SECRET);
+    publish(&mut registry, 0);
+    assert!(registry.handle(0, FromRank::Publish { address: vec![] }).is_err());
+    assert!(registry.handle(0, FromRank::Request { rank: 2 }).is_err());
+    registry.question(1, 2);
+    registry.learn(whereabouts(7));
+    registry.hear(vec![obituary(7, KILLED)]);
+    assert_eq!(sent(&mut registry), []);
+}

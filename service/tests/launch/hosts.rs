@@ -1,0 +1,181 @@
+//! Several hosts: addresses of this one, and a remote shell that goes nowhere.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Job, Running, Scratch, text};
+
+/// A remote shell for hosts that are this one.
+fn shell(scratch: &Scratch) -> PathBuf {
+    let path = scratch.0.join("shell");
+    fs::write(&path, "#!/bin/sh\nshift\nexec \"$@\"\n").unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A job of four ranks on two hosts, each of which runs this script.
+fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
+    let mut job = Job::new("-n 4 --hosts 127.0.0.1,127.0.0.2 --ssh");
+    job.command.arg(shell(scratch)).args(arguments.split_whitespace()).args(["--", "sh", "-c", script]);
+    job
+}
+
+/// Of the processes of the job with this word in second place of their command line, that with this number.
+fn process(job: &Running, word: &str, number: usize) -> Pid {
+    let mut found: Vec<Pid> = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == word).collect();
+    found.sort_by_key(|pid| pid.as_raw_nonzero());
+    found[number]
+}
+
+/// At least two words.
+fn command_line(pid: Pid) -> Vec<String> {
+    let line = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let mut words: Vec<String> = line.split_terminator('\0').map(str::to_owned).collect();
+    words.resize_with(words.len().max(2), String::new);
+    words
+}
+
+#[test]
+fn ranks_are_placed_in_pieces_and_talk_over_the_network() {
+    let scratch = Scratch::new("ring");
+    let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
+    for transport in ["", "--transport tcp;ofi_rxm"] {
+        let output = job(&scratch, transport, &format!("exec {} 20", ring.display())).output();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).ends_with(" verified\n"));
+    }
+    // Shared memory reaches ranks of one host only.
+    let output = job(&scratch, "--transport samite-shm", &format!("exec {} 20", ring.display())).output();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("it runs on another host"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_environment_the_directory_and_the_input_are_those_of_the_caller() {
+    let scratch = Scratch::new("environment");
+    let mut job = job(&scratch, "--env GREETING=hi --prefix", "echo $GREETING $SAMITE_MINE $(pwd); cat");
+    job.command.env("SAMITE_MINE", "mine").current_dir(&scratch.0);
+    let mut job = job.start();
+    std::io::Write::write_all(&mut job.front.stdin.take().unwrap(), b"input\n").unwrap();
+    let (code, stdout, stderr) = job.finish();
+    assert_eq!((code, &stderr[..]), (Some(0), ""));
+    let mut lines: Vec<_> = stdout.lines().collect();
+    lines.sort();
+    let at = scratch.0.canonicalize().unwrap();
+    let mut expected: Vec<_> = (0..4).map(|rank| format!("[{rank}] hi mine {}", at.display())).collect();
+    expected.insert(1, "[0] input".to_owned());
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn no_command_line_and_no_environment_has_a_secret() {
+    let scratch = Scratch::new("secret");
+    let mut job = job(&scratch, "", "echo ready; sleep 1000").start();
+    job.lines(4);
+    // All that a guard and an agent are told by what others can see.
+    let lines = job.pids().into_iter().map(command_line);
+    let mut lines: Vec<_> = lines.filter(|line| matches!(&line[1][..], "guard" | "agent")).collect();
+    lines.sort_by_key(|line| line.len());
+    let samite = env!("CARGO_BIN_EXE_samite");
+    assert_eq!(lines[..2], [[samite, "guard"], [samite, "guard"]]);
+    for line in &lines[2..] {
+        let [name, agent, descriptor] = &line[..] else { panic!("{line:?}") };
+        assert_eq!((&name[..], &agent[..]), ("samite", "agent"));
+        descriptor.parse::<i32>().unwrap();
+    }
+    assert_eq!(lines.len(), 4);
+    job.signal(Signal::TERM);
+    assert_eq!(job.finish().0, Some(143));
+}
+
+/// Each rank starts children that outlive it, one of them in a session of its own, and stays.
+const CLINGING: &str =
+    "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000; sleep 1000";
+
+#[test]
+fn whoever_is_killed_no_process_is_left() {
+    let scratch = Scratch::new("kill");
+    for (word, number, message) in [
+        ("run", 0, ""),
+        ("guard", 1, "rank 2 was "),
+        (
+            "agent",
+            1,
+            "each of the ranks 2 to 3 was lost with its host 127.0.0.2 (the agent there is gone); ending the job\n",
+        ),
+    ] {
+        let mut job = job(&scratch, "", CLINGING).start();
+        job.lines(4);
+        let processes = job.processes();
+        kill_process(process(&job, word, number), Signal::KILL).unwrap();
+        processes.wait();
+        let (code, _, stderr) = job.finish();
+        assert_ne!(code, Some(0));
+        assert!(stderr.contains(message), "{word}: {stderr}");
+    }
+}
+
+#[test]
+fn with_continue_the_ranks_of_other_hosts_go_on() {
+    let scratch = Scratch::new("continue");
+    let script = "echo ready; read line; echo $SAMITE_RANK; test $SAMITE_RANK -lt 2 || sleep 1000";
+    let mut job = job(&scratch, "--on-failure continue", script).start();
+    job.lines(4);
+    kill_process(process(&job, "agent", 1), Signal::KILL).unwrap();
+    let (code, _, stderr) = job.finish();
+    assert_eq!(code, Some(255));
+    assert_eq!(
+        stderr,
+        "samite run: each of the ranks 2 to 3 was lost with its host 127.0.0.2 (the agent there is gone); the others go on\n"
+    );
+}
+
+#[test]
+fn what_goes_wrong_at_the_start_is_told() {
+    let scratch = Scratch::new("wrong");
+    let told = |arguments: &str, shell: &str| {
+        let mut job = Job::new(&format!("{arguments} --ssh"));
+        job.command.args([shell, "--", "true"]);
+        let output = job.output();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr).to_owned()
+    };
+    let here = shell(&scratch);
+    let here = here.to_str().unwrap();
+    assert_eq!(
+        told("-n 3 --hosts 127.0.0.1:1,127.0.0.2:1", here),
+        "samite: 3 ranks do not fit into the 2 slots of the hosts: name more hosts, or more slots, as in `--hosts a:4,b:4`\n"
+    );
+    assert!(told("-n 2 --hosts 127.0.0.1", "no-such-shell").starts_with(
+        "samite: the remote shell `no-such-shell` cannot be started: No such file or directory"
+    ));
+    assert!(
+        told("-n 2 --hosts 127.0.0.1", "false").starts_with(
+            "samite: no agent was started on host 127.0.0.1: `false 127.0.0.1` exited with code 1; what it printed is above."
+        )
+    );
+    let unreachable = told("-n 2 --hosts nowhere.invalid", here);
+    assert!(unreachable.contains("samite: host nowhere.invalid cannot reach `samite run`"), "{unreachable}");
+}
+
+#[test]
+fn strangers_at_the_door_are_turned_away() {
+    let scratch = Scratch::new("strangers");
+    // The first thing that comes is a stranger; the agents come after it.
+    let path = scratch.0.join("shell");
+    let stranger = "read -r line; port=$(echo \"$line\" | sed 's/.*\"port\":\\([0-9]*\\).*/\\1/'); \
+        exec 3<>/dev/tcp/127.0.0.1/$port; \
+        printf '{\"hello\":{\"host\":0,\"token\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}\\n' >&3; \
+        read -r answer <&3 && echo admitted; shift; (echo \"$line\"; cat) | exec \"$@\"";
+    fs::write(&path, format!("#!/bin/bash\n{stranger}\n")).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut job = Job::new("-n 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
+    job.command.arg(&path).args(["--", "sh", "-c", "echo $SAMITE_RANK"]);
+    let (code, stdout, stderr) = job.start().finish();
+    let mut lines: Vec<_> = stdout.lines().collect();
+    lines.sort();
+    assert_eq!((code, lines, &stderr[..]), (Some(0), vec!["0", "1"], ""));
+}
