@@ -1,6 +1,8 @@
 //! The shared-memory port between processes. Each test is both sides: it starts its own binary again, with the parent's address in the
 //! environment.
 
+mod killed;
+
 use std::env;
 use std::process::{Child, Command, Stdio};
 
