@@ -8,6 +8,7 @@ set -euo pipefail
 # A package of libfabric without headers, or older than 1.17, does not count.
 declare -A present=(
     [gcc]='command -v cc'
+    [g++]='command -v c++'
     [libc6-dev]='test -e /usr/include/stdlib.h'
     [pkg-config]='command -v pkg-config'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
@@ -27,7 +28,7 @@ fi
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<END
 setup.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again:
-  Fedora, RHEL:  sudo dnf install gcc pkgconf-pkg-config libfabric-devel valgrind
+  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric-devel valgrind
   Spack:         spack install libfabric pkgconf valgrind && spack load libfabric pkgconf valgrind
 END
     exit 1

@@ -29,6 +29,9 @@
 pub mod bootstrap;
 mod comm;
 mod control;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod init;
 pub mod launch;
 mod local;

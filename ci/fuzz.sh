@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Fuzzes what reads bytes from outside, on a stable toolchain.
+#   ci/fuzz.sh SECONDS [TARGET]          so long in all (a minute by default), divided among the targets
+#   ci/fuzz.sh --executions N [TARGET]   so many executions of each
+# It begins with the inputs in ci/fuzz/corpus and ci/fuzz/regressions. New ones are kept in target/fuzz/corpus, and one
+# that fails in target/fuzz/artifacts: once mended it belongs in ci/fuzz/regressions/TARGET.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/setup.sh
+
+targets=(header addresses environment control engine member)
+unit=seconds amount=60
+if [[ ${1:-} == --executions ]]; then
+    unit=executions amount=${2:?'--executions N'}
+    shift 2
+elif [[ -n ${1:-} ]]; then
+    amount=$1
+    shift
+fi
+[[ -z ${1:-} ]] || targets=("$1")
+
+# What `cargo fuzz run --sanitizer none` gives to the compiler; the target is named so that build scripts go without.
+host=$(rustc -vV | sed -n 's/^host: //p')
+flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module)
+for option in level=4 inline-8bit-counters pc-table trace-compares; do
+    flags+=("-Cllvm-args=-sanitizer-coverage-$option")
+done
+RUSTFLAGS="${flags[*]}" cargo build --quiet --release --locked --manifest-path ci/fuzz/Cargo.toml \
+    --target-dir target/fuzz --target "$host" $(printf -- '--bin %s ' "${targets[@]}")
+
+for target in "${targets[@]}"; do
+    kept=target/fuzz/corpus/$target artifacts=target/fuzz/artifacts/$target/
+    mkdir -p "$kept" "$artifacts"
+    seeds=()
+    for folder in ci/fuzz/corpus/"$target" ci/fuzz/regressions/"$target"; do
+        [[ ! -d $folder ]] || seeds+=("$folder")
+    done
+    case $unit in
+        seconds) limit=-max_total_time=$((amount / ${#targets[@]})) ;;
+        executions) limit=-runs=$amount ;;
+    esac
+    echo "fuzz.sh: $target"
+    "target/fuzz/$host/release/$target" "$limit" -timeout=20 -rss_limit_mb=2048 -max_len=2048 -print_final_stats=1 \
+        -verbosity=0 -artifact_prefix="$artifacts" "$kept" "${seeds[@]}" 2>&1 |
+        grep -Ev '^(INFO|#|stat::(average|new_units|slowest))' || [[ ${PIPESTATUS[0]} -eq 0 ]]
+done

@@ -1,0 +1,249 @@
+//! One engine between a port and a user that both do whatever the bytes say.
+
+use std::collections::BTreeMap;
+
+use samite_fabric::{Address, Failure, Memory, PeerId, Port};
+use samite_p2p::{
+    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
+};
+
+use crate::forge::{self, LIFE, SECRET, Seen};
+use crate::input::Input;
+use crate::tape::{Event, Tape};
+
+/// Ranks in the job; the engine is the last.
+const SIZE: u32 = 4;
+const ME: u32 = SIZE - 1;
+const NEVER: u64 = u64::MAX;
+
+/// Runs the program of `bytes`, then has every other rank fail.
+///
+/// # Panics
+/// If an operation does not end, a budget is exceeded or anything is held in the end.
+pub fn engine(bytes: &[u8]) {
+    let mut run = Run::new(&mut Input::new(bytes));
+    let mut input = Input::new(bytes.get(1..).unwrap_or_default());
+    while !input.is_empty() {
+        run.step(&mut input);
+        run.check_budgets();
+    }
+    run.end();
+}
+
+struct Run {
+    engine: Engine<Tape>,
+    config: Config,
+    now_ns: u64,
+    seen: Seen,
+    /// Numbers of the next packets of the others.
+    sequences: [u32; ME as usize],
+    buffers: Buffers,
+    requests: Vec<RequestId>,
+}
+
+#[derive(Default)]
+struct Buffers {
+    all: BTreeMap<RequestId, Vec<u8>>,
+    withheld: bool,
+}
+
+impl Lent for Buffers {
+    fn read(&self, id: RequestId) -> Option<&[u8]> {
+        self.all.get(&id).filter(|_| !self.withheld).map(Vec::as_slice)
+    }
+
+    fn write(&mut self, id: RequestId) -> Option<&mut [u8]> {
+        self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    }
+}
+
+impl Run {
+    fn new(input: &mut Input<'_>) -> Self {
+        let choice = input.byte();
+        let mut config = Config::default();
+        if choice & 1 != 0 {
+            (config.unexpected_max, config.window_min, config.envelopes_max) = (2000, 500, 300);
+        }
+        if choice & 2 != 0 {
+            (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);
+        }
+        let identity = Identity { rank: ME, size: SIZE, incarnation: LIFE, secret: SECRET };
+        Self {
+            engine: Engine::new(Tape::new(choice & 4 != 0), identity, config.clone()),
+            config,
+            now_ns: 0,
+            seen: Seen::default(),
+            sequences: [0; ME as usize],
+            buffers: Buffers::default(),
+            requests: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let choice = input.byte();
+        let rank = u32::from(choice >> 6);
+        match choice & 31 {
+            0..=8 => self.hear(input, rank.min(ME - 1)),
+            9 => {
+                let bytes = input.take(64).to_vec();
+                self.engine.port_mut().events.push_back(Event::Packet(bytes));
+            }
+            10..=12 => self.recv(input, rank),
+            13..=15 => self.send(input, rank),
+            16 => {
+                let address = Address(input.take(20).to_vec());
+                let life = [LIFE, LIFE, LIFE + 1, LIFE - 1][input.below(4)];
+                let _ = self.engine.introduce(rank, life, address);
+            }
+            17 => self.each(input, |run, id| run.engine.cancel(id)),
+            18 => self.each(input, |run, id| {
+                run.engine.forget(id);
+                run.buffers.all.remove(&id);
+                run.requests.retain(|&other| other != id);
+            }),
+            19 => self.each(input, |run, id| {
+                if run.engine.outcome(id) == Outcome::Ready {
+                    run.collect(id);
+                }
+            }),
+            20 => self.each(input, |run, id| run.engine.set_deadline(id, run.now_ns + 1000)),
+            21 => self.engine.port_mut().has_room = choice & 32 != 0,
+            22 => self.buffers.withheld = choice & 32 != 0,
+            23 => self.engine.port_mut().complete(Ok(())),
+            24 => self.engine.port_mut().complete(Err(Failure::Refused)),
+            25 => self.engine.port_mut().events.push_back(Event::Lost(PeerId(input.below(8) as u32))),
+            26 => self.engine.port_mut().events.push_back(Event::Notified(input.u64())),
+            27 => {
+                let life = [None, Some(LIFE), Some(LIFE + 1), Some(LIFE - 1)][input.below(4)];
+                let _ = self.engine.peer_failed(rank, life, Cause::Lost);
+            }
+            28 => {
+                let life = [None, Some(LIFE), Some(LIFE + 1), Some(LIFE - 1)][input.below(4)];
+                let _ = self.engine.peer_left(rank, life);
+            }
+            29 => {
+                if let Ok(Some((status, claimed))) = self.engine.claim(&pattern(input, rank)) {
+                    let now_ns = self.now_ns;
+                    let id = self.engine.recv_claimed(now_ns, claimed, Err(status.bytes.min(4096)), NEVER);
+                    self.buffers.all.insert(id, vec![0; status.bytes.min(4096)]);
+                    self.requests.push(id);
+                }
+            }
+            _ => self.poll(u64::from(input.byte())),
+        }
+    }
+
+    /// A packet comes from `rank`, most often the next one.
+    fn hear(&mut self, input: &mut Input<'_>, rank: u32) {
+        let next = &mut self.sequences[rank as usize];
+        let sequence = if input.below(16) == 0 { input.u32() } else { *next };
+        let packet = forge::packet(input, &self.seen, rank, sequence);
+        *next = next.wrapping_add(u32::from(sequence == *next));
+        self.engine.port_mut().events.push_back(Event::Packet(packet));
+    }
+
+    fn recv(&mut self, input: &mut Input<'_>, rank: u32) {
+        let (pattern, len) = (pattern(input, rank), LENGTHS[input.below(LENGTHS.len())]);
+        let mut buffer = vec![0; len];
+        let posted = if input.below(2) == 0 {
+            self.engine.irecv(self.now_ns, pattern, Memory::new(buffer), NEVER).ok()
+        } else {
+            match self.engine.recv(self.now_ns, pattern, &mut buffer, self.now_ns + 5000) {
+                Ok(Received::Pending(id)) => {
+                    self.buffers.all.insert(id, buffer);
+                    Some(id)
+                }
+                Ok(Received::Now(_)) | Err(_) => None,
+            }
+        };
+        self.requests.extend(posted);
+    }
+
+    fn send(&mut self, input: &mut Input<'_>, rank: u32) {
+        let (tag, data) = (input.below(4) as u64, vec![1; LENGTHS[input.below(LENGTHS.len())]]);
+        let posted = if input.below(2) == 0 {
+            self.engine.isend(self.now_ns, rank, 0, tag, Memory::new(data), NEVER).ok()
+        } else {
+            match self.engine.send(self.now_ns, rank, 0, tag, &data, self.now_ns + 5000) {
+                Ok(Sent::Pending(id)) => {
+                    self.buffers.all.insert(id, data);
+                    Some(id)
+                }
+                Ok(Sent::Now) | Err(_) => None,
+            }
+        };
+        self.requests.extend(posted);
+    }
+
+    fn each(&mut self, input: &mut Input<'_>, act: impl FnOnce(&mut Self, RequestId)) {
+        if !self.requests.is_empty() {
+            let id = self.requests[input.below(self.requests.len().min(256))];
+            act(self, id);
+        }
+    }
+
+    fn poll(&mut self, ns: u64) {
+        self.now_ns += 100 * ns;
+        self.engine.poll(self.now_ns, &mut self.buffers).expect("the port works");
+        for packet in std::mem::take(&mut self.engine.port_mut().sent) {
+            self.seen.packet(&packet);
+        }
+        // Who is told of failures hears each once.
+        for &id in &self.requests {
+            while self.engine.failure_pending(id).is_some() {}
+        }
+    }
+
+    fn collect(&mut self, id: RequestId) {
+        self.engine.collect(id, &mut self.buffers).expect("it has ended");
+        self.buffers.all.remove(&id);
+        self.requests.retain(|&other| other != id);
+    }
+
+    fn check_budgets(&self) {
+        let usage = self.engine.usage();
+        assert!(usage.unexpected + usage.credit_granted <= self.config.unexpected_max as u64, "{usage:?}");
+        assert!(usage.envelopes <= self.config.envelopes_max as u64, "{usage:?}");
+        assert!(usage.peers <= SIZE as usize, "{usage:?}");
+    }
+
+    fn end(mut self) {
+        self.buffers.withheld = false;
+        self.engine.port_mut().has_room = true;
+        // A hello that is still to come would begin another life.
+        (0..4).for_each(|_| self.poll(1));
+        for rank in 0..SIZE {
+            self.engine.peer_failed(rank, None, Cause::Lost).expect("a rank of the job");
+        }
+        (0..4).for_each(|_| self.poll(1));
+        for id in self.requests.clone() {
+            assert_eq!(self.engine.outcome(id), Outcome::Ready, "{:?}", self.engine);
+            self.collect(id);
+        }
+        // What came from those that had left before can still be received.
+        drain(&mut self.engine, self.now_ns);
+        (0..4).for_each(|_| self.poll(1));
+        let usage = self.engine.usage();
+        let held = (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes);
+        assert_eq!(held, (0, 0, 0, 0, 0), "{:?}", self.engine);
+        assert_eq!((usage.credit_granted, self.engine.port().registered()), (0, 0), "{:?}", self.engine);
+    }
+}
+
+/// Receives all that has arrived, in the contexts that are forged.
+pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now_ns: u64) {
+    for context in 0..2 {
+        let all = Pattern { source: Source::ANY, mask: 0, ..Pattern::exact(context, 0, 0) };
+        while let Ok(Some((_, claimed))) = engine.claim(&all) {
+            engine.discard(now_ns, claimed);
+        }
+    }
+}
+
+fn pattern(input: &mut Input<'_>, rank: u32) -> Pattern {
+    let choice = input.byte();
+    let source = if choice & 4 == 0 { Source::rank(rank) } else { Source::ANY };
+    Pattern { source, ..Pattern::exact(0, rank, u64::from(choice & 3)) }
+}
+
+const LENGTHS: [usize; 6] = [0, 8, 400, 1000, 5000, 63_000];

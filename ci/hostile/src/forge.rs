@@ -1,0 +1,145 @@
+//! Packets as one writes them who knows the protocol and does not keep to it.
+
+use samite_fabric::wire::{Flags, Header, Protocol};
+use zerocopy::IntoBytes;
+
+use crate::input::Input;
+
+pub(crate) const SECRET: [u8; 16] = [9; 16];
+pub(crate) const LIFE: u32 = 7;
+
+/// Kinds of packets, as their numbers are on the wire (p2p/src/wire.rs).
+const EAGER: u8 = 0;
+const RTS: u8 = 1;
+const CTS: u8 = 2;
+const DATA: u8 = 3;
+const FIN: u8 = 4;
+const REVOKE: u8 = 5;
+const ABORT: u8 = 6;
+const HELLO: u8 = 0;
+
+/// What a hostile member has seen: names and keys in the packets that it got.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<u64>);
+
+const SEEN_MAX: usize = 64;
+
+impl Seen {
+    pub(crate) fn packet(&mut self, bytes: &[u8]) {
+        let body = bytes.get(Header::LEN..).unwrap_or_default();
+        for word in body.chunks_exact(8).take(5) {
+            if self.0.len() == SEEN_MAX {
+                self.0.remove(0);
+            }
+            self.0.push(u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        }
+    }
+
+    /// A number that might mean something.
+    pub(crate) fn number(&self, input: &mut Input<'_>) -> u64 {
+        match input.byte() {
+            small @ 0..64 => small.into(),
+            64 => u64::MAX,
+            65 => i64::MAX as u64,
+            66 => 1 << 32,
+            67 => input.u64(),
+            len @ 68..128 => u64::from(len - 67) * 1000,
+            index => match self.0.len() {
+                0 => 0,
+                len => self.0[usize::from(index) % len],
+            },
+        }
+    }
+}
+
+/// A packet of `rank`, with the right life and `sequence`; and with whatever is wrong about it that `input`
+/// says. It is not said to be of another rank in the life of that: who knows the secret and lies about who he
+/// is cannot be told from that rank.
+pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
+    let choice = input.byte();
+    let (protocol, kind, body) = match choice % 16 {
+        0 => (Protocol::Control, HELLO, hello(input)),
+        1 => (Protocol::Control, 1, Vec::new()),
+        2 => (Protocol::Control, 2, Vec::new()),
+        3 | 4 => {
+            let len = [0, 1, 100, 400][input.below(4)];
+            (Protocol::P2p, EAGER, [&tag(input)[..], &vec![0xbd; len]].concat())
+        }
+        5 | 6 => {
+            let [len, send, key, address] = [(); 4].map(|()| seen.number(input));
+            let pull = [0, 1, 1, 2][input.below(4)];
+            let rest = words(&[len, send, key, address, pull]);
+            (Protocol::P2p, RTS, [&tag(input)[..], &rest].concat())
+        }
+        7 => (Protocol::P2p, CTS, words(&[(); 4].map(|()| seen.number(input)))),
+        8 => {
+            let [recv, offset] = [(); 2].map(|()| seen.number(input));
+            let len = [0, 1, 64, 440][input.below(4)];
+            (Protocol::P2p, DATA, [words(&[recv, offset]), vec![0xbd; len]].concat())
+        }
+        9 | 10 => {
+            let send = seen.number(input);
+            (Protocol::P2p, FIN, words(&[send, input.below(5) as u64]))
+        }
+        11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
+        12 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
+        13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
+        14 => (Protocol::Rma, input.byte(), Vec::new()),
+        _ => (Protocol::Control, input.byte(), input.take(48).to_vec()),
+    };
+    let mut header = Header::new(protocol, kind, Flags::empty());
+    (header.sender, header.incarnation, header.to) = (rank.into(), LIFE.into(), (LIFE as u16).into());
+    header.sequence = sequence.into();
+    if choice & 16 != 0 {
+        header.grant = input.u32().into();
+    }
+    if choice & 32 != 0 {
+        header.ack = input.u32().into();
+        header.context = u32::from(input.byte() & 1).into();
+    }
+    let mut bytes = [header.as_bytes(), &body].concat();
+    if choice & 64 != 0 {
+        bytes[3] = input.byte() & 0x1f;
+    }
+    if choice & 192 == 192 {
+        mutate(input, &mut bytes);
+    }
+    bytes
+}
+
+/// A hello, right or nearly so.
+fn hello(input: &mut Input<'_>) -> Vec<u8> {
+    let address = b"nowhere";
+    let mut secret = SECRET;
+    if input.below(4) == 0 {
+        secret[input.below(16)] ^= 1;
+    }
+    let to = [LIFE, 0, LIFE + 1, u32::MAX][input.below(4)];
+    let len = [address.len(), address.len(), 0, 0xffff][input.below(4)] as u16;
+    [&secret[..], &to.to_le_bytes(), &len.to_le_bytes(), &[0; 2], address].concat()
+}
+
+/// Something of it is changed, but not who and in which life its sender says to be, nor the context.
+fn mutate(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
+    match input.below(4) {
+        0 => bytes.truncate(input.byte().into()),
+        1 => bytes.extend(input.take(64)),
+        _ => {
+            for _ in 0..=input.below(4) {
+                let at = input.below(bytes.len().clamp(1, 256));
+                match bytes.get_mut(at) {
+                    Some(byte) if !(4..12).contains(&at) && !(28..32).contains(&at) => *byte ^= input.byte(),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn tag(input: &mut Input<'_>) -> [u8; 8] {
+    (input.below(4) as u64).to_le_bytes()
+}
+
+fn words(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}

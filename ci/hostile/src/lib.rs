@@ -1,0 +1,16 @@
+//! What strangers and hostile members of a job may do, each as a function of arbitrary bytes that panics if it
+//! finds an invariant broken. The fuzz targets in `ci/fuzz` call them with bytes that find new paths, the tests
+//! here with bytes from seeds.
+
+#![forbid(unsafe_code)]
+
+mod decoders;
+mod engine;
+mod forge;
+mod input;
+mod member;
+mod tape;
+
+pub use decoders::{addresses, environment, header};
+pub use engine::engine;
+pub use member::member;

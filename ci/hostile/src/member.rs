@@ -1,0 +1,298 @@
+//! A member of the job that knows the protocol, the secret and its own place, and does what it likes, beside
+//! two honest ranks that talk to each other and to it.
+
+use std::collections::VecDeque;
+
+use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
+use samite_fabric::{Access, Failure, Memory, OpId, PeerId, Port, Post, Region, Registration, Remote, Sink};
+use samite_p2p::{Cause, Config, Engine, Identity, Outcome, Pattern, RequestId, Source};
+
+use crate::engine::drain;
+use crate::forge::{self, LIFE, SECRET, Seen};
+use crate::input::Input;
+
+/// The hostile rank; the honest ones come after it.
+const HOSTILE: u32 = 0;
+const HONEST: [u32; 2] = [1, 2];
+const SIZE: u32 = 3;
+/// Tag of what the honest ranks send each other.
+const ASIDE: u64 = 1000;
+const NEVER: u64 = u64::MAX;
+/// Rounds of polls in which all that can end does.
+const ROUNDS_MAX: usize = 50_000;
+
+/// Runs the program of `bytes`, then the hostile rank dies.
+///
+/// # Panics
+/// If a message between honest ranks is lost, changed or late for ever, if an honest rank takes the other for
+/// failed, if an operation does not end, or if anything is held in the end.
+pub fn member(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut run = Run::new(&mut input);
+    while !input.is_empty() {
+        run.step(&mut input);
+    }
+    run.end();
+}
+
+struct Run {
+    net: Net,
+    hostile: Hostile,
+    honest: [Honest; 2],
+}
+
+struct Hostile {
+    port: SimPort,
+    paths: [PeerId; 2],
+    /// Numbers of the next packets to the honest.
+    sequences: [u32; 2],
+    seen: Seen,
+    last: Vec<u8>,
+    memory: Registration,
+}
+
+struct Honest {
+    engine: Engine<SimPort>,
+    /// Sends to the other, the lengths of those that it has begun, and receives from it, in order.
+    sends: Vec<RequestId>,
+    lengths: Vec<usize>,
+    recvs: VecDeque<RequestId>,
+    received: usize,
+    /// Operations that the hostile rank has to do with.
+    others: Vec<RequestId>,
+}
+
+impl Sink for Seen {
+    fn packet(&mut self, bytes: &[u8]) {
+        Seen::packet(self, bytes);
+    }
+    fn completed(&mut self, _: OpId, _: Result<(), Failure>) {}
+    fn notified(&mut self, _: u64) {}
+    fn peer_lost(&mut self, _: PeerId) {}
+}
+
+impl Run {
+    fn new(input: &mut Input<'_>) -> Self {
+        let choice = input.byte();
+        let mut net_config = NetConfig::default();
+        let mut config = Config::default();
+        if choice & 1 != 0 {
+            (net_config.caps.packet_max, net_config.caps.zcopy_max) = (512, 0);
+        }
+        if choice & 2 != 0 {
+            (net_config.caps.get, net_config.caps.put, net_config.caps.rma_max) = (false, false, 0);
+        }
+        if choice & 4 != 0 {
+            (config.unexpected_max, config.window_min) = (4000, 1000);
+        }
+        if choice & 8 != 0 {
+            (config.pull_chunk, config.pull_depth, config.push_window) = (3000, 2, 7000);
+        }
+        let net = Net::new(u64::from(choice), net_config);
+        let mut port = net.start(HOSTILE);
+        let honest = HONEST.map(|rank| {
+            let identity = Identity { rank, size: SIZE, incarnation: LIFE, secret: SECRET };
+            let mut engine = Engine::new(net.start(rank), identity, config.clone());
+            for other in 0..SIZE {
+                engine.introduce(other, LIFE, net.address(other)).expect("a rank of the job");
+            }
+            Honest {
+                engine,
+                sends: Vec::new(),
+                lengths: Vec::new(),
+                recvs: VecDeque::new(),
+                received: 0,
+                others: Vec::new(),
+            }
+        });
+        let paths = HONEST.map(|rank| port.resolve(&net.address(rank)).expect("it is there"));
+        let memory = port.register(paths[0], &Region::new(Memory::zeroed(1000)), Access::all());
+        let memory = memory.expect("there is room for one");
+        let (seen, last) = (Seen::default(), Vec::new());
+        Self { net, hostile: Hostile { port, paths, sequences: [0; 2], seen, last, memory }, honest }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let choice = input.byte();
+        let to = usize::from(choice >> 7);
+        match choice & 31 {
+            0..=11 => self.hostile.speak(input, to),
+            12 => {
+                // What it said last, again; and in the end every packet of its own is out of order.
+                let last = self.hostile.last.clone();
+                self.net.inject(HONEST[to], &last);
+            }
+            13 => self.net.inject(HONEST[to], input.take(64)),
+            14 => self.hostile.reach(input, to),
+            15..=18 => self.talk(to, LENGTHS[input.below(LENGTHS.len())]),
+            19..=21 => self.listen(to),
+            22 | 23 => self.talk_to_hostile(to, input),
+            24 | 25 => self.listen_to_hostile(to, input),
+            _ => (0..=input.below(8)).for_each(|_| {
+                self.round();
+            }),
+        }
+    }
+
+    /// An honest rank sends to the other.
+    fn talk(&mut self, from: usize, len: usize) {
+        let now_ns = self.net.now_ns();
+        let honest = &mut self.honest[from];
+        let memory = Memory::new(content(from, honest.lengths.len(), len));
+        let sent = honest.engine.isend(now_ns, HONEST[1 - from], 0, ASIDE, memory, NEVER);
+        honest.sends.push(sent.expect("the other is alive"));
+        honest.lengths.push(len);
+    }
+
+    /// An honest rank receives from the other.
+    fn listen(&mut self, at: usize) {
+        let now_ns = self.net.now_ns();
+        let pattern = Pattern::exact(0, HONEST[1 - at], ASIDE);
+        let honest = &mut self.honest[at];
+        let posted = honest.engine.irecv(now_ns, pattern, Memory::zeroed(LENGTH_MAX), NEVER);
+        honest.recvs.push_back(posted.expect("the other is alive"));
+    }
+
+    fn talk_to_hostile(&mut self, from: usize, input: &mut Input<'_>) {
+        let now_ns = self.net.now_ns();
+        let (tag, len) = (input.below(4) as u64, LENGTHS[input.below(LENGTHS.len())]);
+        let deadline_ns = [NEVER, now_ns + 100_000][input.below(2)];
+        let honest = &mut self.honest[from];
+        let sent = honest.engine.isend(now_ns, HOSTILE, 0, tag, Memory::zeroed(len), deadline_ns);
+        honest.others.extend(sent.ok());
+    }
+
+    fn listen_to_hostile(&mut self, at: usize, input: &mut Input<'_>) {
+        let now_ns = self.net.now_ns();
+        let source = [Source::rank(HOSTILE), Source::ANY][input.below(2)];
+        let pattern = Pattern { source, ..Pattern::exact(0, HOSTILE, input.below(4) as u64) };
+        let memory = Memory::zeroed(LENGTHS[input.below(LENGTHS.len())]);
+        let deadline_ns = [NEVER, now_ns + 100_000][input.below(2)];
+        let honest = &mut self.honest[at];
+        honest.others.extend(honest.engine.irecv(now_ns, pattern, memory, deadline_ns).ok());
+    }
+
+    /// All poll once, or time goes on. The number of events.
+    fn round(&mut self) -> usize {
+        self.hostile.port.poll(&mut self.hostile.seen).expect("the port works");
+        let now_ns = self.net.now_ns();
+        let polls = self.honest.iter_mut().map(|honest| honest.engine.poll(now_ns, &mut ()));
+        let events = polls.map(|events| events.expect("the port works")).sum();
+        if events == 0 && !self.net.advance() {
+            self.net.advance_to(now_ns + 200_000);
+        }
+        for at in 0..2 {
+            self.collect(at);
+        }
+        events
+    }
+
+    /// Takes what the honest rank has received from the other, and finds it as it was sent.
+    fn collect(&mut self, at: usize) {
+        let [first, second] = &mut self.honest;
+        let (honest, other) = if at == 0 { (first, second) } else { (second, first) };
+        while let Some(&id) = honest.recvs.front()
+            && honest.engine.outcome(id) == Outcome::Ready
+        {
+            honest.recvs.pop_front();
+            let completion = honest.engine.collect(id, &mut ()).expect("it has ended");
+            let status = completion.result.expect("the other is alive and well");
+            let memory = completion.memory.expect("nobody else has it");
+            let sent = content(1 - at, honest.received, other.lengths[honest.received]);
+            assert!(memory.as_bytes()[..status.bytes] == sent, "message {}: {status:?}", honest.received);
+            honest.received += 1;
+        }
+    }
+
+    fn end(mut self) {
+        // Every message finds its receive, and every receive its message.
+        for at in 0..2 {
+            let sent = self.honest[1 - at].lengths.len();
+            while self.honest[at].received + self.honest[at].recvs.len() < sent {
+                self.listen(at);
+            }
+            while self.honest[1 - at].lengths.len() < self.honest[at].received + self.honest[at].recvs.len() {
+                self.talk(1 - at, 8);
+            }
+        }
+        self.run_until("messages between honest ranks", |run| {
+            run.honest.iter().all(|honest| {
+                let ended = |id: &RequestId| honest.engine.outcome(*id) == Outcome::Ready;
+                honest.recvs.is_empty() && honest.sends.iter().all(ended)
+            })
+        });
+        self.net.kill(HOSTILE);
+        for honest in &mut self.honest {
+            honest.engine.peer_failed(HOSTILE, None, Cause::Lost).expect("a rank of the job");
+            honest.others.iter().for_each(|&id| honest.engine.cancel(id));
+        }
+        self.run_until("operations with the hostile rank", |run| {
+            run.honest
+                .iter()
+                .all(|honest| honest.others.iter().all(|&id| honest.engine.outcome(id) == Outcome::Ready))
+        });
+        for honest in &mut self.honest {
+            for &id in honest.sends.iter().chain(&honest.others) {
+                let completion = honest.engine.collect(id, &mut ()).expect("it has ended");
+                let to_hostile = honest.others.contains(&id);
+                assert!(to_hostile || completion.result.is_ok(), "{:?}", completion.result);
+            }
+        }
+        for honest in &mut self.honest {
+            drain(&mut honest.engine, self.net.now_ns());
+        }
+        self.run_until("rest", |run| run.honest.iter().all(|honest| is_at_rest(&honest.engine)));
+        for honest in &self.honest {
+            assert!(honest.engine.counters().failed_peers <= 1, "{:?}", honest.engine.counters());
+        }
+    }
+
+    fn run_until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        for _ in 0..ROUNDS_MAX {
+            if done(self) {
+                return;
+            }
+            self.round();
+        }
+        panic!("{what}: not in {ROUNDS_MAX} rounds: {:?}", self.honest.each_ref().map(|at| &at.engine));
+    }
+}
+
+impl Hostile {
+    /// Sends a packet, most often the one that is due.
+    fn speak(&mut self, input: &mut Input<'_>, to: usize) {
+        let next = self.sequences[to];
+        let sequence = if input.below(32) == 0 { input.u32() } else { next };
+        let mut packet = forge::packet(input, &self.seen, HOSTILE, sequence);
+        packet.truncate(512);
+        let posted = self.port.send(self.paths[to], &packet, &[]);
+        if posted == Ok(Post::Done) && sequence == next {
+            self.sequences[to] = next.wrapping_add(1);
+        }
+        self.last = packet;
+    }
+
+    /// Reads or writes memory of an honest rank by a key that it was given, or was not.
+    fn reach(&mut self, input: &mut Input<'_>, to: usize) {
+        let [key, address] = [(); 2].map(|()| self.seen.number(input));
+        let (local, remote) = (self.memory.local(0, input.byte().into()), Remote { key, address });
+        let _ = if input.below(2) == 0 {
+            self.port.get(self.paths[to], local, remote, OpId(0))
+        } else {
+            self.port.put(self.paths[to], local, remote, OpId(0))
+        };
+    }
+}
+
+fn is_at_rest(engine: &Engine<SimPort>) -> bool {
+    let usage = engine.usage();
+    (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes) == (0, 0, 0, 0, 0)
+}
+
+/// The bytes of the message of this number.
+fn content(from: usize, number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (from * 101 + number * 37 + at + at / 251) as u8).collect()
+}
+
+const LENGTHS: [usize; 6] = [0, 8, 400, 1000, 9000, LENGTH_MAX];
+const LENGTH_MAX: usize = 20_000;

@@ -1,0 +1,170 @@
+//! A port that plays what it is told to.
+
+use std::collections::VecDeque;
+
+use samite_fabric::{
+    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region, Registration,
+    Remote, Sink,
+};
+
+/// Reports what is put in `events`, takes all that is posted while there is room, and keeps the contract of a
+/// port: operations end once, and none after its peer was cut off.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    caps: Caps,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) has_room: bool,
+    /// Packets that were sent, and not looked at.
+    pub(crate) sent: Vec<Vec<u8>>,
+    outstanding: VecDeque<(OpId, PeerId)>,
+    /// Whether each peer was cut off.
+    peers: Vec<bool>,
+    registrations: Vec<Option<Region>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    Packet(Vec<u8>),
+    Completed(OpId, Result<(), Failure>),
+    Notified(u64),
+    Lost(PeerId),
+}
+
+impl Tape {
+    pub(crate) fn new(get: bool) -> Self {
+        let caps = Caps {
+            name: "tape".into(),
+            short_max: 64,
+            packet_max: 512,
+            zcopy_max: 0,
+            rma_max: if get { 1000 } else { 0 },
+            rma_depth: 4,
+            put: false,
+            get,
+            immediate_bits: 0,
+            order: Order::SEND_AFTER_SEND,
+            target_must_poll: true,
+            fence: true,
+            peers_max: usize::MAX,
+        };
+        Self {
+            caps,
+            events: VecDeque::new(),
+            has_room: true,
+            sent: Vec::new(),
+            outstanding: VecDeque::new(),
+            peers: Vec::new(),
+            registrations: Vec::new(),
+        }
+    }
+
+    /// Ends the oldest operation.
+    pub(crate) fn complete(&mut self, result: Result<(), Failure>) {
+        if let Some((op, _)) = self.outstanding.pop_front() {
+            self.events.push_back(Event::Completed(op, result));
+        }
+    }
+
+    pub(crate) fn registered(&self) -> usize {
+        self.registrations.iter().flatten().count()
+    }
+
+    fn check(&self, peer: PeerId) -> Result<(), PortError> {
+        match self.peers.get(peer.0 as usize) {
+            Some(false) => Ok(()),
+            _ => Err(PortError::PeerGone(peer)),
+        }
+    }
+}
+
+impl Port for Tape {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        Address(b"tape".to_vec())
+    }
+
+    fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
+        if address.0.len() > 16 {
+            return Err(PortError::BadAddress { why: "longer than 16 bytes".into() });
+        }
+        self.peers.push(false);
+        Ok(PeerId(self.peers.len() as u32 - 1))
+    }
+
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        self.check(to)?;
+        assert!(head.len() + body.len() <= self.caps.packet_max);
+        if !self.has_room {
+            return Ok(Post::Again);
+        }
+        self.sent.push([head, body].concat());
+        Ok(Post::Done)
+    }
+
+    fn send_zcopy(&mut self, _: PeerId, _: &[u8], _: Local, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "gather" })
+    }
+
+    fn put(&mut self, _: PeerId, _: Local, _: Remote, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "put" })
+    }
+
+    fn put_imm(&mut self, _: PeerId, _: Local, _: Remote, _: u64, _: OpId) -> Result<Post, PortError> {
+        Err(PortError::Unsupported { what: "put" })
+    }
+
+    fn get(&mut self, to: PeerId, into: Local, _: Remote, op: OpId) -> Result<Post, PortError> {
+        self.check(to)?;
+        assert!(self.caps.get && into.len <= self.caps.rma_max, "{into:?}");
+        let region = self.registrations[into.registration.id as usize].as_ref().expect("registered");
+        assert!(into.offset + into.len <= region.len(), "{into:?}");
+        if !self.has_room || self.outstanding.len() >= self.caps.rma_depth {
+            return Ok(Post::Again);
+        }
+        self.outstanding.push_back((op, to));
+        Ok(Post::Done)
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, _: Access) -> Result<Registration, PortError> {
+        self.check(peer)?;
+        self.registrations.push(Some(region.clone()));
+        Ok(Registration { id: self.registrations.len() as u32 - 1, key: 0x5eed, base: 0 })
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        let ended = self.registrations[registration.id as usize].take();
+        assert!(ended.is_some(), "deregistered twice");
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
+        let events = std::mem::take(&mut self.events);
+        let count = events.len();
+        for event in events {
+            match event {
+                Event::Packet(bytes) => sink.packet(&bytes),
+                Event::Completed(op, result) => sink.completed(op, result),
+                Event::Notified(immediate) => sink.notified(immediate),
+                Event::Lost(peer) => {
+                    if self.check(peer).is_ok() {
+                        self.fence_peer(peer);
+                        sink.peer_lost(peer);
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn fence_peer(&mut self, peer: PeerId) {
+        if let Some(fenced) = self.peers.get_mut(peer.0 as usize) {
+            *fenced = true;
+        }
+        let (theirs, rest) = self.outstanding.drain(..).partition(|(_, to)| *to == peer);
+        self.outstanding = rest;
+        let theirs: VecDeque<(OpId, PeerId)> = theirs;
+        self.events.extend(theirs.into_iter().map(|(op, _)| Event::Completed(op, Err(Failure::Fenced))));
+    }
+}
