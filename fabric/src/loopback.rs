@@ -5,12 +5,13 @@
 //! need poll for them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use crate::{
     Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region, Registration,
-    Remote, Sink, registry::Registry, rng::SplitMix64,
+    Remote, Sink, Sleep, os::alarm::Alarm, registry::Registry, rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
@@ -49,6 +50,7 @@ impl Hub {
         let shared = Arc::new(Shared {
             index,
             pending: AtomicBool::new(false),
+            alarm: Alarm::new().ok(),
             inbox: Mutex::default(),
             exposed: RwLock::new(Exposed {
                 registry: Registry::new(SplitMix64::from_entropy()),
@@ -98,6 +100,8 @@ struct Shared {
     index: u32,
     /// Whether the inbox may hold something: an idle poll looks no further.
     pending: AtomicBool,
+    /// Wakes the owner; none at the limit of open files.
+    alarm: Option<Alarm>,
     inbox: Mutex<Inbox>,
     /// Copies hold it for reading: whoever has it for writing knows that none is under way.
     exposed: RwLock<Exposed>,
@@ -107,6 +111,8 @@ struct Shared {
 struct Inbox {
     batch: Batch,
     barred: Barred,
+    /// Whether the owner sleeps, and the next event has to ring.
+    armed: bool,
     /// To be told when this port goes.
     watchers: Vec<Weak<Shared>>,
 }
@@ -161,6 +167,11 @@ impl Shared {
     fn push(&self, inbox: &mut Inbox, from: u32, event: Event) {
         inbox.batch.events.push((from, event));
         self.pending.store(true, Ordering::Release);
+        if std::mem::take(&mut inbox.armed)
+            && let Some(alarm) = &self.alarm
+        {
+            alarm.ring();
+        }
     }
 
     fn exposed(&self) -> RwLockReadGuard<'_, Exposed> {
@@ -345,6 +356,28 @@ impl Port for Loopback {
         batch.bytes.clear();
         self.batch = batch;
         Ok(count)
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.shared.alarm.iter().map(AsFd::as_fd).collect()
+    }
+
+    fn arm(&mut self) -> Sleep {
+        let mut inbox = lock(&self.shared.inbox);
+        if !self.completed.is_empty() || !inbox.batch.events.is_empty() {
+            return Sleep::NotNow;
+        }
+        inbox.armed = true;
+        if self.shared.alarm.is_some() { Sleep::UntilReadable } else { Sleep::Briefly }
+    }
+
+    fn disarm(&mut self) {
+        // What has disarmed it already, has rung.
+        if !std::mem::take(&mut lock(&self.shared.inbox).armed)
+            && let Some(alarm) = &self.shared.alarm
+        {
+            alarm.silence();
+        }
     }
 
     fn fence_peer(&mut self, peer: PeerId) {

@@ -37,6 +37,7 @@ mod slots;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -54,6 +55,7 @@ use crate::os;
 use crate::rng::SplitMix64;
 use crate::{
     Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
+    Sleep,
 };
 
 /// What to open, and how large.
@@ -193,7 +195,7 @@ impl OfiPort {
         let mode = Mode::of(info.attributes().domain);
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         // Some providers do not notice when the queue overflows: room for all that can complete.
-        let domain = Domain::open(info, 2 * slots.len())?;
+        let domain = Domain::open(info, 2 * slots.len(), true)?;
         // SAFETY: it is the first field of the port, and its `drop` closes it before all.
         let ep = unsafe { domain.endpoint() }?;
         let format = domain.info().attributes().format();
@@ -460,6 +462,21 @@ impl Port for OfiPort {
             }
         }
         Ok(events)
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.domain.wait_fd().into_iter().collect()
+    }
+
+    fn arm(&mut self) -> Sleep {
+        if !self.backlog.is_empty() {
+            return Sleep::NotNow;
+        }
+        // What the provider had no room for is tried again at each poll.
+        if !self.unposted.is_empty() || !self.notes.is_empty() || self.domain.wait_fd().is_none() {
+            return Sleep::Briefly;
+        }
+        if self.domain.may_sleep() { Sleep::UntilReadable } else { Sleep::NotNow }
     }
 
     fn fence_peer(&mut self, peer: PeerId) {

@@ -1,5 +1,7 @@
 //! The operating system: what std has no safe call for, one file a subject.
 
+pub mod alarm;
+pub(crate) mod barrier;
 pub mod env;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;

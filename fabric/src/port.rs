@@ -22,8 +22,12 @@
 //!   long as the provider might touch it.
 //! * **Nothing is posted from inside [`Port::poll`]**: a sink has no port at hand. What an event calls for is
 //!   noted, and posted after.
+//! * **Whoever sleeps arms first.** [`Port::arm`] tells how long the port may be left alone; if it says until a
+//!   descriptor is readable, whatever it would report later makes one of [`Port::descriptors`] readable.
 //! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself
 //!   lives in real time.
+
+use std::os::fd::BorrowedFd;
 
 use crate::{Caps, Failure, PortError, Region};
 
@@ -111,6 +115,20 @@ pub trait Port {
     /// [`PortError::Provider`] if the port itself (not one operation, not one peer) is broken.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError>;
 
+    /// What to sleep on while the port is armed; the same over its life, none where it cannot wake anybody.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    /// Prepares to be left alone: how long, until [`Port::disarm`] is called and then [`Port::poll`]. If it
+    /// is not at all, the port is not armed.
+    fn arm(&mut self) -> Sleep {
+        Sleep::Briefly
+    }
+
+    /// Ends what [`Port::arm`] began; harmless where nothing was begun.
+    fn disarm(&mut self) {}
+
     /// Cuts a peer off. Where [`Caps::fence`] holds, on return the provider touches no memory on behalf of
     /// its operations, which complete with [`Failure::Fenced`] at the next poll; nothing of it arrives later.
     /// Elsewhere its operations stay outstanding and their memory stays held. Either way later posts to it
@@ -132,6 +150,17 @@ pub trait Sink {
 
     /// The port will not reach this peer again. Not every port can tell; none tells falsely.
     fn peer_lost(&mut self, peer: PeerId);
+}
+
+/// How long a port may be left alone. The shortest come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sleep {
+    /// Not at all: there is something to poll for.
+    NotNow,
+    /// For as long as what comes meanwhile may be late: nothing will tell of it.
+    Briefly,
+    /// Until one of the descriptors is readable.
+    UntilReadable,
 }
 
 /// What became of a call that posts.

@@ -15,6 +15,7 @@ mod address;
 mod pace;
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use self::address::{Addresses, Path};
 use self::pace::Pace;
@@ -24,7 +25,7 @@ use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
     Access, Address, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    Sink,
+    Sink, Sleep,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -299,6 +300,39 @@ impl Port for Route {
             events += ofi.poll(Path::Ofi, names, sink)?;
         }
         Ok(events)
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let mut all = Vec::new();
+        all.extend(self.shm.iter().flat_map(|branch| branch.port.descriptors()));
+        all.extend(self.loopback.iter().flat_map(|branch| branch.port.descriptors()));
+        #[cfg(feature = "ofi")]
+        all.extend(self.ofi.iter().flat_map(|branch| branch.port.descriptors()));
+        all
+    }
+
+    /// Arms all; to no avail if there is one of them that cannot be left alone.
+    fn arm(&mut self) -> Sleep {
+        let mut sleep = Sleep::UntilReadable;
+        for path in Path::ALL {
+            if let Some(possible) = on!(self, path, branch => branch.port.arm()) {
+                sleep = sleep.min(possible);
+            }
+            if sleep == Sleep::NotNow {
+                self.disarm();
+                break;
+            }
+        }
+        sleep
+    }
+
+    fn disarm(&mut self) {
+        for path in Path::ALL {
+            on!(self, path, branch => {
+                branch.port.disarm();
+                branch.pace.hasten();
+            });
+        }
     }
 
     /// Cuts the peer off on all paths: it may have chosen another towards this side.

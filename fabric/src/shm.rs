@@ -14,19 +14,21 @@
 
 mod address;
 mod bell;
+mod doze;
 mod inbox;
 mod mailbox;
 mod ring;
 mod word;
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use self::address::Whereabouts;
 use self::inbox::Inbox;
 use self::mailbox::{Claim, Mailbox, Remote};
 use self::ring::{Producer, Push, packet_max};
 use crate::os::process::{Place, Process};
-use crate::port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Sink};
+use crate::port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep};
 use crate::{Caps, Order, PortError, Region, os};
 
 /// How large a port's mailbox is.
@@ -322,6 +324,18 @@ impl Port for Shm {
             return Ok(packets);
         }
         Ok(packets + self.report(sink))
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.inbox.alarm().as_fd()]
+    }
+
+    fn arm(&mut self) -> Sleep {
+        if self.lost.is_empty() { self.inbox.arm() } else { Sleep::NotNow }
+    }
+
+    fn disarm(&mut self) {
+        self.inbox.disarm();
     }
 
     fn fence_peer(&mut self, peer: PeerId) {

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
 use samite_fabric_sys as sys;
@@ -15,8 +16,10 @@ use crate::PortError;
 pub(super) struct Domain {
     av: Object<sys::fid_av>,
     cq: Object<sys::fid_cq>,
+    /// The queue's descriptor, which it owns.
+    wait_fd: Option<RawFd>,
     domain: Object<sys::fid_domain>,
-    _fabric: Object<sys::fid_fabric>,
+    fabric: Object<sys::fid_fabric>,
     info: Info,
 }
 
@@ -44,8 +47,9 @@ impl Batch {
 }
 
 impl Domain {
-    /// Opens a domain on `info` with a completion queue of `completions` entries.
-    pub(super) fn open(info: Info, completions: usize) -> Result<Self, PortError> {
+    /// Opens a domain on `info` with a completion queue of `completions` entries; with a descriptor to sleep
+    /// on, if `sleeps` and the provider has one.
+    pub(super) fn open(info: Info, completions: usize, sleeps: bool) -> Result<Self, PortError> {
         let attributes = info.attributes();
         let (mut cq_attr, mut av_attr) = (
             sys::fi_cq_attr { size: completions, format: sys::FI_CQ_FORMAT_DATA, ..Default::default() },
@@ -60,13 +64,21 @@ impl Domain {
             let domain = Object::open("fi_domain", |domain| {
                 sys::fi_domain(fabric.as_ptr(), info.as_ptr(), domain, null_mut())
             })?;
-            let cq = Object::open("fi_cq_open", |cq| {
-                sys::fi_cq_open(domain.as_ptr(), &mut cq_attr, cq, null_mut())
-            })?;
+            let mut open_cq = |wait_obj| {
+                cq_attr.wait_obj = wait_obj;
+                Object::open("fi_cq_open", |cq| {
+                    sys::fi_cq_open(domain.as_ptr(), &mut cq_attr, cq, null_mut())
+                })
+            };
+            let waiting = if sleeps { open_cq(sys::FI_WAIT_FD).ok() } else { None };
+            let (wait_fd, cq) = match waiting {
+                Some(cq) => (wait_fd(&cq), cq),
+                None => (None, open_cq(sys::FI_WAIT_NONE)?),
+            };
             let av = Object::open("fi_av_open", |av| {
                 sys::fi_av_open(domain.as_ptr(), &mut av_attr, av, null_mut())
             })?;
-            Ok(Self { av, cq, domain, _fabric: fabric, info })
+            Ok(Self { av, cq, wait_fd, domain, fabric, info })
         }
     }
 
@@ -96,6 +108,20 @@ impl Domain {
 
     pub(super) fn as_ptr(&self) -> *mut sys::fid_domain {
         self.domain.as_ptr()
+    }
+
+    /// Readable when there may be completions, once [`Domain::may_sleep`] has said so.
+    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the queue keeps the descriptor open until it is closed, which is after `self` is used last.
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Whether nothing has come that the descriptor would not tell of; to be asked before each sleep.
+    pub(super) fn may_sleep(&self) -> bool {
+        let mut fids = [self.cq.fid()];
+        // SAFETY: fabric and queue are live, and the queue was opened with a descriptor (without one, the call
+        // fails).
+        unsafe { sys::fi_trywait(self.fabric.as_ptr(), fids.as_mut_ptr(), 1) == 0 }
     }
 
     /// Reads up to a batch of completions, and drives progress.
@@ -148,6 +174,15 @@ impl Domain {
         // SAFETY: the vector is live, and the address was inserted and not removed since.
         check("fi_av_remove", unsafe { sys::fi_av_remove(self.av.as_ptr(), &mut address, 1, 0) })
     }
+}
+
+/// The descriptor of a queue that was opened with one.
+fn wait_fd(cq: &Object<sys::fid_cq>) -> Option<RawFd> {
+    let mut fd: RawFd = -1;
+    // SAFETY: the queue is live, and for FI_WAIT_FD the argument is a pointer to a descriptor (fi_cq(3)).
+    let status =
+        unsafe { sys::fi_control(cq.fid(), sys::FI_GETWAIT as i32, std::ptr::from_mut(&mut fd).cast()) };
+    (status == 0 && fd >= 0).then_some(fd)
 }
 
 /// The name by which peers insert this endpoint.

@@ -63,7 +63,7 @@ impl RawPair {
         let mode = Mode::of(info.attributes().domain);
         let inject_max = info.attributes().tx.inject_size;
         let receives = 2 * window;
-        let domain = Domain::open(info, 2 * (receives + window))?;
+        let domain = Domain::open(info, 2 * (receives + window), false)?;
         // SAFETY: it is the first field, and `drop` closes it before all.
         let ep = unsafe { domain.endpoint() }?;
         let region = Region::new(Memory::zeroed(2 * len_max));

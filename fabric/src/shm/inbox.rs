@@ -17,7 +17,8 @@ use zerocopy::IntoBytes;
 use super::Usage;
 use super::mailbox::{Mailbox, MappedRings, Phase};
 use super::ring::{Consumer, Payload, Pop, scratch};
-use crate::{PortError, Sink};
+use crate::os::alarm::Alarm;
+use crate::{PortError, Sink, Sleep};
 
 pub(super) struct Inbox {
     mailbox: Mailbox,
@@ -91,6 +92,42 @@ impl Inbox {
             index += 1;
         }
         Ok(packets)
+    }
+
+    /// Readable when the owner of an armed inbox has something to poll for.
+    pub(super) fn alarm(&self) -> &Alarm {
+        self.mailbox.alarm()
+    }
+
+    /// Makes all rings quiet, so that senders ring, and wake the owner; unless there is something to poll
+    /// for.
+    pub(super) fn arm(&mut self) -> Sleep {
+        for slot in self.active.drain(..) {
+            if let Some(Incoming { ring: Some(ring), .. }) = &self.rings[slot] {
+                ring.place().set_quiet(true);
+            }
+        }
+        let woken = self.mailbox.lie_down();
+        let is_idle = self.garbled.is_empty()
+            && self.mailbox.header().bell.count() == self.answered
+            && !self.rings.iter().flatten().any(Incoming::wants_poll);
+        match (is_idle, woken) {
+            (true, true) => Sleep::UntilReadable,
+            (true, false) => Sleep::Briefly,
+            (false, _) => {
+                self.disarm();
+                Sleep::NotNow
+            }
+        }
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.mailbox.get_up();
+        for slot in 0..self.rings.len() {
+            if self.rings[slot].as_ref().is_some_and(Incoming::wants_poll) {
+                self.activate(slot);
+            }
+        }
     }
 
     /// Takes nothing more from a sender.
@@ -218,8 +255,8 @@ impl Inbox {
     fn patrol(&mut self) {
         self.patrol_in = PATROL;
         self.patrol = if self.patrol + 1 < self.rings.len() { self.patrol + 1 } else { 0 };
-        let waiting = |incoming: &Incoming| incoming.ring.as_ref().is_some_and(|ring| !ring.is_empty());
-        if self.rings.get(self.patrol).and_then(Option::as_ref).is_some_and(waiting) {
+        let patrolled = self.rings.get(self.patrol).and_then(Option::as_ref);
+        if patrolled.is_some_and(Incoming::wants_poll) {
             self.activate(self.patrol);
         }
     }
@@ -258,6 +295,11 @@ struct Incoming {
 }
 
 impl Incoming {
+    /// Whether there is a packet, or the slot is to be freed.
+    fn wants_poll(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| self.ended || !ring.is_empty())
+    }
+
     #[inline(always)]
     fn read<S: Sink>(&mut self, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
         let Some(ring) = &mut self.ring else { return Read::Nothing { more: false } };

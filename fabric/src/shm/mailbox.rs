@@ -23,13 +23,18 @@
 //! ([`Slot::wish`]); the owner allocates that, or refuses ([`Slot::answer`]), since it has a budget for
 //! them. Then the sender says in the first ring that it goes on in the second. It asks once.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bell::Bell;
+use super::doze::{Sleeper, Waker, light_fence};
 use super::ring::{Line, Place, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
+use crate::os::alarm::{Alarm, AlarmName};
+use crate::os::barrier;
 use crate::os::process::Process;
 use crate::os::shared::{PAGE, Shareable, SharedFile, View};
 
@@ -39,10 +44,20 @@ pub(super) struct Mailbox {
     layout: Layout,
     header: View<Header>,
     slots: View<Slot>,
+    alarm: Alarm,
+    sleeper: Sleeper,
 }
 
 impl Mailbox {
     pub(super) fn create(config: &Config, token: u64) -> Result<Self, PortError> {
+        let no_alarm = |error: io::Error| PortError::Provider {
+            call: "pipe2",
+            code: error.raw_os_error().unwrap_or(0),
+            text: error.to_string(),
+            hint: "raise the limit of open files (ulimit -n)".into(),
+        };
+        let alarm = Alarm::new().map_err(no_alarm)?;
+        let name = alarm.name().map_err(no_alarm)?;
         let layout = Layout::new(config)?;
         let file = SharedFile::create(c"samite-mailbox", layout.file_len())?;
         file.allocate(0..layout.table_len())?;
@@ -54,10 +69,30 @@ impl Mailbox {
             (&fields.slots, layout.slots as u64),
             (&fields.lines, layout.lines[0] as u64),
             (&fields.lines_max, layout.lines[1] as u64),
+            (&fields.alarm, name.fd.into()),
+            (&fields.alarm_inode, name.inode),
         ] {
             field.store(value, Ordering::Relaxed);
         }
-        Ok(Self { file, layout, header, slots })
+        Ok(Self { file, layout, header, slots, alarm, sleeper: Sleeper::default() })
+    }
+
+    /// What wakes the owner.
+    pub(super) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// Says that the owner sleeps. What senders did before they could know of it is seen after this. False if
+    /// that cannot be had, of one of them or of the system.
+    pub(super) fn lie_down(&mut self) -> bool {
+        self.sleeper.lie_down(&self.header[0].asleep);
+        barrier::everywhere() && self.header().unruly.load(Ordering::Acquire) == 0
+    }
+
+    /// Says that the owner is awake.
+    pub(super) fn get_up(&self) {
+        self.sleeper.get_up(&self.header().asleep);
+        self.alarm.silence();
     }
 
     pub(super) fn fd(&self) -> u32 {
@@ -122,6 +157,7 @@ pub(super) struct Remote {
     layout: Layout,
     header: View<Header>,
     slots: View<Slot>,
+    alarm: Arc<Alarm>,
 }
 
 impl Remote {
@@ -149,8 +185,15 @@ impl Remote {
         let layout = Layout::from_header(field(&fields.slots), lines)
             .filter(|layout| layout.file_len() == file.len())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
+        let name = AlarmName { fd: field(&fields.alarm) as u32, inode: field(&fields.alarm_inode) };
+        let alarm = Alarm::open(whereabouts.owner, name).map_err(|error| PortError::Unreachable {
+            why: format!("the pipe by which the peer is woken cannot be opened: {error}"),
+        })?;
+        if !barrier::join() {
+            fields.unruly.store(1, Ordering::Release);
+        }
         let (header, slots) = layout.view(&file)?;
-        Ok(Self { file, layout, header, slots })
+        Ok(Self { file, layout, header, slots, alarm: Arc::new(alarm) })
     }
 
     fn header(&self) -> &Header {
@@ -190,8 +233,10 @@ impl Remote {
         let rings = MappedRings::map(&self.file, self.layout, &self.slots, index)?;
         self.slots[index].sender.store(sender, Ordering::Relaxed);
         self.slots[index].owner.store(Phase::Open.word(owner), Ordering::Release);
-        self.header().bell.ring(index);
-        Ok(Claim { rings, index, owner, header: self.header.part(0..1) })
+        let (header, alarm) = (self.header.part(0..1), Arc::clone(&self.alarm));
+        let claim = Claim { rings, index, owner, header, alarm, waker: Waker::default() };
+        claim.ring_bell();
+        Ok(claim)
     }
 
     #[cold]
@@ -216,6 +261,9 @@ impl Remote {
         header.wanted.store(1, Ordering::Relaxed);
         // To no slot: the mark of a sender that was killed when it had just set it is not rung for again.
         header.bell.call();
+        if Waker::default().must_ring(&header.asleep) {
+            self.alarm.ring();
+        }
         Ok(())
     }
 }
@@ -226,6 +274,8 @@ pub(super) struct Claim {
     index: usize,
     owner: Process,
     header: View<Header>,
+    alarm: Arc<Alarm>,
+    waker: Waker,
 }
 
 impl Claim {
@@ -234,16 +284,21 @@ impl Claim {
         self.header[0].closed.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the mailbox's owner has stopped looking at the ring in each poll.
+    /// Whether the mailbox's owner has stopped looking at the ring in each poll, perhaps for it sleeps. To be
+    /// asked after each packet.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
+        light_fence();
         self.slot().quiet.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls the mailbox's owner to this slot.
+    /// Calls the mailbox's owner to this slot, and wakes it if it sleeps.
     #[cold]
     pub(super) fn ring_bell(&self) {
         self.header[0].bell.ring(self.index);
+        if self.waker.must_ring(&self.header[0].asleep) {
+            self.alarm.ring();
+        }
     }
 
     /// Asks for the second ring; it is asked for once. Whether it is there.
@@ -407,13 +462,20 @@ pub(super) struct Header {
     slots: AtomicU64,
     lines: AtomicU64,
     lines_max: AtomicU64,
-    _constant: [AtomicU64; 3],
+    /// The owner's descriptor of its alarm, and which pipe that is.
+    alarm: AtomicU64,
+    alarm_inode: AtomicU64,
+    _constant: [AtomicU64; 1],
     /// Not 0: a sender found no free slot, and some whose owner is dead.
     pub(super) wanted: AtomicU64,
-    _senders: [AtomicU64; 7],
+    /// Not 0: a sender's looks cannot be ordered by the owner's barrier; see [`super::doze`].
+    unruly: AtomicU64,
+    _senders: [AtomicU64; 6],
     /// Not 0: the owner reads no more.
     closed: AtomicU64,
-    _owner: [AtomicU64; 7],
+    /// Not 0: the owner sleeps; see [`super::doze`].
+    asleep: AtomicU64,
+    _owner: [AtomicU64; 6],
     /// Rung when a slot was opened or closed, when its sender asks for more, and when it has sent to a ring
     /// that is quiet.
     pub(super) bell: Bell,
@@ -473,7 +535,7 @@ const GRANTED: u64 = 1;
 const REFUSED: u64 = 2;
 
 /// Of the layout of header, slots and rings.
-const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x02");
+const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x03");
 
 /// The smallest ring carries packets of 1792 bytes; in the largest first ring, a packet's length still fits
 /// its 16 bits.

@@ -1,0 +1,122 @@
+//! Waking a sleeper, in this process or another.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+
+use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::process::Process;
+
+/// A descriptor that is readable once it was rung, until it is silenced.
+///
+/// It is a pipe, held open for reading and writing by one descriptor, so that a ring never finds it without a
+/// reader. An eventfd would do within a process; but it cannot be opened from another, as a pipe can, through
+/// /proc/PID/fd.
+#[derive(Debug)]
+pub struct Alarm(File);
+
+impl Alarm {
+    /// A new one.
+    ///
+    /// # Errors
+    /// At the limit of open files; if /proc is not mounted.
+    pub fn new() -> io::Result<Self> {
+        let (end, _other) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self(open(&format!("/proc/self/fd/{}", end.as_raw_fd()))?))
+    }
+
+    /// How other processes find it.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub(crate) fn name(&self) -> io::Result<AlarmName> {
+        Ok(AlarmName { fd: self.0.as_raw_fd() as u32, inode: self.0.metadata()?.ino() })
+    }
+
+    /// Opens another process's. It takes the right to read that process's state (PTRACE_MODE_READ in
+    /// ptrace(2)).
+    ///
+    /// # Errors
+    /// If that is not allowed, or the process has closed it.
+    pub(crate) fn open(owner: Process, name: AlarmName) -> io::Result<Self> {
+        let alarm = Self(open(&format!("/proc/{}/fd/{}", owner.pid, name.fd))?);
+        let metadata = alarm.0.metadata()?;
+        if metadata.file_type().is_fifo() && metadata.ino() == name.inode {
+            Ok(alarm)
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, "the descriptor is another file"))
+        }
+    }
+
+    /// Makes it readable. One system call, which never blocks.
+    #[cold]
+    pub fn ring(&self) {
+        // It fails only if the pipe is full: then it is readable.
+        let _ = (&self.0).write(&[0]);
+    }
+
+    /// Makes it no longer readable.
+    pub fn silence(&self) {
+        let mut rings = [0; 256];
+        while (&self.0).read(&mut rings).is_ok_and(|count| count == rings.len()) {}
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A alarm's descriptor in its owner's process, and which pipe that is: a number that now means another file
+/// is found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AlarmName {
+    pub(crate) fd: u32,
+    pub(crate) inode: u64,
+}
+
+fn open(path: &str) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn is_readable(alarm: &Alarm) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn it_is_readable_from_a_ring_to_the_next_hush() {
+        let alarm = Alarm::new().unwrap();
+        let elsewhere = Alarm::open(Process::current().unwrap(), alarm.name().unwrap()).unwrap();
+        assert!(!is_readable(&alarm));
+        // More rings than a pipe holds block nobody.
+        for rings in [1, 300, 100_000] {
+            (0..rings).for_each(|_| elsewhere.ring());
+            assert!(is_readable(&alarm));
+            alarm.silence();
+            assert!(!is_readable(&alarm));
+        }
+        drop(alarm);
+        elsewhere.ring();
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_it() {
+        let this = Process::current().unwrap();
+        let (alarm, other) = (Alarm::new().unwrap(), Alarm::new().unwrap());
+        let name = alarm.name().unwrap();
+        let fd = other.name().unwrap().fd;
+        assert!(Alarm::open(this, AlarmName { fd, ..name }).is_err());
+        drop(alarm);
+        assert!(Alarm::open(this, name).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! Going to sleep, and being woken.
+//!
+//! ```text
+//!   owner of the mailbox                         sender
+//!   declares all rings quiet                     publishes a packet
+//!   word ← nap (not 0, another each time)        (ordered by the owner's barrier)
+//!   full barrier, for all senders too            ring quiet? ─ no ─▶ done
+//!   looks for packets ─ some ─▶ word ← 0           yes: marks its slot, reads the word
+//!      none ─▶ sleeps on the alarm                 ├ 0 ─▶ done
+//!   woken: word ← 0, silences the alarm            └ a nap ─▶ sets off the alarm, once for each nap
+//! ```
+//! So either the owner sees the packet, or the sender sees that its ring is quiet; and either the owner sees
+//! the mark, or the sender sees the nap. A sender whose ring is not quiet pays for nothing else. Senders
+//! change nothing by which others are woken: one that is killed or stopped before it sets off the alarm has
+//! its own packet lie, and nobody else's.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use super::word::Word;
+
+/// The owner's side.
+#[derive(Debug, Default)]
+pub(super) struct Sleeper {
+    naps: u64,
+}
+
+impl Sleeper {
+    /// Says that the owner sleeps from now on. Then comes a barrier for all, and then a look for packets.
+    pub(super) fn lie_down(&mut self, word: &impl Word) {
+        self.naps += 1;
+        word.store(self.naps, Ordering::Relaxed);
+    }
+
+    pub(super) fn get_up(&self, word: &impl Word) {
+        word.store(AWAKE, Ordering::Relaxed);
+    }
+}
+
+/// A sender's side.
+#[derive(Debug, Default)]
+pub(super) struct Waker {
+    /// The last nap for which it rang.
+    rung: Cell<u64>,
+}
+
+impl Waker {
+    /// Called after a slot was marked: whether to set off the alarm.
+    pub(super) fn must_ring(&self, word: &impl Word) -> bool {
+        light_fence();
+        let nap = word.load(Ordering::Relaxed);
+        nap != AWAKE && self.rung.replace(nap) != nap
+    }
+}
+
+const AWAKE: u64 = 0;
+
+/// Between what a sender wrote and its look whether the owner sleeps. With the owner's barrier it is a full
+/// fence; only the compiler must be kept from undoing it.
+#[cfg(not(all(test, loom)))]
+#[inline(always)]
+pub(super) fn light_fence() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// For the model the owner's barrier is what it amounts to: a fence on either side.
+#[cfg(all(test, loom))]
+pub(super) fn light_fence() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(all(test, loom))]
+mod model;
