@@ -13,6 +13,9 @@ declare -A present=(
     [pkg-config]='command -v pkg-config'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
     [valgrind]='command -v valgrind'
+    # For ci/netns.sh.
+    [iproute2]='command -v ip'
+    [iptables]='command -v iptables'
 )
 
 missing=()
@@ -28,7 +31,7 @@ fi
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<END
 setup.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again:
-  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric-devel valgrind
+  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric-devel valgrind iproute iptables
   Spack:         spack install libfabric pkgconf valgrind && spack load libfabric pkgconf valgrind
 END
     exit 1

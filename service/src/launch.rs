@@ -69,8 +69,8 @@ pub struct Options {
     pub ranks: u32,
     /// Where to start them, if not all on this host.
     pub remote: Option<Remote>,
-    /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed, at
-    /// most half a second later, one of less than half of it never. At least [`DETECTION_MIN`].
+    /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed,
+    /// and one of less than a quarter of it never. At least [`DETECTION_MIN`].
     pub detection: Duration,
     /// The value of `SAMITE_TRANSPORT` for the ranks.
     pub transport: Option<String>,

@@ -64,8 +64,7 @@ struct Run {
     address: Option<IpAddr>,
     /// How soon it must be known that a host is dead or cut off, in seconds, 0.2 or more
     ///
-    /// A cut of this length is always noticed, half a second later at most, and one of less than half of it
-    /// never.
+    /// A cut of this length is always noticed, and one of less than a quarter of it never.
     #[arg(long, value_name = "S", env = "SAMITE_DETECTION_TIME", value_parser = detection, default_value = "10")]
     detection_time: Duration,
     /// The transport for the ranks to use, like `samite-shm` or `tcp;ofi_rxm`

@@ -220,6 +220,10 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn close(&self) {
         let mut core = self.lock();
         let start_ns = self.clock.now_ns();
+        if core.condemned.is_some() {
+            // To the others it is dead, and has not left in good order.
+            return;
+        }
         core.engine.close(start_ns);
         let mut patience = Patience::new(self.crowded);
         while !core.engine.closed() {

@@ -3,9 +3,8 @@
 //! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: it is the other
 //! side's *kernel* that acknowledges, so a process that is busy or stopped is not taken for dead. What is not
 //! acknowledged is repeated by the kernel, ever less often, and given up after TCP_USER_TIMEOUT (RFC 5482),
-//! by each side for itself. So a cut of less than half of the detection time is survived, since one of the
-//! repetitions falls into the time after it, and one of the whole detection time, in either direction, is
-//! noticed by both sides.
+//! by each side for itself: a host that is cut off for the detection time is given up, whichever direction
+//! fails. A cut of less than a quarter of it is survived, since one of the repetitions comes after it.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
 //! and not while something is on its way.
@@ -29,13 +28,41 @@ const FIRST_REPETITION: Duration = Duration::from_millis(200);
 /// Makes this TCP connection fail when the other side's host has not been heard of for `detection`, provided
 /// that both sides beat.
 pub(crate) fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
-    let timeout = detection.saturating_sub(FIRST_REPETITION).max(Duration::from_millis(50));
+    let timeout = u32::try_from(user_timeout(detection).as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_nodelay(connection, true)?;
-    sockopt::set_tcp_user_timeout(connection, u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX))?;
+    sockopt::set_tcp_user_timeout(connection, timeout)?;
     Ok(())
 }
 
-/// How often to beat, so that the loss is noticed at most half a second after the detection time.
+/// How often to beat.
 pub(crate) fn beat_interval(detection: Duration) -> Duration {
     (detection / 4).min(Duration::from_millis(500))
+}
+
+/// What is left of the detection time when a cut has lasted until the next beat, and that until it is repeated.
+fn user_timeout(detection: Duration) -> Duration {
+    detection.saturating_sub(beat_interval(detection) + FIRST_REPETITION).max(Duration::from_millis(50))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's schedule (tcp_timer.c): the pause doubles with each repetition, and the last one ends
+    /// when the time is up.
+    #[test]
+    fn a_short_cut_is_survived_and_a_long_one_noticed() {
+        for detection in (200..60_000).map(Duration::from_millis) {
+            let given_up = FIRST_REPETITION + user_timeout(detection);
+            let mut repetitions = vec![FIRST_REPETITION];
+            while repetitions.last().unwrap() < &given_up {
+                repetitions.push(*repetitions.last().unwrap() * 2 + FIRST_REPETITION);
+            }
+            repetitions.pop();
+            // At worst the cut begins just before a beat, or just after one.
+            assert!(*repetitions.last().unwrap() >= detection / 4, "{detection:?}");
+            let slack = Duration::from_millis(100);
+            assert!(beat_interval(detection) + given_up <= detection + slack, "{detection:?}");
+        }
+    }
 }

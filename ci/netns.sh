@@ -1,0 +1,271 @@
+#!/usr/bin/env bash
+# Cuts hosts off. Network namespaces, joined by a bridge, are the hosts; iptables cuts and restores; ranks talk over
+# tcp;ofi_rxm between hosts and samite-shm within. In each scenario survivors must end what concerns the dead within
+# the detection time plus one second, with an error that names them, and verify all other data to the end; ranks that
+# are cut off must end by themselves, and say why; nothing may be left running. Needs root.
+#
+#   ci/netns.sh [SCENARIO…]          all by default; see the end of this file
+#
+# Everything runs in namespaces of its own, processes included, so nothing remains, however this script ends.
+set -euo pipefail
+
+if [[ ${1-} != --inside ]]; then
+    [[ $(id -u) -eq 0 ]] || { echo "netns.sh: making network namespaces needs root" >&2; exit 1; }
+    cd "$(dirname "$0")/.."
+    ci/setup.sh
+    cargo build --quiet --locked -p samite --bins --examples
+    bin=$(realpath "${CARGO_TARGET_DIR:-target}/debug")
+    exec unshare --mount --net --pid --fork --kill-child --mount-proc "$(realpath "$0")" --inside "$bin" "$@"
+fi
+bin=$2
+shift 2
+
+# Three hosts of two ranks each, and one for the front.
+front=10.77.0.254
+hosts=(10.77.0.1 10.77.0.2 10.77.0.3)
+
+dir=$(mktemp -d)
+mkdir -p /run/netns
+mount -t tmpfs tmpfs /run/netns
+trap 'rm -rf "$dir"' EXIT
+
+in_host() {
+    local host=$1
+    shift
+    ip netns exec "$host" "$@"
+}
+
+ip link add bridge type bridge
+ip link set bridge up
+for host in "$front" "${hosts[@]}"; do
+    ip netns add "$host"
+    ip link add "to-${host##*.}" type veth peer name eth0 netns "$host"
+    ip link set "to-${host##*.}" master bridge up
+    in_host "$host" ip addr add "$host/24" dev eth0
+    in_host "$host" ip link set eth0 up
+    in_host "$host" ip link set lo up
+done
+
+# The stand-in for ssh and its daemon, over named pipes: as with those, what runs on a host is no child of the caller,
+# and outlives it.
+cat >"$dir/sshd" <<'END'
+#!/usr/bin/env bash
+cd "$1"
+echo $$ >daemon
+serve() {
+    {
+        bash "$1/command" <"$1/in" 2> >(exec tee -p -a errors >"$1/err")
+        echo $? >"$1/code"
+    } >"$1/out"
+}
+while true; do
+    while read -r session; do serve "$session" & done <requests
+done
+END
+cat >"$dir/ssh" <<'END'
+#!/usr/bin/env bash
+host=$(dirname "$0")/$1
+shift
+session=$(mktemp -d "$host/session.XXXXXX")
+mkfifo "$session"/{in,out,err}
+printf '%q ' "$@" >"$session/command"
+echo "$session" >"$host/requests"
+exec 3<&0
+cat <&3 >"$session/in" &
+cat "$session/err" >&2 &
+cat "$session/out"
+exit "$(cat "$session/code")"
+END
+
+# Each rank writes to a file, since what it says when it is cut off reaches nobody else.
+cat >"$dir/rank" <<END
+#!/bin/sh
+echo \$\$ >"$dir/pid.\$SAMITE_RANK"
+exec $bin/examples/survivors "\$@" >"$dir/log.\$SAMITE_RANK" 2>&1
+END
+chmod +x "$dir"/{ssh,sshd,rank}
+
+for host in "${hosts[@]}"; do
+    mkdir "$dir/$host"
+    mkfifo "$dir/$host/requests"
+    in_host "$host" "$dir/sshd" "$dir/$host" &
+done
+
+fail() {
+    echo "netns.sh: $scenario: $*" >&2
+    for file in "$dir"/log.* "$dir"/front "$dir"/*/errors; do
+        [[ -s $file ]] && sed "s|^|  ${file#"$dir"/}: |" "$file" | tail -n 20 >&2
+    done
+    exit 1
+}
+
+# until SECONDS COMMAND…: waits for something that is not there yet.
+until_true() {
+    local seconds=$1 end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS <= end)) || fail "after $seconds s still not: $*"
+        sleep 0.02
+    done
+}
+
+all_began() { [[ $(cat "$dir"/log.* 2>/dev/null | grep -c begins) -eq 6 ]]; }
+
+# start ROUNDS DETECTION_TIME: a job of which all ranks have begun, and talk.
+start() {
+    limit=$(awk "BEGIN { print $2 + 1 }")
+    rm -f "$dir"/log.* "$dir"/pid.* "$dir"/*/errors
+    in_host "$front" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
+        --detection-time "$2" --on-failure continue --timeout 60 -- "$dir/rank" "$1" </dev/null >"$dir/front" 2>&1 &
+    job=$!
+    until_true 20 all_began
+    sleep 0.5
+    begin=$(date +%s.%N)
+}
+
+# cut HOST in|out DROP|REJECT: what comes in is stopped there, what goes out at all others, as if on the way.
+cut() {
+    local host how=(-p tcp -j "$3")
+    [[ $3 == REJECT ]] && how+=(--reject-with tcp-reset)
+    if [[ $2 == in ]]; then
+        in_host "$1" iptables -A INPUT ! -i lo "${how[@]}"
+    else
+        for host in "$front" "${hosts[@]}"; do
+            [[ $host == "$1" ]] || in_host "$host" iptables -A INPUT -s "$1" "${how[@]}"
+        done
+    fi
+}
+
+restore() {
+    local host
+    for host in "$front" "${hosts[@]}"; do in_host "$host" iptables -F; done
+}
+
+# finish EXIT_CODE: the job ends so, and nothing is left on any host.
+finish() {
+    local code=0 host
+    wait "$job" || code=$?
+    [[ $code -eq $1 ]] || fail "exit code $code instead of $1"
+    for host in "${hosts[@]}"; do
+        until_true 2 nothing_left "$host"
+    done
+    restore
+}
+
+nothing_left() { [[ $(ip netns pids "$1") == $(cat "$dir/$1/daemon") ]]; }
+
+# survive "RANKS" "DEAD": each of the ranks heard of each of the dead in time, of nobody else, and verified the rest.
+survive() {
+    local rank dead
+    for rank in $1; do
+        grep -q ' verified ' "$dir/log.$rank" || fail "rank $rank did not verify its data"
+        [[ $(grep -c failed "$dir/log.$rank") -eq $(wc -w <<<"$2") ]] || fail "rank $rank heard of others too"
+        for dead in $2; do
+            in_time "$dir/log.$rank" "rank $dead failed (" || fail "rank $rank did not hear of $dead within $limit s"
+        done
+    done
+}
+
+# condemned "RANKS": each ended in time, and said why.
+condemned() {
+    local rank
+    for rank in $1; do
+        in_time "$dir/log.$rank" 'this rank was given up: ' || fail "rank $rank was not told within $limit s"
+        ! grep -q verified "$dir/log.$rank" || fail "rank $rank went on"
+    done
+}
+
+# in_time FILE TEXT: the file has a line with the text, and the time at its beginning is within the limit.
+in_time() {
+    local line
+    line=$(grep -m1 -F "$2" "$1") || return
+    delays+=("$(awk "BEGIN { print ${line%% *} - $begin }")")
+    awk "BEGIN { exit !(${delays[-1]} <= $limit) }"
+}
+
+all_well() {
+    start 100 2
+    finish 0
+    survive "0 1 2 3 4 5" ""
+    in_host "$front" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
+        --timeout 60 -- "$bin/examples/heat2d" 61 20 </dev/null >"$dir/front" 2>&1 || fail "heat2d"
+    grep -q verified "$dir/front" || fail "heat2d"
+}
+
+rank_killed() {
+    start 200 2
+    kill -KILL "$(cat "$dir/pid.3")"
+    finish 137
+    survive "0 1 2 4 5" "3"
+}
+
+agent_killed() {
+    start 200 2
+    kill -KILL "$(awk '/^PPid/ {print $2}' "/proc/$(cat "$dir/pid.3")/status")"
+    finish 255
+    survive "0 1 4 5" "2 3"
+}
+
+host_dropped() {
+    start 200 1
+    cut 10.77.0.2 in DROP
+    cut 10.77.0.2 out DROP
+    finish 255
+    survive "0 1 4 5" "2 3"
+    condemned "2 3"
+}
+
+host_rejected() {
+    start 200 1
+    cut 10.77.0.2 in REJECT
+    finish 255
+    survive "0 1 4 5" "2 3"
+    condemned "2 3"
+}
+
+incoming_dropped() {
+    start 200 1
+    cut 10.77.0.2 in DROP
+    finish 255
+    survive "0 1 4 5" "2 3"
+    condemned "2 3"
+}
+
+outgoing_dropped() {
+    start 200 1
+    cut 10.77.0.2 out DROP
+    finish 255
+    survive "0 1 4 5" "2 3"
+    condemned "2 3"
+}
+
+cut_and_restored() {
+    start 300 5
+    cut 10.77.0.2 in DROP
+    cut 10.77.0.2 out DROP
+    sleep 2
+    restore
+    finish 0
+    survive "0 1 2 3 4 5" ""
+}
+
+front_dropped() {
+    start 200 1
+    cut "$front" in DROP
+    cut "$front" out DROP
+    finish 255
+    condemned "0 1 2 3 4 5"
+}
+
+[[ $# -gt 0 ]] ||
+    set -- all_well rank_killed agent_killed host_dropped host_rejected incoming_dropped outgoing_dropped \
+        cut_and_restored front_dropped
+for scenario in "$@"; do
+    delays=()
+    since=$SECONDS
+    "$scenario"
+    printf '%-18s ok, %2d s' "$scenario" $((SECONDS - since))
+    [[ ${#delays[@]} -eq 0 ]] || printf '%s\n' "${delays[@]}" | sort -n |
+        awk '{ d[NR] = $1 } END { printf "; told after %.3f s (median), %.3f s (most)", d[int((NR + 1) / 2)], d[NR] }'
+    echo
+done
