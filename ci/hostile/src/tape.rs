@@ -118,7 +118,10 @@ impl Port for Tape {
 
     fn get(&mut self, to: PeerId, into: Local, _: Remote, op: OpId) -> Result<Post, PortError> {
         self.check(to)?;
-        assert!(self.caps.get && into.len <= self.caps.rma_max, "{into:?}");
+        if !self.caps.get {
+            return Err(PortError::Unsupported { what: "get" });
+        }
+        assert!(into.len <= self.caps.rma_max, "{into:?}");
         let region = self.registrations[into.registration.id as usize].as_ref().expect("registered");
         assert!(into.offset + into.len <= region.len(), "{into:?}");
         if !self.has_room || self.outstanding.len() >= self.caps.rma_depth {
