@@ -30,6 +30,7 @@ mod fence;
 mod info;
 mod memory;
 mod object;
+pub mod offer;
 mod post;
 #[cfg(feature = "raw")]
 pub mod raw;
@@ -46,8 +47,9 @@ use samite_fabric_sys as sys;
 use self::endpoint::{Batch, Completions, Domain};
 use self::events::Event;
 use self::info::Info;
-use self::memory::{Mode, Registered, Registrations};
+use self::memory::{Registered, Registrations};
 use self::object::{Object, check, error};
+use self::offer::{Offer, Plan};
 use self::post::Note;
 use self::slots::{Flight, Slots};
 use crate::mem::Memory;
@@ -188,19 +190,15 @@ impl OfiPort {
         let operations = config.checked()?;
         let cleanup = load()?;
         let info = Info::choose(config)?;
-        let (caps, notes_alone) = (info.caps(config, cleanup), info.closing_in_transfer_crashes());
-        if caps.packet_max < PACKET_MIN {
-            return Err(PortError::Unsupported { what: "use a provider whose messages are under 512 bytes" });
-        }
-        let mode = Mode::of(info.attributes().domain);
+        let Plan { caps, registration, notes_alone, completions } =
+            Offer::of(&info.attributes()).plan(config, cleanup)?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
-        // Some providers do not notice when the queue overflows: room for all that can complete.
-        let domain = Domain::open(info, 2 * slots.len(), true)?;
+        let domain = Domain::open(info, completions, true)?;
         // SAFETY: it is the first field of the port, and its `drop` closes it before all.
         let ep = unsafe { domain.endpoint() }?;
         let format = domain.info().attributes().format();
         let address = Address([&format[..], &endpoint::name(&ep)?].concat());
-        let mut registrations = Registrations::new(mode, SplitMix64::new(config.seed));
+        let mut registrations = Registrations::new(registration, SplitMix64::new(config.seed));
         let mut buffers = |count: u32| {
             let region = Region::new(Memory::zeroed(count as usize * caps.packet_max));
             let registered = registrations.bind_local(&domain, &ep, &region)?;

@@ -76,9 +76,7 @@ impl Run {
         let choice = input.byte();
         let mut net_config = NetConfig::default();
         let mut config = Config::default();
-        if choice & 1 != 0 {
-            (net_config.caps.packet_max, net_config.caps.zcopy_max) = (512, 0);
-        }
+        (net_config.caps.packet_max, net_config.caps.zcopy_max) = ([1024, 512][usize::from(choice & 1)], 0);
         if choice & 2 != 0 {
             (net_config.caps.get, net_config.caps.put, net_config.caps.rma_max) = (false, false, 0);
         }
@@ -86,7 +84,7 @@ impl Run {
             (config.unexpected_max, config.window_min) = (4000, 1000);
         }
         if choice & 8 != 0 {
-            (config.pull_chunk, config.pull_depth, config.push_window) = (3000, 2, 7000);
+            (config.pull_chunk, config.pull_depth, config.push_window) = (700, 2, 1500);
         }
         let net = Net::new(u64::from(choice), net_config);
         let mut port = net.start(HOSTILE);
@@ -291,8 +289,10 @@ fn is_at_rest(engine: &Engine<SimPort>) -> bool {
 
 /// The bytes of the message of this number.
 fn content(from: usize, number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (from * 101 + number * 37 + at + at / 251) as u8).collect()
+    let first = (from * 101 + number * 37) as u8;
+    (0..len as u32).map(|at| first.wrapping_add((at + (at >> 8)) as u8)).collect()
 }
 
-const LENGTHS: [usize; 6] = [0, 8, 400, 1000, 9000, LENGTH_MAX];
-const LENGTH_MAX: usize = 20_000;
+/// Some in one packet, some in several.
+const LENGTHS: [usize; 6] = [0, 8, 400, 800, 1500, LENGTH_MAX];
+const LENGTH_MAX: usize = 4000;

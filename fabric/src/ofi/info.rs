@@ -8,23 +8,12 @@ use samite_fabric_sys as sys;
 
 use super::OfiConfig;
 use super::object::{InfoList, check, text};
-use crate::{Caps, Order, PortError};
+use super::offer::{MODES, MR_MODES, Offer};
+use crate::PortError;
 
 /// One fabric interface, chosen.
 #[derive(Debug)]
 pub(super) struct Info(InfoList);
-
-/// The modes of registration that this port copes with. `FI_MR_RAW` is not among them: libfabric then offers
-/// no provider that needs it.
-const MR_MODES: i32 = sys::FI_MR_LOCAL
-    | sys::FI_MR_VIRT_ADDR
-    | sys::FI_MR_ALLOCATED
-    | sys::FI_MR_PROV_KEY
-    | sys::FI_MR_ENDPOINT;
-
-/// One operation moves at most this many bytes, whatever the provider allows: its completion is the only news
-/// of it.
-const RMA_MAX: usize = 1 << 30;
 
 impl Info {
     /// Asks libfabric what there is, and takes the first that fits: the provider's own order, IPv4 before
@@ -44,7 +33,7 @@ impl Info {
 
         let fits = |info: &&sys::fi_info| {
             let attributes = attributes(info);
-            attributes.tx.msg_order & sys::FI_ORDER_SAS != 0
+            Offer::of(&attributes).keeps_order()
                 && string(attributes.fabric.prov_name).as_deref() == Some(&config.provider)
                 && config.interface.as_ref().is_none_or(|name| {
                     string(attributes.domain.name).as_ref() == Some(name)
@@ -55,7 +44,10 @@ impl Info {
             let address = source(info).and_then(|address| address.parse::<IpAddr>().ok());
             let is_near = config.near.is_some() && address == config.near;
             let is_loopback = address.is_some_and(|address| address.is_loopback());
-            (!is_near, config.stays_on_host && !is_loopback, info.addr_format == sys::FI_SOCKADDR_IN6)
+            // psm3 offers each interface without immediates first, for the sake of longer tags.
+            let has_immediates = attributes(info).domain.cq_data_size > 0;
+            let is_v6 = info.addr_format == sys::FI_SOCKADDR_IN6;
+            (!is_near, config.stays_on_host && !is_loopback, is_v6, !has_immediates)
         };
         let chosen =
             list.iter().filter(fits).min_by_key(preference).ok_or_else(|| no_interface(config, &list))?;
@@ -71,50 +63,6 @@ impl Info {
     pub(super) fn attributes(&self) -> Attributes<'_> {
         // SAFETY: the one entry of the list lives as long as `self`.
         attributes(unsafe { &*self.0.as_ptr() })
-    }
-
-    /// What the port can do over this interface. `cleanup` says that removing an address closes its
-    /// connection.
-    pub(super) fn caps(&self, config: &OfiConfig, cleanup: bool) -> Caps {
-        let Attributes { info, tx, ep, domain, fabric } = self.attributes();
-        let packet_max = config.packet_max.min(ep.max_msg_size);
-        let rma_max = ep.max_msg_size.min(RMA_MAX);
-        let has = |capabilities| info.caps & capabilities == capabilities;
-        let mut order = Order::SEND_AFTER_SEND;
-        order.set(Order::SEND_AFTER_PUT, tx.msg_order & sys::FI_ORDER_SAW != 0);
-        let put_after_put = tx.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
-        order.set(Order::PUT_AFTER_PUT, put_after_put && ep.max_order_waw_size >= rma_max);
-        Caps {
-            name: string(fabric.prov_name).unwrap_or_default(),
-            short_max: tx.inject_size.min(packet_max),
-            packet_max,
-            zcopy_max: if tx.iov_limit >= 2 { packet_max } else { 0 },
-            rma_max,
-            rma_depth: config.operations_max,
-            put: has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE),
-            get: !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ),
-            immediate_bits: 8 * domain.cq_data_size.min(8) as u32,
-            order,
-            target_must_poll: domain.data_progress != sys::FI_PROGRESS_AUTO,
-            // The rxm protocol closes a removed peer's connection and cancels what is queued on it
-            // (rxm_conn.c and tcpx_ep.c at v1.17.0), where the library was told to do so.
-            fence: cleanup && ep.protocol == sys::FI_PROTO_RXM,
-            peers_max: config.peers_max,
-        }
-    }
-
-    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the
-    /// answer to a read or a write with immediate data is just coming in.
-    ///
-    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read
-    /// twice, since it is both on the queue of reads and the current transfer, and completes the write
-    /// although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that stops at
-    /// the wrong moment must not take others with it, so neither is used: there is no get, and the data of a
-    /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
-    /// This is the one thing known by name: no attribute tells it.
-    pub(super) fn closing_in_transfer_crashes(&self) -> bool {
-        let name = string(self.attributes().fabric.prov_name).unwrap_or_default();
-        matches!(name.split(';').next(), Some("tcp" | "net"))
     }
 }
 
@@ -157,7 +105,7 @@ fn hints(provider: &str) -> Result<InfoList, PortError> {
             .ok_or_else(|| super::object::error("fi_allocinfo", sys::FI_ENOMEM))?;
         let info = &mut *hints.as_ptr();
         info.caps = sys::FI_MSG | sys::FI_RMA;
-        info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
+        info.mode = MODES;
         (*info.ep_attr).type_ = sys::FI_EP_RDM;
         (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
         (*info.domain_attr).data_progress = sys::FI_PROGRESS_MANUAL;
@@ -220,7 +168,7 @@ fn source(info: &sys::fi_info) -> Option<String> {
     }
 }
 
-fn string(text: *const c_char) -> Option<String> {
+pub(super) fn string(text: *const c_char) -> Option<String> {
     // SAFETY: the strings in a fi_info are null or end in NUL, and live as long as it does.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }

@@ -10,30 +10,31 @@ use super::object::{Object, check, error};
 use crate::rng::SplitMix64;
 use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
 
-/// How this provider wants memory registered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mode {
+/// How a provider wants memory registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
     /// Local buffers need a descriptor too.
-    local: bool,
+    pub local: bool,
     /// A peer names memory by its virtual address here, not by an offset.
-    virtual_addresses: bool,
+    pub virtual_addresses: bool,
     /// The provider chooses the keys.
-    provider_keys: bool,
-    /// A registration is bound to the endpoint.
-    bound: bool,
+    pub provider_keys: bool,
+    /// A registration is bound to the endpoint, and enabled, before it is used.
+    pub bound: bool,
     /// The bits that a key may use.
-    key_mask: u64,
+    pub key_mask: u64,
 }
 
 impl Mode {
-    pub(super) fn of(domain: &sys::fi_domain_attr) -> Self {
-        let has = |bit| domain.mr_mode & bit != 0;
+    /// From a domain's `mr_mode` and `mr_key_size`.
+    pub(super) fn new(mr_mode: i32, key_bytes: usize) -> Self {
+        let has = |bit| mr_mode & bit != 0;
         Self {
             local: has(sys::FI_MR_LOCAL),
             virtual_addresses: has(sys::FI_MR_VIRT_ADDR),
             provider_keys: has(sys::FI_MR_PROV_KEY),
             bound: has(sys::FI_MR_ENDPOINT),
-            key_mask: u64::MAX.checked_shr(64u32.saturating_sub(8 * domain.mr_key_size as u32)).unwrap_or(0),
+            key_mask: u64::MAX.checked_shr(64 - 8 * key_bytes.min(8) as u32).unwrap_or(0),
         }
     }
 }

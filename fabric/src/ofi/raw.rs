@@ -60,7 +60,8 @@ impl RawPair {
         load()?;
         let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
         let info = Info::choose(config)?;
-        let mode = Mode::of(info.attributes().domain);
+        let domain = info.attributes().domain;
+        let mode = Mode::new(domain.mr_mode, domain.mr_key_size);
         let inject_max = info.attributes().tx.inject_size;
         let receives = 2 * window;
         let domain = Domain::open(info, 2 * (receives + window), false)?;

@@ -54,11 +54,6 @@ impl Slots {
         }
     }
 
-    /// How many slots there are.
-    pub(super) fn len(&self) -> usize {
-        self.flights.len()
-    }
-
     /// A free slot for a send, and the index of its buffer.
     pub(super) fn send(&mut self) -> Option<(u32, u32)> {
         self.sends.pop().map(|slot| (slot, slot - self.receives))

@@ -1,0 +1,202 @@
+//! What a provider offers, as plain data, and what this port makes of it.
+//!
+//! Everything that depends on the provider is decided here, from the attributes that it returned, by functions
+//! of those alone: so they are tested for providers whose hardware is not at hand, from what their sources say
+//! ([`recorded`]).
+
+pub mod recorded;
+
+use samite_fabric_sys as sys;
+
+pub use super::memory::Mode;
+
+use super::info::{Attributes, string};
+use super::{OfiConfig, PACKET_MIN};
+use crate::{Caps, Order, PortError};
+
+/// One interface of a provider, as far as this port depends on it. Flags and numbers are libfabric's
+/// (fi_getinfo(3), fi_endpoint(3), fi_domain(3)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// `fabric_attr->prov_name`.
+    pub provider: String,
+    /// `caps`.
+    pub caps: u64,
+    /// `mode`: what the provider demands of each call.
+    pub mode: u64,
+    /// `tx_attr->msg_order`.
+    pub msg_order: u64,
+    /// `tx_attr->inject_size`.
+    pub inject_size: usize,
+    /// `tx_attr->iov_limit`.
+    pub iov_limit: usize,
+    /// `ep_attr->protocol`.
+    pub protocol: u32,
+    /// `ep_attr->max_msg_size`.
+    pub max_msg_size: usize,
+    /// `ep_attr->max_order_waw_size`.
+    pub max_order_waw_size: usize,
+    /// `domain_attr->mr_mode`.
+    pub mr_mode: i32,
+    /// `domain_attr->mr_key_size`, bytes.
+    pub mr_key_size: usize,
+    /// `domain_attr->cq_data_size`, bytes.
+    pub cq_data_size: usize,
+    /// `domain_attr->data_progress`.
+    pub data_progress: u32,
+}
+
+/// What this port makes of an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What the port can do.
+    pub caps: Caps,
+    /// How memory is registered.
+    pub registration: Mode,
+    /// Whether the data of a put goes before its immediate, in a write of its own.
+    pub notes_alone: bool,
+    /// Entries of the completion queue: all that can be outstanding or come in, so that a provider that does
+    /// not notice an overflow has none.
+    pub completions: usize,
+}
+
+/// The demands on each call that are met: every operation has 64 bytes of context, which it keeps until it
+/// completes.
+pub(super) const MODES: u64 = sys::FI_CONTEXT | sys::FI_CONTEXT2;
+
+/// The ways of registration that are kept to. `FI_MR_RAW` is not among them, which none of the providers
+/// known demands: libfabric then offers none that does.
+pub(super) const MR_MODES: i32 = sys::FI_MR_LOCAL
+    | sys::FI_MR_VIRT_ADDR
+    | sys::FI_MR_ALLOCATED
+    | sys::FI_MR_PROV_KEY
+    | sys::FI_MR_ENDPOINT;
+
+/// One operation moves at most this many bytes, whatever the provider allows: its completion is the only news
+/// of it.
+const RMA_MAX: usize = 1 << 30;
+
+impl Offer {
+    pub(super) fn of(attributes: &Attributes<'_>) -> Self {
+        let Attributes { info, tx, ep, domain, fabric } = attributes;
+        Self {
+            provider: string(fabric.prov_name).unwrap_or_default(),
+            caps: info.caps,
+            mode: info.mode,
+            msg_order: tx.msg_order,
+            inject_size: tx.inject_size,
+            iov_limit: tx.iov_limit,
+            protocol: ep.protocol,
+            max_msg_size: ep.max_msg_size,
+            max_order_waw_size: ep.max_order_waw_size,
+            mr_mode: domain.mr_mode,
+            mr_key_size: domain.mr_key_size,
+            cq_data_size: domain.cq_data_size,
+            data_progress: domain.data_progress,
+        }
+    }
+
+    /// What the port makes of it. `cleanup` says that removing an address closes its connection.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`] if the provider demands what is not done here, or promises too little.
+    pub fn plan(&self, config: &OfiConfig, cleanup: bool) -> Result<Plan, PortError> {
+        let operations = config.checked()?;
+        let unless = |fits: bool, what| if fits { Ok(()) } else { Err(PortError::Unsupported { what }) };
+        unless(self.keeps_order(), "use a provider that does not keep messages in order (FI_ORDER_SAS)")?;
+        unless(self.mode & !MODES == 0, "meet this provider's demands on each call (its mode bits)")?;
+        unless(self.mr_mode & !MR_MODES == 0, "register memory as this provider demands (its mr_mode)")?;
+        let packet_max = config.packet_max.min(self.max_msg_size);
+        unless(packet_max >= PACKET_MIN, "use a provider whose messages are under 512 bytes")?;
+
+        let rma_max = self.max_msg_size.min(RMA_MAX);
+        let has = |capabilities| self.caps & capabilities == capabilities;
+        let mut order = Order::SEND_AFTER_SEND;
+        order.set(Order::SEND_AFTER_PUT, self.msg_order & sys::FI_ORDER_SAW != 0);
+        let put_after_put = self.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
+        order.set(Order::PUT_AFTER_PUT, put_after_put && self.max_order_waw_size >= rma_max);
+        let caps = Caps {
+            name: self.provider.clone(),
+            short_max: self.inject_size.min(packet_max),
+            packet_max,
+            zcopy_max: if self.iov_limit >= 2 { packet_max } else { 0 },
+            rma_max,
+            rma_depth: config.operations_max,
+            put: has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE),
+            get: !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ),
+            immediate_bits: 8 * self.cq_data_size.min(8) as u32,
+            order,
+            target_must_poll: self.data_progress != sys::FI_PROGRESS_AUTO,
+            // The rxm protocol closes a removed peer's connection and cancels what is queued on it
+            // (rxm_conn.c and tcpx_ep.c at v1.17.0), where the library was told to do so.
+            fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
+            peers_max: config.peers_max,
+        };
+        let slots = config.receive_buffers as usize + config.send_buffers as usize + operations as usize;
+        Ok(Plan {
+            caps,
+            registration: Mode::new(self.mr_mode, self.mr_key_size),
+            notes_alone: self.closing_in_transfer_crashes(),
+            completions: 2 * slots,
+        })
+    }
+
+    pub(super) fn keeps_order(&self) -> bool {
+        self.msg_order & sys::FI_ORDER_SAS != 0
+    }
+
+    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the
+    /// answer to a read or a write with immediate data is just coming in.
+    ///
+    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read
+    /// twice, since it is both on the queue of reads and the current transfer, and completes the write
+    /// although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that stops at
+    /// the wrong moment must not take others with it, so neither is used: there is no get, and the data of a
+    /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
+    /// This is the one thing known by name: no attribute tells it.
+    fn closing_in_transfer_crashes(&self) -> bool {
+        matches!(self.provider.split(';').next(), Some("tcp" | "net"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_provider_has_its_plan() {
+        let plan = |offer: &Offer| match offer.plan(&OfiConfig::default(), true) {
+            Ok(plan) => format!("{plan:#?}"),
+            Err(error) => error.to_string(),
+        };
+        let plans: String =
+            recorded::all().iter().map(|offer| format!("{}: {}\n", offer.provider, plan(offer))).collect();
+        insta::assert_snapshot!(plans);
+    }
+
+    #[test]
+    fn what_cannot_be_met_is_refused() {
+        let offer = recorded::cxi();
+        let said = |offer: Offer| offer.plan(&OfiConfig::default(), true).expect_err("refused").to_string();
+        assert!(said(Offer { mode: sys::FI_CONTEXT | sys::FI_RX_CQ_DATA, ..offer.clone() }).contains("mode"));
+        assert!(said(Offer { mr_mode: sys::FI_MR_RAW, ..offer.clone() }).contains("mr_mode"));
+        assert!(said(Offer { msg_order: sys::FI_ORDER_SAW, ..offer.clone() }).contains("FI_ORDER_SAS"));
+        assert!(said(Offer { max_msg_size: 511, ..offer }).contains("512"));
+    }
+
+    #[test]
+    fn a_small_provider_makes_a_small_port() {
+        let offer = Offer {
+            caps: sys::FI_MSG | sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ,
+            max_msg_size: 2048,
+            inject_size: 4096,
+            cq_data_size: 0,
+            max_order_waw_size: 100,
+            ..recorded::psm3()
+        };
+        let plan = offer.plan(&OfiConfig::default(), true).expect("it will do");
+        let Caps { short_max, packet_max, rma_max, put, get, immediate_bits, order, .. } = plan.caps;
+        assert_eq!((short_max, packet_max, rma_max), (2048, 2048, 2048));
+        assert_eq!((put, get, immediate_bits, order), (false, true, 0, Order::SEND_AFTER_SEND));
+    }
+}

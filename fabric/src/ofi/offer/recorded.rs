@@ -1,0 +1,130 @@
+//! Offers of providers whose hardware few machines have, as their sources say them for this port's hints:
+//! `FI_MSG | FI_RMA`, both context modes, all modes of registration in [`Plan`](super::Plan). The files are
+//! those of libfabric at v1.17.0, and for cxi, which came later, at v2.5.1.
+
+use samite_fabric_sys as sys;
+
+use super::Offer;
+
+/// All of them.
+#[must_use]
+pub fn all() -> Vec<Offer> {
+    vec![verbs_rxm(), cxi(), efa(), psm3(), opx()]
+}
+
+/// `verbs;ofi_rxm`: prov/verbs/src/verbs_info.c, of which prov/rxm/src/rxm_init.c passes on orders, modes of
+/// registration and the smaller `cq_data_size`; rxm injects by copying to a buffer of its own.
+#[must_use]
+pub fn verbs_rxm() -> Offer {
+    Offer {
+        provider: "verbs;ofi_rxm".into(),
+        caps: MSG_AND_RMA,
+        mode: 0,
+        msg_order: sys::FI_ORDER_SAS | sys::FI_ORDER_SAW | ORDERED_WRITES,
+        inject_size: 64,
+        iov_limit: 4,
+        protocol: sys::FI_PROTO_RXM,
+        max_msg_size: 1 << 30,
+        max_order_waw_size: 1 << 30,
+        mr_mode: sys::FI_MR_LOCAL | BY_VIRTUAL_ADDRESS,
+        mr_key_size: 4,
+        cq_data_size: 4,
+        data_progress: sys::FI_PROGRESS_MANUAL,
+    }
+}
+
+/// `cxi`, the first of its offers: prov/cxi/src/cxip_info.c and prov/cxi/include/cxip.h.
+#[must_use]
+pub fn cxi() -> Offer {
+    Offer {
+        provider: "cxi".into(),
+        caps: MSG_AND_RMA,
+        mode: 0,
+        msg_order: sys::FI_ORDER_SAS | ORDERED_WRITES,
+        // C_MAX_IDC_PAYLOAD_UNR, of a header of the driver's.
+        inject_size: 192,
+        iov_limit: 1,
+        protocol: sys::FI_PROTO_CXI,
+        max_msg_size: u32::MAX as usize,
+        max_order_waw_size: usize::MAX,
+        mr_mode: sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT,
+        mr_key_size: 8,
+        cq_data_size: 8,
+        data_progress: sys::FI_PROGRESS_MANUAL,
+    }
+}
+
+/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c, where packets of the device's 8 KiB leave
+/// their headers' rest for injection.
+#[must_use]
+pub fn efa() -> Offer {
+    Offer {
+        provider: "efa".into(),
+        caps: MSG_AND_RMA,
+        mode: 0,
+        msg_order: sys::FI_ORDER_SAS,
+        inject_size: 8000,
+        iov_limit: 4,
+        protocol: sys::FI_PROTO_EFA,
+        max_msg_size: usize::MAX,
+        max_order_waw_size: 0,
+        mr_mode: BY_VIRTUAL_ADDRESS,
+        mr_key_size: 4,
+        cq_data_size: 8,
+        data_progress: sys::FI_PROGRESS_AUTO,
+    }
+}
+
+/// `psm3`, of its offers the one with immediates and messages: prov/psm3/src/psmx3_attr.c and psmx3.h.
+#[must_use]
+pub fn psm3() -> Offer {
+    Offer {
+        provider: "psm3".into(),
+        caps: MSG_AND_RMA,
+        mode: sys::FI_CONTEXT,
+        msg_order: sys::FI_ORDER_SAS | ORDERED_WRITES,
+        inject_size: 64,
+        iov_limit: 1,
+        protocol: sys::FI_PROTO_PSMX3,
+        max_msg_size: 0xffff_f000,
+        max_order_waw_size: 4096,
+        mr_mode: 0,
+        mr_key_size: 8,
+        cq_data_size: 4,
+        data_progress: sys::FI_PROGRESS_AUTO,
+    }
+}
+
+/// `opx`, which does not say that messages keep their order, and demands that lists of buffers stay in place:
+/// prov/opx/include/rdma/opx/fi_opx.h and prov/opx/src/fi_opx_ep.c, the same at v2.5.1.
+#[must_use]
+pub fn opx() -> Offer {
+    Offer {
+        provider: "opx".into(),
+        caps: MSG_AND_RMA,
+        mode: sys::FI_CONTEXT2 | sys::FI_ASYNC_IOV,
+        msg_order: 0,
+        inject_size: 16,
+        iov_limit: 1,
+        protocol: sys::FI_PROTO_OPX,
+        max_msg_size: usize::MAX,
+        max_order_waw_size: usize::MAX,
+        mr_mode: 0,
+        mr_key_size: 8,
+        cq_data_size: 4,
+        data_progress: sys::FI_PROGRESS_MANUAL,
+    }
+}
+
+const MSG_AND_RMA: u64 = sys::FI_MSG
+    | sys::FI_RMA
+    | sys::FI_SEND
+    | sys::FI_RECV
+    | sys::FI_READ
+    | sys::FI_WRITE
+    | sys::FI_REMOTE_READ
+    | sys::FI_REMOTE_WRITE;
+
+const ORDERED_WRITES: u64 = sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW;
+
+const BY_VIRTUAL_ADDRESS: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
