@@ -1,0 +1,94 @@
+//! Job after job, and what they came to.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use samite_fabric::SplitMix64;
+use serde::Serialize;
+
+use crate::job::{Job, Outcome};
+
+/// What to run, and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// What carries the messages, like `samite-shm` or `tcp;ofi_rxm`; `route` is what Samite chooses
+    #[arg(long, value_name = "T", default_value = "route")]
+    transport: String,
+    /// End after so many minutes
+    #[arg(long, value_name = "M", default_value_t = 2.0)]
+    minutes: f64,
+    /// End after so many faults
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    faults: u64,
+    /// The first job's seed; the others' are the numbers after it. By default random
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+}
+
+/// All jobs together.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    transport: String,
+    /// The first seed; the last is `jobs - 1` later.
+    seed: u64,
+    jobs: u64,
+    faults: u64,
+    killed: u64,
+    stopped: u64,
+    hangs: u64,
+    wrong: u64,
+    leaks: u64,
+    other_troubles: u64,
+    messages: u64,
+    bytes: u64,
+    seconds: f64,
+    /// From a kill to the error at a survivor that was not stopped meanwhile, milliseconds: median, 99 of 100, most.
+    error_ms: Option<(f64, f64, f64)>,
+}
+
+/// After so many jobs that did not go well there is enough to look at.
+const TROUBLED_MAX: u32 = 20;
+
+/// Runs jobs. Whether all went well.
+///
+/// # Errors
+/// If no job can be started at all.
+pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let seed = options.seed.unwrap_or_else(|| SplitMix64::from_entropy().next_u64() >> 32);
+    let begin = Instant::now();
+    let end = begin + Duration::try_from_secs_f64(options.minutes * 60.0)?;
+    let mut summary = Summary { transport: options.transport.clone(), seed, ..Summary::default() };
+    let mut delays = Vec::new();
+    let mut troubled = 0;
+    while summary.jobs == 0 || Instant::now() < end && summary.faults < options.faults {
+        if troubled >= TROUBLED_MAX {
+            break;
+        }
+        let outcome = Job::start(seed + summary.jobs, &options.transport)?.run()?;
+        println!("{}", serde_json::to_string(&outcome)?);
+        delays.extend_from_slice(&outcome.delays_ns);
+        troubled += u32::from(!outcome.is_well());
+        summary.add(&outcome);
+    }
+    summary.seconds = begin.elapsed().as_secs_f64();
+    delays.sort_unstable();
+    let at = |share: f64| delays[((delays.len() - 1) as f64 * share) as usize] as f64 / 1e6;
+    summary.error_ms = (!delays.is_empty()).then(|| (at(0.5), at(0.99), at(1.0)));
+    println!("{}", serde_json::to_string(&summary)?);
+    Ok(summary.hangs + summary.wrong + summary.leaks + summary.other_troubles == 0)
+}
+
+impl Summary {
+    fn add(&mut self, outcome: &Outcome) {
+        self.jobs += 1;
+        self.faults += outcome.killed + outcome.stopped;
+        self.killed += outcome.killed;
+        self.stopped += outcome.stopped;
+        self.hangs += outcome.hangs.len() as u64;
+        self.wrong += outcome.wrong.len() as u64;
+        self.leaks += outcome.leaks.len() as u64;
+        self.other_troubles += outcome.other_troubles.len() as u64;
+        self.messages += outcome.messages;
+        self.bytes += outcome.bytes;
+    }
+}

@@ -1,0 +1,348 @@
+//! One job: `samite run`, what is done to its ranks, and what is left of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use samite_fabric::SplitMix64;
+use serde::Serialize;
+
+use crate::report::{END, End, FromRank, Report, now_ns};
+
+/// A job that is running.
+pub(crate) struct Job {
+    rng: SplitMix64,
+    size: u32,
+    /// How many ranks are to survive.
+    survivors: u32,
+    dir: PathBuf,
+    front: Child,
+    stdout: ChildStdout,
+    /// What came of a line that is not whole.
+    line: Vec<u8>,
+    began: Instant,
+    /// Started and not killed, with handles that name no other process.
+    living: BTreeMap<u32, OwnedFd>,
+    pids: BTreeSet<i32>,
+    joined: u32,
+    killed: BTreeMap<u32, u64>,
+    stopped: BTreeMap<u32, Instant>,
+    /// When ranks were stopped: rank, from, to.
+    stops: Vec<(u32, u64, u64)>,
+    reports: BTreeMap<u32, Report>,
+    outcome: Outcome,
+}
+
+/// What a job came to.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Outcome {
+    seed: u64,
+    transport: String,
+    ranks: u32,
+    pub(crate) killed: u64,
+    pub(crate) stopped: u64,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    errors: u64,
+    ms: u64,
+    /// From each kill to the error at each survivor that was not stopped meanwhile.
+    #[serde(skip)]
+    pub(crate) delays_ns: Vec<u64>,
+    error_ms_max: f64,
+    pub(crate) hangs: Vec<String>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) leaks: Vec<String>,
+    pub(crate) other_troubles: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether there is nothing to complain of.
+    pub(crate) fn is_well(&self) -> bool {
+        [&self.hangs, &self.wrong, &self.leaks, &self.other_troubles].into_iter().all(Vec::is_empty)
+    }
+}
+
+/// The variable by which the processes of a job are found.
+const MARK: &str = "SAMITE_CHAOS_MARK";
+/// How often to look whether all have joined.
+const TICK: Duration = Duration::from_millis(5);
+/// Between two faults, at most.
+const PAUSE_US: u64 = 100_000;
+/// A job is harmed at most so long.
+const HARM_MAX: Duration = Duration::from_secs(8);
+/// What a rank needs to settle, on a crowded machine: above the patience of its own watchdog.
+const SETTLE_MAX: Duration = Duration::from_secs(40);
+
+impl Job {
+    /// Starts a job of a size that follows from the seed, as everything that is done to it.
+    ///
+    /// # Errors
+    /// If `samite run`, which lies beside this program, cannot be started.
+    pub(crate) fn start(seed: u64, transport: &str) -> Result<Self, Box<dyn Error>> {
+        let mut rng = SplitMix64::new(seed);
+        let size = 4 + rng.below(13) as u32;
+        let survivors = 1 + rng.below(3) as u32;
+        let program = std::env::current_exe()?;
+        let dir = std::env::temp_dir().join(format!("samite-chaos-{}-{seed}", std::process::id()));
+        fs::create_dir_all(&dir)?;
+        let mut command = Command::new(program.with_file_name("samite"));
+        command.args(["run", "--on-failure", "continue", "-n", &size.to_string()]);
+        if transport != "route" {
+            command.args(["--transport", transport]);
+        }
+        command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
+        command.env(MARK, &dir).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut front = command.stderr(File::create(dir.join("stderr"))?).spawn()?;
+        let stdout = front.stdout.take().ok_or("its output is piped")?;
+        Ok(Self {
+            rng,
+            size,
+            survivors,
+            dir,
+            front,
+            stdout,
+            line: Vec::new(),
+            began: Instant::now(),
+            living: BTreeMap::new(),
+            pids: BTreeSet::new(),
+            joined: 0,
+            killed: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            stops: Vec::new(),
+            reports: BTreeMap::new(),
+            outcome: Outcome { seed, transport: transport.to_owned(), ranks: size, ..Outcome::default() },
+        })
+    }
+
+    /// Harms it, lets its survivors settle, and looks at what is left.
+    ///
+    /// # Errors
+    /// If the system refuses something.
+    pub(crate) fn run(mut self) -> Result<Outcome, Box<dyn Error>> {
+        let harm_until = self.began + HARM_MAX;
+        // At times they are harmed from their first instruction on, mostly in the midst of their traffic.
+        if self.rng.below(4) > 0 {
+            while self.joined < self.size
+                && Instant::now() < harm_until
+                && self.listen(Instant::now() + TICK)?
+            {}
+            let calm = Duration::from_millis(self.rng.below(300));
+            self.listen(Instant::now() + calm)?;
+        }
+        let harm_until = Instant::now() + HARM_MAX;
+        while self.size - self.killed.len() as u32 > self.survivors && Instant::now() < harm_until {
+            let pause = Duration::from_micros(self.rng.below(PAUSE_US));
+            if !self.listen(Instant::now() + pause)? {
+                break;
+            }
+            self.harm();
+        }
+        self.resume_until(None);
+        let end = End { killed: self.killed.keys().copied().collect() };
+        fs::write(self.dir.join("new"), serde_json::to_vec(&end)?)?;
+        fs::rename(self.dir.join("new"), self.dir.join(END))?;
+        if self.listen(Instant::now() + SETTLE_MAX)? {
+            self.outcome.hangs.push("it does not end".to_owned());
+            // Its descendants go with it.
+            self.front.kill()?;
+        }
+        self.front.wait()?;
+        self.judge()?;
+        fs::remove_dir_all(&self.dir)?;
+        self.outcome.ms = self.began.elapsed().as_millis() as u64;
+        Ok(self.outcome)
+    }
+
+    /// Does something to a rank, or to several at once.
+    fn harm(&mut self) {
+        let Some(victim) = self.any_living() else { return };
+        match self.rng.below(10) {
+            0..=4 => self.kill(&[victim]),
+            5 => {
+                let spare = self.size - self.killed.len() as u32 - self.survivors;
+                let count = (2 + self.rng.below(2) as u32).min(spare);
+                let mut victims = BTreeSet::from([victim]);
+                victims.extend((1..count).filter_map(|_| self.any_living()));
+                self.kill(&victims.into_iter().collect::<Vec<_>>());
+            }
+            _ => {
+                if !self.stopped.contains_key(&victim) && self.signal(victim, Signal::STOP) {
+                    let time = Duration::from_millis(1 + self.rng.below(200));
+                    self.stopped.insert(victim, Instant::now() + time);
+                    self.stops.push((victim, now_ns(), u64::MAX));
+                    self.outcome.stopped += 1;
+                }
+            }
+        }
+    }
+
+    fn kill(&mut self, victims: &[u32]) {
+        for &victim in victims {
+            let at_ns = now_ns();
+            if self.signal(victim, Signal::KILL) {
+                self.living.remove(&victim);
+                self.killed.insert(victim, at_ns);
+                self.stopped.remove(&victim);
+                self.outcome.killed += 1;
+            }
+        }
+    }
+
+    /// Lets those go on whose time is up, or all.
+    fn resume_until(&mut self, time: Option<Instant>) {
+        let due = |until: &Instant| time.is_none_or(|time| *until <= time);
+        let ranks: Vec<u32> =
+            self.stopped.iter().filter(|(_, until)| due(until)).map(|(&rank, _)| rank).collect();
+        for rank in ranks {
+            self.stopped.remove(&rank);
+            self.signal(rank, Signal::CONT);
+            let stop = self.stops.iter_mut().rev().find(|stop| stop.0 == rank);
+            stop.into_iter().for_each(|stop| stop.2 = now_ns());
+        }
+    }
+
+    fn signal(&self, rank: u32, signal: Signal) -> bool {
+        self.living.get(&rank).is_some_and(|process| pidfd_send_signal(process, signal).is_ok())
+    }
+
+    fn any_living(&mut self) -> Option<u32> {
+        let choice = self.rng.next_u64() as usize;
+        self.living.keys().nth(choice % self.living.len().max(1)).copied()
+    }
+
+    /// Hears what the ranks say until some time; false if that was the last.
+    fn listen(&mut self, until: Instant) -> Result<bool, Box<dyn Error>> {
+        loop {
+            let now = Instant::now();
+            self.resume_until(Some(now));
+            let next = self.stopped.values().copied().chain([until]).min().unwrap_or(until);
+            let time = next.saturating_duration_since(now);
+            let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+            if poll(&mut [PollFd::new(&self.stdout, PollFlags::IN)], Some(&timeout))? == 0 {
+                if Instant::now() >= until {
+                    return Ok(true);
+                }
+                continue;
+            }
+            let mut chunk = [0; 4096];
+            let count = self.stdout.read(&mut chunk)?;
+            if count == 0 {
+                return Ok(false);
+            }
+            for &byte in &chunk[..count] {
+                if byte == b'\n' {
+                    let line = std::mem::take(&mut self.line);
+                    self.hear(&line);
+                } else {
+                    self.line.push(byte);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, line: &[u8]) {
+        match serde_json::from_slice(line) {
+            Ok(FromRank::Started { rank, pid }) => {
+                // It cannot have been waited for and its number be another's by now, unless it died by itself.
+                if let Some(process) =
+                    Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+                {
+                    self.pids.insert(pid);
+                    self.living.insert(rank, process);
+                }
+            }
+            Ok(FromRank::Joined) => self.joined += 1,
+            Ok(FromRank::Done(report)) => drop(self.reports.insert(report.rank, report)),
+            Ok(FromRank::Hangs { rank, doing }) => self.outcome.hangs.push(format!("rank {rank}: {doing}")),
+            // What a rank was about to say when it was killed.
+            Err(_) if !self.killed.is_empty() => {}
+            Err(error) => self
+                .outcome
+                .other_troubles
+                .push(format!("a rank says something else ({error}): {}", String::from_utf8_lossy(line))),
+        }
+    }
+
+    fn judge(&mut self) -> io::Result<()> {
+        for rank in 0..self.size {
+            match self.reports.remove(&rank) {
+                _ if self.killed.contains_key(&rank) => {}
+                Some(report) => self.judge_survivor(&report),
+                None => self.outcome.other_troubles.push(format!("rank {rank} ended without a report")),
+            }
+        }
+        self.outcome.error_ms_max = self.outcome.delays_ns.iter().max().map_or(0.0, |&ns| ns as f64 / 1e6);
+        let left = processes(&format!("{MARK}={}", self.dir.display()))?;
+        if !left.is_empty() {
+            self.outcome.leaks.push(format!("processes {left:?} are left"));
+        }
+        for file in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let is_ours =
+                |pid: &i32| name.split(|c: char| !c.is_ascii_digit()).any(|part| part == pid.to_string());
+            if self.pids.iter().any(is_ours) {
+                self.outcome.leaks.push(format!("/dev/shm/{name} is left"));
+            }
+        }
+        if !self.outcome.is_well() {
+            let stderr = fs::read_to_string(self.dir.join("stderr"))?;
+            let lines = stderr.lines().filter(|line| !line.contains("SIGKILL"));
+            self.outcome.other_troubles.extend(lines.map(|line| format!("stderr: {line}")));
+        }
+        Ok(())
+    }
+
+    fn judge_survivor(&mut self, report: &Report) {
+        let rank = report.rank;
+        self.outcome.messages += report.received;
+        self.outcome.bytes += report.bytes;
+        self.outcome.errors += report.errors;
+        self.outcome.wrong.extend(report.troubles.iter().map(|trouble| format!("rank {rank}: {trouble}")));
+        let (before, after) = report.descriptors;
+        if after > before {
+            self.outcome
+                .leaks
+                .push(format!("rank {rank} had {before} descriptors open, and {after} at the end"));
+        }
+        for verdict in &report.verdicts {
+            match self.killed.get(&verdict.rank) {
+                Some(&killed_ns) => {
+                    let (from, to) = (killed_ns, verdict.at_ns);
+                    let stopped = |stop: &&(u32, u64, u64)| stop.0 == rank && stop.1 < to && from < stop.2;
+                    if from > report.joined_ns && self.stops.iter().find(stopped).is_none() {
+                        self.outcome.delays_ns.push(to.saturating_sub(from));
+                    }
+                }
+                None => self.outcome.wrong.push(format!(
+                    "rank {rank} takes {} for failed, which was not killed: {}",
+                    verdict.rank, verdict.cause
+                )),
+            }
+        }
+        let unaware =
+            self.killed.keys().filter(|dead| report.verdicts.iter().all(|verdict| verdict.rank != **dead));
+        let unaware: Vec<u32> = unaware.copied().collect();
+        if !unaware.is_empty() {
+            self.outcome.wrong.push(format!("rank {rank} does not know that {unaware:?} died"));
+        }
+    }
+}
+
+/// The processes in whose environment `variable` stands.
+fn processes(variable: &str) -> io::Result<Vec<i32>> {
+    let numbers =
+        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_marked = |pid: &i32| {
+        // A zombie has no environment any more, and counts as ended.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|found| found == variable.as_bytes())
+    };
+    Ok(numbers.filter(is_marked).collect())
+}

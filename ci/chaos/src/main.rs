@@ -1,0 +1,62 @@
+//! Runs jobs of real processes under all kinds of traffic, and harms them: kills ranks with SIGKILL, one or several at
+//! once, from their first instruction on, stops them and lets them go on. The survivors check each byte they receive,
+//! end every operation, know who died, and leave nothing behind.
+//!
+//! This program is both: `run` is the driver ([`driver`]), which starts `samite run` for each job and decides from a
+//! seed what is done to it; `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. When what
+//! happens is left to the kernel's scheduler: a seed gives the same plan, and not the same run.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
+#![expect(clippy::disallowed_methods, reason = "it starts processes and watches them with the clock")]
+
+mod content;
+mod driver;
+mod job;
+mod rank;
+mod report;
+mod traffic;
+mod watchdog;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Kills and stops the ranks of jobs under traffic.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs job after job
+    Run(driver::Options),
+    /// Is one rank of a job
+    #[command(hide = true)]
+    Rank {
+        /// What its traffic follows from
+        #[arg(long)]
+        seed: u64,
+        /// Where the driver tells that the job ends
+        #[arg(long)]
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(options) => driver::run(&options),
+        Command::Rank { seed, dir } => rank::run(seed, &dir).map(|()| true),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("samite-chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! One rank: joins, makes traffic until the driver says that the job ends, settles with the other survivors, leaves.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use crate::report::{END, End, FromRank, Report, now_ns};
+use crate::traffic::Traffic;
+use crate::watchdog::{Watchdog, say};
+
+/// Runs the rank that this process is.
+///
+/// # Errors
+/// If it cannot join its job, or is told nonsense.
+pub(crate) fn run(seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let rank = std::env::var("SAMITE_RANK")?.parse()?;
+    say(&FromRank::Started { rank, pid: std::process::id() as i32 });
+    let watchdog = Watchdog::start(rank);
+    let before = descriptors()?;
+
+    watchdog.now(format_args!("joining"));
+    let world = samite::init()?;
+    let joined_ns = now_ns();
+    say(&FromRank::Joined);
+    let end = dir.join(END);
+    let mut traffic = Traffic::new(&world, &watchdog, seed);
+    while !end.exists() {
+        traffic.step();
+    }
+    let End { killed } = serde_json::from_slice(&fs::read(end)?)?;
+    let report = traffic.settle(&killed);
+    watchdog.now(format_args!("leaving"));
+    drop(world);
+    say(&FromRank::Done(Report { joined_ns, descriptors: (before, descriptors()?), ..report }));
+    Ok(())
+}
+
+fn descriptors() -> std::io::Result<usize> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
+}

@@ -1,0 +1,458 @@
+//! All kinds of traffic, and what must be true of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use samite::{Awaited, Cause, Comm, Error, Failed, Fate, Request, Source, Status, Tag, World};
+use samite_fabric::SplitMix64;
+
+use crate::content::{BYTES_MAX, KIND_BITS, LAST, Message, NEVER_SENT, TRAFFIC};
+use crate::report::{Report, Verdict, now_ns};
+use crate::watchdog::Watchdog;
+
+/// One rank's traffic with all others.
+pub(crate) struct Traffic<'a> {
+    world: &'a World,
+    /// The same, where an operation may not take long.
+    soon: Comm,
+    watchdog: &'a Watchdog,
+    seed: u64,
+    rng: SplitMix64,
+    sends: Vec<(u32, Request<u8>)>,
+    /// Each with its place among all receives.
+    receives: Vec<(usize, Request<u8>)>,
+    /// By rank: what ends when that rank does.
+    sentinels: BTreeMap<u32, Request<u8>>,
+    watched_ns: u64,
+    ways: BTreeMap<u32, Way>,
+    /// By place: what each receive got, of those that got something.
+    got: BTreeMap<usize, (u32, u64)>,
+    places: usize,
+    /// Receives that ended with an error after they had met their message.
+    lost: u64,
+    report: Report,
+}
+
+/// From here to another rank, and back.
+#[derive(Debug, Default)]
+struct Way {
+    /// Sends begun; those that ended well, and those of which it is not known.
+    begun: u64,
+    arrived: u64,
+    unknown: u64,
+    /// Messages received.
+    received: u64,
+    /// What the peer says at the end of its own: arrived, unknown.
+    told: Option<(u64, u64)>,
+    has_left: bool,
+}
+
+const RECEIVES_MAX: usize = 5;
+const SENDS_MAX: usize = 8;
+const SOON: Duration = Duration::from_millis(2);
+const WATCH_EVERY_NS: u64 = 500_000;
+/// Traffic, and the last message after it.
+const ANYTHING: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS) & !LAST);
+const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
+
+impl<'a> Traffic<'a> {
+    pub(crate) fn new(world: &'a World, watchdog: &'a Watchdog, seed: u64) -> Self {
+        let mut traffic = Self {
+            world,
+            soon: world.within(SOON),
+            watchdog,
+            seed,
+            rng: SplitMix64::new(seed ^ u64::from(world.rank()).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            sends: Vec::new(),
+            receives: Vec::new(),
+            sentinels: BTreeMap::new(),
+            watched_ns: 0,
+            ways: BTreeMap::new(),
+            got: BTreeMap::new(),
+            places: 0,
+            lost: 0,
+            report: Report { rank: world.rank(), ..Report::default() },
+        };
+        for peer in (0..world.size()).filter(|&peer| peer != world.rank()) {
+            traffic.ways.insert(peer, Way::default());
+            match world.irecv(Vec::new(), peer, NEVER_SENT) {
+                Ok(request) => drop(traffic.sentinels.insert(peer, request)),
+                Err(failed) => traffic.judged(peer, &failed.error),
+            }
+        }
+        traffic
+    }
+
+    /// Does something, and looks at what has ended.
+    pub(crate) fn step(&mut self) {
+        let peer = self.any_peer();
+        let source = if self.rng.below(3) == 0 { Source::from(peer) } else { Source::ANY };
+        match self.rng.below(16) {
+            0..=3 => self.send(peer),
+            4..=6 if self.sends.len() < SENDS_MAX => self.begin_send(peer),
+            7 | 8 if self.receives.len() < RECEIVES_MAX => self.begin_receive(source),
+            9 => self.receive(source),
+            10 => self.claim(source),
+            11 => self.exchange(peer, source),
+            12 => self.exchange_in_scope(peer, source),
+            13 => self.cancel_receive(),
+            14 => self.cancel_send(),
+            15 => self.forget(),
+            _ => {}
+        }
+        self.take_what_came(ANY_TRAFFIC, 3);
+        self.look();
+    }
+
+    /// Ends all of it, together with the ranks that were not killed; what it came to.
+    pub(crate) fn settle(mut self, killed: &[u32]) -> Report {
+        self.watchdog.now(format_args!("ending its receives"));
+        for (place, request) in std::mem::take(&mut self.receives) {
+            request.cancel();
+            self.received(place, request.wait());
+        }
+        let living: BTreeSet<u32> = self.ways.keys().copied().filter(|peer| !killed.contains(peer)).collect();
+        let mut untold = living.clone();
+        self.watchdog.now(format_args!("settling with {living:?}; {killed:?} were killed"));
+        loop {
+            self.look();
+            self.take_what_came(ANYTHING, usize::MAX);
+            for peer in untold.clone() {
+                if self.sends.iter().all(|(to, _)| *to != peer) {
+                    untold.remove(&peer);
+                    self.send_last(peer);
+                }
+            }
+            // A peer that fails all the same is the driver's to judge.
+            let done = |peer: &u32| self.ways[peer].told.is_some() || !self.sentinels.contains_key(peer);
+            let dead = killed.iter().all(|peer| !self.sentinels.contains_key(peer));
+            if untold.is_empty() && self.sends.is_empty() && dead && living.iter().all(done) {
+                break;
+            }
+        }
+        self.sentinels.clear();
+        self.audit();
+        self.report
+    }
+
+    fn send(&mut self, to: u32) {
+        let (tag, bytes) = self.next_message(to);
+        self.watchdog.now(format_args!("sending {} bytes to {to}", bytes.len()));
+        // A long one waits for its receive, and its receiver perhaps for this rank.
+        let comm = if bytes.len() < 10_000 { self.world } else { &self.soon };
+        let result = comm.send(&bytes, to, tag);
+        self.sent(to, result);
+    }
+
+    fn begin_send(&mut self, to: u32) {
+        let (tag, bytes) = self.next_message(to);
+        self.watchdog.now(format_args!("beginning to send {} bytes to {to}", bytes.len()));
+        let comm = if self.rng.below(4) == 0 { &self.soon } else { self.world };
+        match comm.isend(bytes, to, tag) {
+            Ok(request) => self.sends.push((to, request)),
+            Err(failed) => self.sent(to, Err(failed.error)),
+        }
+    }
+
+    fn receive(&mut self, source: Source) {
+        self.watchdog.now(format_args!("receiving from {source:?}"));
+        let place = self.place();
+        let mut buffer = vec![0; BYTES_MAX];
+        let result = self.soon.recv(&mut buffer, source, ANY_TRAFFIC);
+        self.took(place, result.map(|status| (status, buffer)));
+    }
+
+    fn begin_receive(&mut self, source: Source) {
+        self.watchdog.now(format_args!("beginning to receive from {source:?}"));
+        let place = self.place();
+        let comm = if self.rng.below(4) == 0 { &self.soon } else { self.world };
+        match comm.irecv(vec![0; BYTES_MAX], source, ANY_TRAFFIC) {
+            Ok(request) => self.receives.push((place, request)),
+            Err(failed) => self.took(place, Err(failed.error)),
+        }
+    }
+
+    fn claim(&mut self, source: Source) {
+        self.watchdog.now(format_args!("claiming from {source:?}"));
+        let place = self.place();
+        let claimed = self.soon.claim(source, ANY_TRAFFIC);
+        let result = claimed.and_then(|message| message.recv());
+        self.took(place, result.map(|(bytes, status)| (status, bytes)));
+    }
+
+    fn exchange(&mut self, to: u32, source: Source) {
+        let place = self.place();
+        let ((tag, bytes), mut buffer) = (self.next_message(to), vec![0; BYTES_MAX]);
+        self.watchdog.now(format_args!("exchanging with {to}"));
+        let result = self.soon.sendrecv(&bytes, to, tag, &mut buffer, source, ANY_TRAFFIC);
+        // If it failed it does not say which of the two did.
+        self.sent(to, result.as_ref().map(|_| ()).map_err(|_| UNKNOWN));
+        self.lost += u64::from(result.is_err());
+        self.took(place, result.map(|status| (status, buffer)));
+    }
+
+    fn exchange_in_scope(&mut self, to: u32, source: Source) {
+        let places = [self.place(), self.place()];
+        let ((tag, bytes), mut buffers) = (self.next_message(to), [vec![0; BYTES_MAX], vec![0; BYTES_MAX]]);
+        self.watchdog.now(format_args!("exchanging with {to} in a scope"));
+        let mut results = [Err(UNKNOWN), Err(UNKNOWN)];
+        let mut sent = Err(UNKNOWN);
+        let [first, second] = &mut buffers;
+        let scoped = self.soon.scope(|scope| {
+            let receives =
+                [scope.irecv(first, source, ANY_TRAFFIC), scope.irecv(second, source, ANY_TRAFFIC)];
+            let send = scope.isend(&bytes, to, tag);
+            for (result, receive) in results.iter_mut().zip(receives) {
+                *result = receive.and_then(|receive| scope.wait(receive));
+            }
+            sent = send.and_then(|send| scope.wait(send)).map(|_| ());
+            Ok(())
+        });
+        self.require(scoped.is_ok(), || format!("a scope ended with {scoped:?}"));
+        self.sent(to, sent);
+        for ((place, result), buffer) in places.into_iter().zip(results).zip(buffers) {
+            self.took(place, result.map(|status| (status, buffer)));
+        }
+    }
+
+    fn cancel_receive(&mut self) {
+        if let Some((place, request)) = self.any_of(|traffic| &mut traffic.receives) {
+            self.watchdog.now(format_args!("cancelling a receive"));
+            request.cancel();
+            self.received(place, request.wait());
+        }
+    }
+
+    fn cancel_send(&mut self) {
+        if let Some((to, request)) = self.any_of(|traffic| &mut traffic.sends) {
+            self.watchdog.now(format_args!("cancelling a send to {to}"));
+            request.cancel();
+            // What was matched goes on to its end; the others may not be waited for, since the answer to a cancel is
+            // its peer's, which may be waiting for this rank.
+            self.sends.push((to, request));
+        }
+    }
+
+    fn forget(&mut self) {
+        if self.rng.below(2) == 0
+            && let Some((to, request)) = self.any_of(|traffic| &mut traffic.sends)
+        {
+            drop(request);
+            self.sent(to, Err(UNKNOWN));
+        } else if let Some((_, request)) = self.any_of(|traffic| &mut traffic.receives) {
+            drop(request);
+            self.lost += 1;
+        }
+    }
+
+    fn send_last(&mut self, to: u32) {
+        let way = &self.ways[&to];
+        let counts = [way.arrived, way.unknown];
+        self.watchdog.now(format_args!("sending the last message to {to}"));
+        // It fails only with its receiver.
+        let _ = self.world.send(&counts, to, LAST);
+    }
+
+    /// Receives messages that lie there, so that they do not become more and more.
+    fn take_what_came(&mut self, tag: Tag, most: usize) {
+        for _ in 0..most {
+            match self.world.try_claim(Source::ANY, tag) {
+                Ok(Some(message)) if message.status().tag == LAST => {
+                    let from = message.status().source;
+                    self.watchdog.now(format_args!("taking the last message from {from}"));
+                    let counts = message.recv::<u64>().ok().and_then(|(counts, _)| counts.try_into().ok());
+                    self.require(counts.is_some(), || {
+                        format!("the last message from {from} is not two numbers")
+                    });
+                    let told = counts.map(|[arrived, unknown]: [u64; 2]| (arrived, unknown));
+                    self.ways.entry(from).or_default().told = told;
+                }
+                Ok(Some(message)) => {
+                    let place = self.place();
+                    self.watchdog.now(format_args!("taking {:?}", message.status()));
+                    let result = message.recv();
+                    self.took(place, result.map(|(bytes, status)| (status, bytes)));
+                }
+                Ok(None) | Err(Error::Deserted) => break,
+                Err(error) => {
+                    return self.require(false, || format!("a look for messages ended with {error}"));
+                }
+            }
+        }
+    }
+
+    /// Looks at what is under way.
+    fn look(&mut self) {
+        self.watchdog.now(format_args!("looking at what is under way"));
+        for (to, mut request) in std::mem::take(&mut self.sends) {
+            match request.is_done() {
+                Ok(false) => self.sends.push((to, request)),
+                Ok(true) => self.sent(to, request.wait().map(|_| ()).map_err(|failed| failed.error)),
+                Err(error) => self.require(false, || format!("a send is told {error}")),
+            }
+        }
+        for (place, mut request) in std::mem::take(&mut self.receives) {
+            match request.is_done() {
+                Ok(true) => self.received(place, request.wait()),
+                Ok(false) => self.receives.push((place, request)),
+                Err(error) => {
+                    // It waits on.
+                    self.receives.push((place, request));
+                    self.failed(&error);
+                }
+            }
+        }
+        let now = now_ns();
+        if now < self.watched_ns + WATCH_EVERY_NS {
+            return;
+        }
+        self.watched_ns = now;
+        for (peer, mut request) in std::mem::take(&mut self.sentinels) {
+            match request.is_done() {
+                Ok(false) => drop(self.sentinels.insert(peer, request)),
+                Ok(true) => match request.wait() {
+                    Ok(done) => self.require(false, || format!("what nobody sent was received: {done:?}")),
+                    Err(failed) => self.judged(peer, &failed.error),
+                },
+                Err(error) => self.require(false, || format!("a receive from {peer} is told {error}")),
+            }
+        }
+    }
+
+    /// A peer has failed.
+    fn judged(&mut self, peer: u32, error: &Error) {
+        match error {
+            Error::PeerFailed { rank, cause: Cause::Left, .. } if *rank == peer => {
+                self.ways.entry(peer).or_default().has_left = true;
+            }
+            Error::PeerFailed { rank, cause, .. } if *rank == peer => {
+                self.report.verdicts.push(Verdict { rank: peer, at_ns: now_ns(), cause: cause.to_string() });
+            }
+            error => self.require(false, || format!("a receive from {peer} ended with: {error}")),
+        }
+    }
+
+    /// A send ended.
+    fn sent(&mut self, to: u32, result: Result<(), Error>) {
+        let way = self.ways.entry(to).or_default();
+        match result {
+            Ok(()) => {
+                way.arrived += 1;
+                self.report.sent += 1;
+            }
+            Err(error) => {
+                way.unknown += u64::from(!matches!(
+                    error,
+                    Error::Cancelled { fate: Fate::NotDelivered }
+                        | Error::TimedOut { fate: Fate::NotDelivered, .. }
+                        | Error::PeerFailed { fate: Fate::NotDelivered, .. }
+                        | Error::Abandoned { fate: Fate::NotDelivered, .. }
+                ));
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// A receive that owns its buffer ended.
+    fn received(&mut self, place: usize, result: Result<samite::Done<u8>, Failed<u8>>) {
+        self.took(place, result.map(|done| (done.status, done.buffer)).map_err(|failed| failed.error));
+    }
+
+    /// A receive ended.
+    fn took(&mut self, place: usize, result: Result<(Status, Vec<u8>), Error>) {
+        let (Status { source, tag, bytes }, buffer) = match result {
+            Ok(message) => message,
+            Err(error) => {
+                let matched = match &error {
+                    Error::TimedOut { report, .. } => report.awaited == Awaited::Bytes,
+                    Error::Abandoned { .. } | Error::PeerFailed { .. } => true,
+                    _ => false,
+                };
+                self.lost += u64::from(matched);
+                return self.failed(&error);
+            }
+        };
+        let number = tag >> KIND_BITS;
+        let message = Message { seed: self.seed, from: source, to: self.world.rank(), number };
+        let is_whole = buffer.get(..bytes).is_some_and(|got| got == message.bytes());
+        self.require(is_whole, || format!("wrong bytes in {message:?}, {bytes} long"));
+        self.got.insert(place, (source, number));
+        self.ways.entry(source).or_default().received += 1;
+        self.report.received += 1;
+        self.report.bytes += bytes as u64;
+    }
+
+    /// An operation ended with an error, which is one of those that may be.
+    fn failed(&mut self, error: &Error) {
+        self.report.errors += 1;
+        let may_be = matches!(
+            error,
+            Error::PeerFailed { .. }
+                | Error::FailurePending { .. }
+                | Error::TimedOut { .. }
+                | Error::Cancelled { .. }
+                | Error::Abandoned { .. }
+                | Error::Deserted
+        );
+        self.require(may_be, || format!("an operation ended with: {error}"));
+    }
+
+    /// What can only be said at the end: order, and that nothing was lost in silence.
+    fn audit(&mut self) {
+        let mut last = BTreeMap::new();
+        let mut troubles = Vec::new();
+        for (&place, &(from, number)) in &self.got {
+            if let Some(before) = last.insert(from, number).filter(|&before| before >= number) {
+                troubles.push(format!("receive {place} got message {number} of {from} after {before}"));
+            }
+        }
+        for (peer, way) in &self.ways {
+            let Some((arrived, unknown)) = way.told else {
+                if way.has_left {
+                    troubles.push(format!("{peer} left without its last message"));
+                }
+                continue;
+            };
+            let received = way.received;
+            if received > arrived + unknown || received + self.lost < arrived {
+                let lost = self.lost;
+                troubles.push(format!(
+                    "{received} messages of {peer} were received, {lost} at most lost, of {arrived} sent and {unknown} that may be"
+                ));
+            }
+        }
+        self.report.troubles.append(&mut troubles);
+    }
+
+    fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.report.troubles.push(what());
+        }
+    }
+
+    fn next_message(&mut self, to: u32) -> (u64, Vec<u8>) {
+        let way = self.ways.entry(to).or_default();
+        let message = Message { seed: self.seed, from: self.world.rank(), to, number: way.begun };
+        way.begun += 1;
+        (message.tag(), message.bytes())
+    }
+
+    fn place(&mut self) -> usize {
+        self.places += 1;
+        self.places
+    }
+
+    fn any_peer(&mut self) -> u32 {
+        let (rank, size) = (self.world.rank(), self.world.size());
+        (rank + 1 + self.rng.below(u64::from(size - 1)) as u32) % size
+    }
+
+    fn any_of<T>(&mut self, which: impl FnOnce(&mut Self) -> &mut Vec<T>) -> Option<T> {
+        let choice = self.rng.next_u64();
+        let all = which(self);
+        (!all.is_empty()).then(|| all.swap_remove(choice as usize % all.len()))
+    }
+}
+
+/// How a send is taken to have ended of which nobody was told.
+const UNKNOWN: Error = Error::Cancelled { fate: Fate::Unknown };

@@ -1,0 +1,54 @@
+//! Tells when a rank has not moved for long.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::report::FromRank;
+
+/// Watches one thread of this process.
+pub(crate) struct Watchdog {
+    steps: Arc<AtomicU64>,
+    doing: Arc<Mutex<String>>,
+}
+
+/// Far above what any operation takes here, on a crowded machine and with a peer that is stopped.
+const PATIENCE: u32 = 100;
+const TICK: Duration = Duration::from_millis(200);
+
+impl Watchdog {
+    /// Ends the process when [`Watchdog::now`] is not called for long, and says what it was at. Its time stands still
+    /// while the process is stopped.
+    pub(crate) fn start(rank: u32) -> Self {
+        let watchdog = Self { steps: Arc::default(), doing: Arc::default() };
+        let (steps, doing) = (Arc::clone(&watchdog.steps), Arc::clone(&watchdog.doing));
+        std::thread::spawn(move || {
+            let (mut last, mut ticks) = (0, 0);
+            loop {
+                std::thread::sleep(TICK);
+                let step = steps.load(Ordering::Relaxed);
+                ticks = if step == last { ticks + 1 } else { 0 };
+                last = step;
+                if ticks >= PATIENCE {
+                    let doing = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    say(&FromRank::Hangs { rank, doing });
+                    std::process::exit(86);
+                }
+            }
+        });
+        watchdog
+    }
+
+    /// The thread begins something.
+    pub(crate) fn now(&self, doing: std::fmt::Arguments<'_>) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let mut text = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
+        text.clear();
+        let _ = std::fmt::Write::write_fmt(&mut *text, doing);
+    }
+}
+
+/// Tells the driver.
+pub(crate) fn say(what: &FromRank) {
+    println!("{}", serde_json::to_string(what).expect("names and numbers can be written"));
+}
