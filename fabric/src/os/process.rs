@@ -81,6 +81,27 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether a child that has not been waited for is dying or dead: it runs nothing of its program any more, though
+/// taking it down may take the kernel long on a busy machine.
+///
+/// # Errors
+/// If /proc is not mounted, or does not read as proc(5) says.
+pub fn is_exiting(pid: u32) -> io::Result<bool> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    parse_exiting(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
+}
+
+/// From fields 3 and 9 of /proc/PID/stat, state and flags.
+fn parse_exiting(stat: &[u8]) -> Option<bool> {
+    // Linux, include/linux/sched.h: set before the process closes what it has open.
+    const PF_EXITING: u32 = 0x4;
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let flags: u32 = fields.nth(9 - 4)?.parse().ok()?;
+    Some(matches!(state, "Z" | "X") || flags & PF_EXITING != 0)
+}
+
 fn start_of(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     parse_start(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
@@ -142,6 +163,27 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!process.is_alive());
+    }
+
+    #[test]
+    fn a_dead_child_is_exiting_until_it_is_reaped() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        assert!(!is_exiting(child.id()).unwrap());
+        child.kill().unwrap();
+        while !is_exiting(child.id()).unwrap() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(is_exiting(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        for (stat, exiting) in [
+            (&b"7 (a) R 1 2 3 4 5 4194560 6"[..], Some(false)),
+            (b"7 (a) R 1 2 3 4 5 4194564 6", Some(true)),
+            (b"7 (a) R) Z 1 2 3 4 5 0 6", Some(true)),
+            (b"7 (a) R 1 2", None),
+            (b"", None),
+        ] {
+            assert_eq!(parse_exiting(stat), exiting);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::getsockname;
 use rustix::process::{Signal, WaitOptions, wait as wait_for_child};
+use samite_fabric::os::process::is_exiting;
 use samite_fabric::os::signal::SignalFd;
 use samite_fabric::os::spawn::inherited_fd;
 
@@ -334,8 +335,13 @@ impl Agent {
         }
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             if rank.lost_at.is_some_and(|lost_at| lost_at + LOST_MEANS_LEFT <= now) {
-                rank.lost_at = None;
-                self.registry.end(number, Ending::Left);
+                // On a busy machine it may take the kernel longer to take it down: then its status is to come.
+                let is_dying =
+                    rank.process.is_some_and(|pid| is_exiting(pid.as_raw_pid() as u32).unwrap_or(false));
+                rank.lost_at = is_dying.then_some(now);
+                if !is_dying {
+                    self.registry.end(number, Ending::Left);
+                }
             }
         }
         self.front.beat(now);
