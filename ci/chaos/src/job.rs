@@ -74,7 +74,7 @@ const MARK: &str = "SAMITE_CHAOS_MARK";
 /// How often to look whether all have joined.
 const TICK: Duration = Duration::from_millis(5);
 /// Between two faults, at most.
-const PAUSE_US: u64 = 100_000;
+const PAUSE_US: u64 = 60_000;
 /// A job is harmed at most so long.
 const HARM_MAX: Duration = Duration::from_secs(8);
 /// What a rank needs to settle, on a crowded machine: above the patience of its own watchdog.
@@ -164,8 +164,8 @@ impl Job {
     fn harm(&mut self) {
         let Some(victim) = self.any_living() else { return };
         match self.rng.below(10) {
-            0..=4 => self.kill(&[victim]),
-            5 => {
+            0..=3 => self.kill(&[victim]),
+            4 => {
                 let spare = self.size - self.killed.len() as u32 - self.survivors;
                 let count = (2 + self.rng.below(2) as u32).min(spare);
                 let mut victims = BTreeSet::from([victim]);
@@ -174,7 +174,7 @@ impl Job {
             }
             _ => {
                 if !self.stopped.contains_key(&victim) && self.signal(victim, Signal::STOP) {
-                    let time = Duration::from_millis(1 + self.rng.below(200));
+                    let time = Duration::from_millis(1 + self.rng.below(100));
                     self.stopped.insert(victim, Instant::now() + time);
                     self.stops.push((victim, now_ns(), u64::MAX));
                     self.outcome.stopped += 1;
