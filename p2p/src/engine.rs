@@ -14,7 +14,7 @@ use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
 use crate::error::{Cause, Error, Fate, Status};
-use crate::peer::{Peers, Place};
+use crate::peer::{Peers, Place, Standing};
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
 use crate::{Config, Counters, Lent, RequestId, Usage};
@@ -494,6 +494,14 @@ impl<P: Port> Engine<P> {
         let index = self.core.peers.find(rank)?;
         let (path, _) = self.core.peers[index].path?;
         Some(self.port.caps_for(path))
+    }
+
+    /// Which life of a rank takes part, as far as is known: none if that has failed or left, or nothing is
+    /// known of the rank.
+    pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
+        let index = self.core.peers.find(rank)?;
+        let peer = &self.core.peers[index];
+        peer.incarnation.filter(|_| peer.standing == Standing::Alive)
     }
 
     /// What it was made with.

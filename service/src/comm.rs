@@ -41,6 +41,29 @@ impl Comm {
         self.runtime.size
     }
 
+    /// Which life of `rank` takes part, as far as this rank knows: 1 for the process that the job began with,
+    /// one more each time it was started again ([`OnFailure::Restart`](crate::launch::OnFailure)). None if it
+    /// has failed or left, or nothing was exchanged with it.
+    ///
+    /// What was under way with a life that failed ends with [`Error::PeerFailed`]. Once the next one is
+    /// known, what is begun is for that: whoever must not talk to a process that has forgotten everything
+    /// compares.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
+        self.runtime.incarnation(rank)
+    }
+
+    /// Waits, at most for `timeout`, until a rank that has failed was started again, and returns which life
+    /// that is: see [`incarnation`](Self::incarnation).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Cancelled`].
+    pub fn await_return(&self, rank: u32, timeout: Duration) -> Result<u32, Error> {
+        self.runtime.await_return(rank, &self.within(timeout).bounds)
+    }
+
     /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first
     /// message to it, or from it.
     #[must_use]

@@ -9,7 +9,7 @@ use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
 use crate::bootstrap::{self, BootstrapError, Connection, ControlError, Job, Launch};
-use crate::control::{Ending, Place};
+use crate::control::{Ending, Place, Secret};
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
@@ -24,7 +24,7 @@ use crate::world::{CONTEXT, World};
 pub fn init() -> Result<World, InitError> {
     match Launch::detect(&environment)? {
         Launch::Alone { transport } => {
-            let identity = Identity { rank: 0, size: 1, incarnation: 1, secret: [0; 16] };
+            let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
             let transport = open(transport, &Place::ALONE)?;
             let address = transport.address();
             Ok(world(transport, identity, Box::new(Alone { address: Some(address) }), 1))
@@ -86,6 +86,11 @@ fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 
+/// The first life of a rank where there is no launcher, and no secret.
+pub(crate) fn first_life(rank: u32) -> u32 {
+    Secret([0; 16]).first_incarnation(rank)
+}
+
 /// The only rank of a job: all it ever asks for is its own address.
 struct Alone {
     address: Option<Address>,
@@ -96,7 +101,7 @@ impl Directory for Alone {
 
     fn poll(&mut self) -> Option<Notice> {
         let address = self.address.take()?;
-        Some(Notice::Address { rank: 0, incarnation: 1, address })
+        Some(Notice::Address { rank: 0, incarnation: first_life(0), address })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

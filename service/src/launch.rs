@@ -33,6 +33,7 @@ mod wait;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 pub use agent::serve as serve_as_agent;
@@ -121,12 +122,34 @@ pub struct Remote {
 
 /// What a rank's failure means for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 pub enum OnFailure {
-    /// End the job, after a moment for the survivors to act on the news
+    /// End the job, after a moment for the survivors to act on the news.
     End,
-    /// Let the survivors go on
+    /// Let the survivors go on.
     Continue,
+    /// Start the rank again, on the same host: a new process, to which the survivors can send when they have
+    /// been told that the old one failed. The survivors go on without those that fail more often, and those
+    /// of a host that is lost.
+    Restart {
+        /// How often each rank is started again.
+        max: u32,
+    },
+}
+
+/// `end`, `continue`, `restart`, which means three times, or `restart=N`.
+impl FromStr for OnFailure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnFailure, String> {
+        let restart = text.strip_prefix("restart=").map(str::parse);
+        match (text, restart) {
+            ("end", _) => Ok(OnFailure::End),
+            ("continue", _) => Ok(OnFailure::Continue),
+            ("restart", _) => Ok(OnFailure::Restart { max: 3 }),
+            (_, Some(Ok(max))) => Ok(OnFailure::Restart { max }),
+            _ => Err("it is `end`, `continue`, `restart` or `restart=N`".to_owned()),
+        }
+    }
 }
 
 /// Why no job was started, or why it could not be watched to its end.

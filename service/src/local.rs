@@ -9,6 +9,7 @@ use samite_fabric::loopback::Hub;
 use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
+use crate::init::first_life;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport;
 use crate::world::{CONTEXT, World};
@@ -35,11 +36,11 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
     let board = Board((0..n).map(|_| Mutex::default()).collect::<Vec<_>>().into());
     let worlds = (0..n).zip(ports).map(|(rank, port)| {
-        let identity = Identity { rank, size: n, incarnation: 1, secret: [0; 16] };
+        let identity = Identity { rank, size: n, incarnation: first_life(rank), secret: [0; 16] };
         let mut engine = Engine::new(port, identity.clone(), Config::default());
         for (rank, address) in (0..n).zip(&addresses) {
             // Every rank is below `n`.
-            let _ = engine.introduce(rank, 1, address.clone());
+            let _ = engine.introduce(rank, first_life(rank), address.clone());
         }
         let directory = Box::new(Member { rank, board: board.clone() });
         let runtime = Arc::new(Runtime::new(engine, directory, &identity, n));
@@ -83,9 +84,9 @@ impl Directory for Member {
         let (rank, failed) =
             self.board.0[self.rank as usize].lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
         Some(if failed {
-            Notice::Failed { rank, incarnation: 1, how: "its thread panicked".into() }
+            Notice::Failed { rank, incarnation: first_life(rank), how: "its thread panicked".into() }
         } else {
-            Notice::Left { rank, incarnation: 1 }
+            Notice::Left { rank, incarnation: first_life(rank) }
         })
     }
 

@@ -29,7 +29,7 @@ enum Command {
     /// timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
     /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
     /// kills them.
-    Run(Run),
+    Run(Box<Run>),
     /// Start and watch the ranks of a node; `samite run` starts it
     #[command(name = AGENT_COMMAND, hide = true)]
     Agent {
@@ -79,8 +79,8 @@ struct Run {
     /// Begin each line of output with `[rank] `
     #[arg(long)]
     prefix: bool,
-    /// What to do when a rank fails
-    #[arg(long, value_enum, default_value_t = OnFailure::End)]
+    /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times
+    #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end")]
     on_failure: OnFailure,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
@@ -89,7 +89,7 @@ struct Run {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(run) => launch::run(run.into()),
+        Command::Run(run) => launch::run((*run).into()),
         Command::Agent { connection } => launch::serve_as_agent(connection).map(|()| 0),
         Command::Guard => launch::serve_as_guard(),
     };

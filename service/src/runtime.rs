@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::control::Secret;
 use crate::patience::{Burst, Patience, Rest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use samite_fabric::{Address, Port};
 use samite_p2p::{
     Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Operation, Outcome, Pattern,
-    Reading, Received, Report, RequestId, Sent, Status, Writing,
+    Reading, Received, Report, RequestId, Sent, Source, Status, Writing,
 };
 
 /// What tells where the other ranks are, and when they end. Asked seldom.
@@ -64,6 +65,7 @@ pub(crate) struct Runtime<P> {
     clock: Clock,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    identity: Identity,
     /// How long to wait at the end for what was sent to be taken.
     linger: Duration,
     /// Whether this host has fewer cores than ranks.
@@ -140,6 +142,7 @@ impl<P: Port> Runtime<P> {
             clock: Clock::start(),
             rank: identity.rank,
             size: identity.size,
+            identity: identity.clone(),
             linger,
             crowded: local as usize > cores,
             bell,
@@ -201,12 +204,12 @@ impl<P: Port> Runtime<P> {
 
     /// Waits until a message that `pattern` matches has arrived.
     pub(crate) fn probe(&self, pattern: &Pattern, bounds: &Bounds) -> Result<Status, Error> {
-        self.until(bounds, pattern, |engine| engine.probe(pattern))
+        self.until(bounds, pattern, Awaited::Message, |engine| engine.probe(pattern))
     }
 
     /// Waits until a message that `pattern` matches has arrived, and takes it.
     pub(crate) fn claim(&self, pattern: &Pattern, bounds: &Bounds) -> Result<(Status, Claimed), Error> {
-        self.until(bounds, pattern, |engine| engine.claim(pattern))
+        self.until(bounds, pattern, Awaited::Message, |engine| engine.claim(pattern))
     }
 
     /// Drives once, then looks.
@@ -214,6 +217,26 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         core.step(self.clock.now_ns(), &mut ())?;
         look(&mut core.engine)
+    }
+
+    /// Which life of a rank takes part, counted from 1.
+    pub(crate) fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
+        self.look(|engine| Ok(self.life(engine, rank)))
+    }
+
+    /// Waits until a life of `rank` takes part, counted from 1.
+    pub(crate) fn await_return(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
+        let pattern = Pattern { context: 0, source: Source::rank(rank), tag: 0, mask: 0 };
+        self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.life(engine, rank)))
+    }
+
+    fn life(&self, engine: &mut Engine<P>, rank: u32) -> Option<u32> {
+        let incarnation = match rank == self.rank {
+            true => self.identity.incarnation,
+            false => engine.incarnation(rank)?,
+        };
+        let first = Secret(self.identity.secret).first_incarnation(rank);
+        Some(incarnation.wrapping_sub(first).wrapping_add(1))
     }
 
     /// Says goodbye, and waits for the peers to take what was sent to them, a limited time.
@@ -316,6 +339,7 @@ impl<P: Port> Runtime<P> {
         &self,
         bounds: &Bounds,
         pattern: &Pattern,
+        awaited: Awaited,
         mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
         let mut core = self.lock();
@@ -335,7 +359,7 @@ impl<P: Port> Runtime<P> {
                     tag: pattern.tag,
                     bytes: 0,
                     age_ns: now_ns - start_ns,
-                    awaited: Awaited::Message,
+                    awaited,
                 };
                 return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
             }

@@ -32,6 +32,8 @@ pub(crate) enum ToAgent {
     Address(Whereabouts),
     /// Ranks of other agents have ended.
     Ended(Vec<Obituary>),
+    /// A rank of another agent was started again, and is here.
+    Returned(Whereabouts),
 }
 
 /// From a host's agent to the launcher.
@@ -42,8 +44,8 @@ pub(crate) enum FromAgent {
     Hello { host: u32, token: Secret },
     /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
-    /// This rank's process has ended.
-    Exited { rank: u32, ending: Ending },
+    /// This rank's process has ended, and was started again or not.
+    Exited { rank: u32, ending: Ending, again: bool },
     /// This rank broke the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
     /// Where is this rank of another agent? Asked once.
@@ -52,6 +54,8 @@ pub(crate) enum FromAgent {
     Answer { host: u32, whereabouts: Whereabouts },
     /// Ranks of this agent have ended, as far as other ranks are concerned.
     Ended(Vec<Obituary>),
+    /// A rank of this agent was started again, and is here.
+    Returned(Whereabouts),
     /// The last message: no rank is left, and all output is written.
     Done,
 }
@@ -85,6 +89,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: u32,
     /// The time within which the loss of this connection is to be noticed.
     pub(crate) detection: Duration,
+    /// How often each rank is started again when it fails.
+    pub(crate) restarts: u32,
     pub(crate) transport: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) prefix: bool,
@@ -127,7 +133,7 @@ pub(crate) enum FromRank {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToRank {
-    /// The answer to [`FromRank::Request`].
+    /// The answer to [`FromRank::Request`], and news of a rank that was started again.
     Address(Whereabouts),
     /// These ranks have ended. Told to every rank once, and final.
     Ended(Vec<Obituary>),

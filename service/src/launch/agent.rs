@@ -52,8 +52,10 @@ struct Agent {
     first: u32,
     ranks: Vec<Rank>,
     registry: Registry,
-    /// Closed when all output has been forwarded; then `None`.
-    output: Option<UnixStream>,
+    plan: Plan,
+    place: Place,
+    /// Each is closed when all output of some ranks has been forwarded, and then gone.
+    outputs: Vec<UnixStream>,
     /// When the ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
     /// When ranks that left are told of next.
@@ -74,7 +76,7 @@ struct Front {
 enum Event {
     Rank(u32),
     Signals,
-    Output,
+    Output(usize),
     Front,
 }
 
@@ -100,21 +102,22 @@ impl Agent {
             }
         };
         let beat = address.map(|_| (liveness::beat_interval(plan.detection), Instant::now()));
-        Agent::start_ranks(Front { channel: Some(channel), beat }, address, signals, &plan)
+        Agent::start_ranks(Front { channel: Some(channel), beat }, address, signals, plan)
     }
 
     fn start_ranks(
         mut front: Front,
         address: Option<IpAddr>,
         signals: SignalFd,
-        plan: &Plan,
+        plan: Plan,
     ) -> Result<Option<Agent>, LaunchError> {
         let neighbours = plan.ranks.len() as u32;
         let place = Place { host: plan.host, hosts: plan.hosts, neighbours, address };
+        let registry = Registry::new(plan.size, plan.ranks.clone(), plan.secret);
         let mut ranks = Vec::new();
         let (mut stdouts, mut stderrs) = (Vec::new(), Vec::new());
         for rank in plan.ranks.clone() {
-            match Rank::start(plan, rank, &place) {
+            match Rank::start(&plan, rank, registry.incarnation(rank), &place) {
                 Ok((started, stdout, stderr)) => {
                     ranks.push(started);
                     stdouts.push(stdout);
@@ -134,8 +137,10 @@ impl Agent {
             signals,
             first: plan.ranks.start,
             ranks,
-            registry: Registry::new(plan.size, plan.ranks.clone(), plan.secret),
-            output: Some(output),
+            registry,
+            plan,
+            place,
+            outputs: vec![output],
             kill_at: None,
             tell_at: Instant::now(),
             give_up_at: None,
@@ -149,7 +154,7 @@ impl Agent {
             if !is_running && !is_done {
                 // What the ranks have left behind may hold on to their output.
                 descendants::kill_all().map_err(LaunchError::system("ending what the ranks have left"))?;
-                if self.output.is_none() {
+                if self.outputs.is_empty() {
                     is_done = true;
                     self.registry.tell();
                     self.deliver()?;
@@ -163,7 +168,7 @@ impl Agent {
                 match event {
                     Event::Rank(rank) => self.serve_rank(rank)?,
                     Event::Signals => self.handle_signals()?,
-                    Event::Output => self.output = None,
+                    Event::Output(index) => drop(self.outputs.remove(index)),
                     Event::Front => self.serve_front(),
                 }
             }
@@ -186,7 +191,9 @@ impl Agent {
             }
         }
         interests.push(Interest::read(Event::Signals, &self.signals));
-        interests.extend(self.output.as_ref().map(|output| Interest::read(Event::Output, output)));
+        // The last first, since what has ended is taken out.
+        let outputs = self.outputs.iter().enumerate().rev();
+        interests.extend(outputs.map(|(index, output)| Interest::read(Event::Output(index), output)));
         if let Some(channel) = &self.front.channel {
             interests.push(Interest::read(Event::Front, channel));
             if channel.is_backed_up() {
@@ -252,12 +259,38 @@ impl Agent {
                 continue;
             };
             self.serve_rank(number)?;
-            *self.rank(number) = Rank { process: None, channel: None, lost_at: None };
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
             self.registry.end(number, ending.clone());
-            self.front.send(&FromAgent::Exited { rank: number, ending })?;
+            let restarts = self.rank(number).restarts;
+            *self.rank(number) = Rank { process: None, channel: None, lost_at: None, restarts };
+            let again = ending != Ending::Left && restarts > 0 && self.kill_at.is_none();
+            self.front.send(&FromAgent::Exited { rank: number, ending, again })?;
+            if again {
+                self.restart(number)?;
+            }
         }
         Ok(())
+    }
+
+    /// Starts a rank that has failed again, in its next life.
+    fn restart(&mut self, number: u32) -> Result<(), LaunchError> {
+        let restarts = self.rank(number).restarts - 1;
+        // The others hear of the end of this life before anything of the next.
+        self.registry.tell();
+        self.registry.restart(number);
+        match Rank::start(&self.plan, number, self.registry.incarnation(number), &self.place) {
+            Ok((rank, stdout, stderr)) => {
+                *self.rank(number) = Rank { restarts, ..rank };
+                let output = output::forward(vec![stdout], vec![stderr], self.plan.prefix)
+                    .map_err(LaunchError::system("forwarding output"))?;
+                self.outputs.push(output);
+                Ok(())
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                self.front.send(&FromAgent::NotStarted { rank: number, errno })
+            }
+        }
     }
 
     /// Acts on the front's messages.
@@ -285,6 +318,7 @@ impl Agent {
             ToAgent::Question { host, rank } => self.registry.question(host, rank),
             ToAgent::Address(whereabouts) => self.registry.learn(whereabouts),
             ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
+            ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
         }
     }
 
@@ -331,7 +365,7 @@ impl Agent {
         }
         if self.give_up_at.is_some_and(|give_up_at| give_up_at <= now) {
             self.give_up_at = None;
-            self.output = None;
+            self.outputs.clear();
         }
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             if rank.lost_at.is_some_and(|lost_at| lost_at + LOST_MEANS_LEFT <= now) {

@@ -76,6 +76,8 @@ struct Front {
     options: Options,
     plan: Plan,
     ranks: Vec<Standing>,
+    /// Which life of each is the latest.
+    incarnations: Vec<u32>,
     times_out_at: Option<Instant>,
     /// When the job ends because of a failure that the survivors know of by now.
     ends_at: Option<Instant>,
@@ -131,8 +133,9 @@ impl Front {
             stations,
             door,
             signals,
-            plan,
             ranks: vec![Standing::Present; options.ranks as usize],
+            incarnations: (0..options.ranks).map(|rank| plan.secret.first_incarnation(rank)).collect(),
+            plan,
             times_out_at: options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             options,
             ends_at: None,
@@ -208,7 +211,13 @@ impl Front {
                 let program = self.options.program.to_string_lossy().into_owned();
                 return Err(LaunchError::Program { program, errno });
             }
-            FromAgent::Exited { rank, ending } => self.rank_ended(rank, &ending),
+            FromAgent::Exited { rank, ending, again: false } => self.rank_ended(rank, &ending),
+            FromAgent::Exited { rank, ending, again: true } => {
+                if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
+                    *incarnation = incarnation.wrapping_add(1);
+                }
+                say("run", &format!("rank {rank} {ending}; it was started again"));
+            }
             FromAgent::Refused { rank, reason } => say(
                 "run",
                 &format!("rank {rank} broke the launcher's protocol and was cut off from it: {reason}"),
@@ -225,6 +234,14 @@ impl Front {
                 }
             }
             FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
+            FromAgent::Returned(whereabouts) => {
+                let message = ToAgent::Returned(whereabouts);
+                for (other, station) in self.stations.iter_mut().enumerate() {
+                    if other != index {
+                        station.send(&message)?;
+                    }
+                }
+            }
             FromAgent::Done => self.stations[index].link = Link::Done,
             FromAgent::Hello { .. } => {}
         }
@@ -233,8 +250,10 @@ impl Front {
 
     /// Tells all agents but the one at `index` who has ended.
     fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
-        for Obituary { rank, .. } in &obituaries {
-            if let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
+        for Obituary { rank, incarnation, .. } in &obituaries {
+            if self.incarnations.get(*rank as usize) == Some(incarnation)
+                && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize)
+            {
                 *standing = Standing::Gone;
             }
         }
@@ -257,7 +276,7 @@ impl Front {
         let mut obituaries = Vec::new();
         for rank in station.ranks.clone() {
             if self.ranks[rank as usize] == Standing::Present {
-                let incarnation = self.plan.secret.first_incarnation(rank);
+                let incarnation = self.incarnations[rank as usize];
                 obituaries.push(Obituary { rank, incarnation, ending: ending.clone() });
             }
         }
@@ -293,7 +312,9 @@ impl Front {
         }
         self.code.get_or_insert(ending.exit_code());
         match self.options.on_failure {
-            OnFailure::Continue => say("run", &format!("{what}; the others go on")),
+            OnFailure::Continue | OnFailure::Restart { .. } => {
+                say("run", &format!("{what}; the others go on"))
+            }
             OnFailure::End if self.ends_at.is_some() => say("run", what),
             OnFailure::End => {
                 say("run", &format!("{what}; ending the job"));
@@ -517,6 +538,10 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
         host: 0,
         hosts,
         detection: options.detection,
+        restarts: match options.on_failure {
+            OnFailure::Restart { max } => max,
+            OnFailure::End | OnFailure::Continue => 0,
+        },
         transport: options.transport.clone(),
         env,
         prefix: options.prefix,

@@ -24,6 +24,8 @@ pub(super) struct Rank {
     pub(super) channel: Option<Channel>,
     /// When the connection was closed by the rank without a word: if it is dying, its status will tell more.
     pub(super) lost_at: Option<Instant>,
+    /// How often it may still be started again.
+    pub(super) restarts: u32,
 }
 
 impl Rank {
@@ -32,7 +34,12 @@ impl Rank {
     ///
     /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group
     /// may not read. All others have none.
-    pub(super) fn start(plan: &Plan, rank: u32, place: &Place) -> io::Result<(Rank, Source, Source)> {
+    pub(super) fn start(
+        plan: &Plan,
+        rank: u32,
+        incarnation: u32,
+        place: &Place,
+    ) -> io::Result<(Rank, Source, Source)> {
         let (ours, theirs) = UnixStream::pair()?;
         let ticket = Ticket {
             protocol: PROTOCOL,
@@ -40,7 +47,7 @@ impl Rank {
             secret: plan.secret,
             rank,
             size: plan.size,
-            incarnation: plan.secret.first_incarnation(rank),
+            incarnation,
             place: place.clone(),
         };
         let takes_input = rank == 0 && !io::stdin().is_terminal();
@@ -65,8 +72,12 @@ impl Rank {
         let source = |pipe: Option<OwnedFd>| Source { rank, pipe: pipe.expect("the output is piped") };
         let stdout = source(child.stdout.take().map(OwnedFd::from));
         let stderr = source(child.stderr.take().map(OwnedFd::from));
-        let rank =
-            Rank { process: Some(Pid::from_child(&child)), channel: Some(Channel::new(ours)), lost_at: None };
+        let rank = Rank {
+            process: Some(Pid::from_child(&child)),
+            channel: Some(Channel::new(ours)),
+            lost_at: None,
+            restarts: plan.restarts,
+        };
         Ok((rank, stdout, stderr))
     }
 

@@ -19,6 +19,7 @@ pub(super) struct Registry {
     here: Range<u32>,
     /// All ranks of the job.
     members: Vec<Member>,
+    secret: Secret,
     /// Endings that were not told yet, and whether there is haste.
     untold: Vec<Obituary>,
     urgent: bool,
@@ -38,7 +39,7 @@ struct Member {
     address: Option<Vec<u8>>,
     /// Who has asked for the address before it was known.
     waiting: Vec<Asker>,
-    has_ended: bool,
+    ended: Option<Ending>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +56,10 @@ impl Registry {
             incarnation: secret.first_incarnation(rank),
             address: None,
             waiting: Vec::new(),
-            has_ended: false,
+            ended: None,
         };
         let members = (0..size).map(member).collect();
-        Registry { here, members, untold: Vec::new(), urgent: false, outbox: Vec::new() }
+        Registry { here, members, secret, untold: Vec::new(), urgent: false, outbox: Vec::new() }
     }
 
     /// Acts on what `rank` said.
@@ -90,10 +91,37 @@ impl Registry {
     pub(super) fn learn(&mut self, whereabouts: Whereabouts) {
         let Whereabouts { rank, incarnation, address } = whereabouts;
         let Some(member) = self.members.get_mut(rank as usize) else { return };
-        if !member.has_ended && member.incarnation == incarnation {
+        if member.ended.is_none() && member.incarnation == incarnation {
             member.address = Some(address);
             self.answer(rank);
         }
+    }
+
+    /// A rank of another agent is back, in another life.
+    pub(super) fn welcome(&mut self, whereabouts: Whereabouts) {
+        let rank = whereabouts.rank;
+        if self.members.len() > rank as usize {
+            self.renew(rank, whereabouts.incarnation);
+            self.members[rank as usize].address = Some(whereabouts.address.clone());
+            self.announce(&whereabouts);
+        }
+    }
+
+    /// A rank of this agent was started again: the others hear of it when it says where it is. It is told who
+    /// has ended, since it was not there to hear of it.
+    pub(super) fn restart(&mut self, rank: u32) {
+        self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
+        let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
+            Some(Obituary { rank, incarnation: member.incarnation, ending: member.ended.clone()? })
+        });
+        let ended: Vec<_> = ended.collect();
+        if !ended.is_empty() {
+            self.outbox.push(Post::Rank(rank, ToRank::Ended(ended)));
+        }
+    }
+
+    pub(super) fn incarnation(&self, rank: u32) -> u32 {
+        self.members[rank as usize].incarnation
     }
 
     /// A rank of this agent has ended. Only the first of several endings of a life counts.
@@ -112,7 +140,7 @@ impl Registry {
     }
 
     pub(super) fn has_ended(&self, rank: u32) -> bool {
-        self.members[rank as usize].has_ended
+        self.members[rank as usize].ended.is_some()
     }
 
     /// Whether endings are to be told, and whether that cannot wait.
@@ -124,8 +152,11 @@ impl Registry {
     /// Returns how many are told.
     pub(super) fn tell(&mut self) -> u32 {
         let untold = std::mem::take(&mut self.untold);
+        if untold.is_empty() {
+            return 0;
+        }
         self.urgent = false;
-        let listening = self.here.clone().filter(|&rank| !self.members[rank as usize].has_ended);
+        let listening = self.here.clone().filter(|&rank| self.members[rank as usize].ended.is_none());
         let before = self.outbox.len();
         self.outbox.extend(listening.map(|to| Post::Rank(to, ToRank::Ended(untold.clone()))));
         let ours: Vec<_> = untold.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
@@ -137,12 +168,29 @@ impl Registry {
 
     fn bury(&mut self, obituary: Obituary) {
         let member = &mut self.members[obituary.rank as usize];
-        if member.has_ended || member.incarnation != obituary.incarnation {
+        if member.ended.is_some() || member.incarnation != obituary.incarnation {
             return;
         }
-        *member = Member { has_ended: true, address: None, waiting: Vec::new(), ..*member };
+        let ended = Some(obituary.ending.clone());
+        *member = Member { ended, address: None, waiting: Vec::new(), ..*member };
         self.urgent |= obituary.ending != Ending::Left;
         self.untold.push(obituary);
+    }
+
+    fn renew(&mut self, rank: u32, incarnation: u32) {
+        let waiting = std::mem::take(&mut self.members[rank as usize].waiting);
+        self.members[rank as usize] = Member { incarnation, address: None, waiting, ended: None };
+    }
+
+    /// Tells the ranks of this agent where a rank is that was started again.
+    fn announce(&mut self, whereabouts: &Whereabouts) {
+        // That its former life has ended comes first.
+        self.tell();
+        for to in self.here.clone() {
+            if !self.has_ended(to) {
+                self.outbox.push(Post::Rank(to, ToRank::Address(whereabouts.clone())));
+            }
+        }
     }
 
     fn publish(&mut self, rank: u32, address: Vec<u8>) -> Result<(), String> {
@@ -150,7 +198,12 @@ impl Registry {
         if member.address.is_some() {
             return Err("it published its address twice".to_owned());
         }
+        let whereabouts = Whereabouts { rank, incarnation: member.incarnation, address: address.clone() };
         member.address = Some(address);
+        if member.incarnation != self.secret.first_incarnation(rank) {
+            self.announce(&whereabouts);
+            self.outbox.push(Post::Front(FromAgent::Returned(whereabouts)));
+        }
         self.answer(rank);
         Ok(())
     }
@@ -161,7 +214,7 @@ impl Registry {
             return Err(format!("it asked for rank {wanted} of a job of {size}"));
         };
         // Whoever asks for a rank that has ended hears of that.
-        if member.has_ended || member.waiting.contains(&asker) {
+        if member.ended.is_some() || member.waiting.contains(&asker) {
             return Ok(());
         }
         let is_first = member.waiting.is_empty();

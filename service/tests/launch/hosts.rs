@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Job, Running, Scratch, text};
 
 /// A remote shell for hosts that are this one.
-fn shell(scratch: &Scratch) -> PathBuf {
+pub(crate) fn shell(scratch: &Scratch) -> PathBuf {
     let path = scratch.0.join("shell");
     fs::write(&path, "#!/bin/sh\nshift\nexec \"$@\"\n").unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();

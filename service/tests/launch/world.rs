@@ -1,6 +1,7 @@
 //! Ranks that talk to each other, and hear of each other's end.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
+//! part.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -11,7 +12,8 @@ use rustix::process::{Signal, getpid, kill_process};
 use samite::bootstrap::BootstrapError;
 use samite::{Cause, Error, InitError, Source, World};
 
-use crate::support::{Job, text};
+use crate::hosts;
+use crate::support::{Job, Scratch, text};
 
 /// Long enough never to pass, and short enough to fail a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,7 +75,8 @@ fn all_talk_to_all_in_every_size() {
     }
 }
 
-/// Rank 0 ends as told, while the others wait for a message of it. They must hear how it ended, and can go on without it.
+/// Rank 0 ends as told, while the others wait for a message of it. They must hear how it ended, and can go on
+/// without it.
 fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32) {
     if !is_rank() {
         for transport in TRANSPORTS {
@@ -135,6 +138,50 @@ fn survivors_hear_of_one_that_left() {
 fn survivors_hear_of_one_that_left_without_a_word() {
     let end = |_world| std::process::exit(0);
     survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
+}
+
+#[test]
+fn a_rank_that_is_started_again_is_reached_again() {
+    let name = "a_rank_that_is_started_again_is_reached_again";
+    if !is_rank() {
+        let scratch = Scratch::new("again");
+        let hosts = format!("--hosts 127.0.0.1,127.0.0.2 --ssh {}", hosts::shell(&scratch).display());
+        for place in [TRANSPORTS[1], TRANSPORTS[2], &hosts] {
+            let output = job_of(name, &format!("-n 4 --on-failure restart=1 {place}")).output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{place}: {stdout}{stderr}");
+            assert_eq!(stdout.matches("reached again").count(), 3, "{place}: {stdout}{stderr}");
+            let message = "samite run: rank 0 was killed by SIGKILL (signal 9); it was started again\n";
+            assert_eq!(stderr, message, "{place}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    let life = world.incarnation(world.rank()).unwrap();
+    if world.rank() == 0 {
+        for _ in 1..world.size() {
+            patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
+        }
+        if life == Some(1) {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+        assert_eq!(life, Some(2));
+        for rank in 1..world.size() {
+            patient.send(&[rank], rank, 2).unwrap();
+        }
+        return;
+    }
+    assert_eq!(life, Some(1));
+    patient.send(&[1_u8], 0, 1).unwrap();
+    let error = patient.recv(&mut [0_u32], 0, 2).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: 0, .. }), "{error}");
+    assert_eq!(world.await_return(0, PATIENCE), Ok(2));
+    patient.send(&[1_u8], 0, 1).unwrap();
+    let mut received = [0];
+    patient.recv(&mut received, 0, 2).unwrap();
+    assert_eq!(received, [world.rank()]);
+    println!("\nreached again");
 }
 
 #[test]

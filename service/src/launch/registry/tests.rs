@@ -102,6 +102,46 @@ fn a_rank_that_has_ended_is_not_reachable_any_more() {
 }
 
 #[test]
+fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
+    let mut registry = Registry::new(5, 0..4, SECRET);
+    publish(&mut registry, 2);
+    registry.end(1, Ending::Left);
+    told(&mut registry);
+    registry.end(2, KILLED);
+    told(&mut registry);
+    registry.restart(2);
+    let ended = ToRank::Ended(vec![obituary(1, Ending::Left)]);
+    assert_eq!(sent(&mut registry), [Post::Rank(2, ended)]);
+    // News of the former life changes nothing for this one.
+    registry.hear(vec![obituary(2, KILLED)]);
+    assert!(registry.untold().is_none());
+    request(&mut registry, 0, 2);
+    assert_eq!(sent(&mut registry), []);
+
+    publish(&mut registry, 2);
+    let second = Whereabouts { incarnation: SECRET.first_incarnation(2) + 1, ..whereabouts(2) };
+    let to = |rank| Post::Rank(rank, ToRank::Address(second.clone()));
+    let front = Post::Front(FromAgent::Returned(second.clone()));
+    assert_eq!(sent(&mut registry), [to(0), to(2), to(3), front, to(0)]);
+}
+
+#[test]
+fn a_rank_of_another_agent_that_returns_is_announced() {
+    let mut registry = Registry::new(3, 0..2, SECRET);
+    registry.hear(vec![obituary(2, KILLED)]);
+    told(&mut registry);
+    let second = Whereabouts { incarnation: SECRET.first_incarnation(2) + 1, ..whereabouts(2) };
+    registry.welcome(second.clone());
+    let to = |rank| Post::Rank(rank, ToRank::Address(second.clone()));
+    assert_eq!(sent(&mut registry), [to(0), to(1)]);
+    request(&mut registry, 0, 2);
+    assert_eq!(sent(&mut registry), [to(0)]);
+    registry.end(1, KILLED);
+    registry.hear(vec![obituary(2, KILLED)]);
+    assert!(!registry.has_ended(2));
+}
+
+#[test]
 fn nonsense_is_refused() {
     let mut registry = Registry::new(2, 0..2, SECRET);
     publish(&mut registry, 0);
