@@ -20,6 +20,9 @@ pub struct Caps {
     pub put: bool,
     /// Whether [`Port::get`](crate::Port::get) works.
     pub get: bool,
+    /// Whether puts and gets reach a peer's [`Region::shared`](crate::Region::shared), even where they reach no
+    /// other memory.
+    pub segments: bool,
     /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.

@@ -438,6 +438,7 @@ fn caps() -> Caps {
         rma_max: RMA_MAX,
         rma_depth: RMA_DEPTH,
         put: true,
+        segments: true,
         get: true,
         immediate_bits: 64,
         order: Order::all(),

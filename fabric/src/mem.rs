@@ -5,8 +5,13 @@
 //! [`Region::reclaim`] turns it back into a `Memory` once it is the last holder: quarantine is a reference
 //! count, and no use of it can dangle.
 //!
+//! A region can also be *shared* ([`Region::shared`]): memory that other processes of the host map and write
+//! themselves. It stays a region for good.
+//!
 //! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a
 //! protocol owns.
+
+mod segment;
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -14,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub(crate) use self::segment::{Mapped, Segment};
 use crate::PortError;
 
 /// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted
@@ -150,25 +156,40 @@ impl Vtable {
 pub struct Region(Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
-    memory: Memory,
-    /// Orders the copies made in this process: those below, and those of ports that move bytes themselves.
-    /// (What a provider or a device does to the bytes is outside of the language, as with any memory shared
-    /// with hardware.)
-    copying: Mutex<()>,
+enum Shared {
+    Private {
+        memory: Memory,
+        /// Orders the copies made in this process: those below, and those of ports that move bytes
+        /// themselves. (What a provider or a device does to the bytes is outside of the language, as with any
+        /// memory shared with hardware.)
+        copying: Mutex<()>,
+    },
+    Segment(Segment),
 }
 
 impl Region {
     /// Gives memory up for sharing.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
-        Self(Arc::new(Shared { memory, copying: Mutex::new(()) }))
+        Self(Arc::new(Shared::Private { memory, copying: Mutex::new(()) }))
+    }
+
+    /// `len` bytes of zero in memory that other processes of this host can map, where a port lets them
+    /// ([`Caps::segments`](crate::Caps::segments)). They are allocated here and now, and take a descriptor.
+    ///
+    /// # Errors
+    /// [`PortError::Exhausted`] without memory, [`PortError::Provider`] if the system refuses a file in memory.
+    pub fn shared(len: usize) -> Result<Self, PortError> {
+        Ok(Self(Arc::new(Shared::Segment(Segment::create(len)?))))
     }
 
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.memory.bytes
+        match &*self.0 {
+            Shared::Private { memory, .. } => memory.bytes,
+            Shared::Segment(segment) => segment.mapped().len(),
+        }
     }
 
     /// Whether there are no bytes.
@@ -180,7 +201,7 @@ impl Region {
     /// Where the bytes lie.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.0.memory.kind()
+        MemoryKind::Host
     }
 
     /// Copies `into.len()` bytes out, from `offset` on.
@@ -189,11 +210,16 @@ impl Region {
     /// [`PortError::OutOfBounds`].
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), PortError> {
         let from = self.span(offset, into.len())?;
-        let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is an
-        // exclusive reference, so it is not part of memory that this region owns. The lock orders this copy
-        // after all writes made in this process.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+        match &*self.0 {
+            Shared::Private { copying, .. } => {
+                let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is
+                // an exclusive reference, so it is not part of memory that this region owns. The lock orders
+                // this copy after all writes made in this process.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+            }
+            Shared::Segment(segment) => segment.mapped().read(offset, into),
+        }
         Ok(())
     }
 
@@ -203,26 +229,47 @@ impl Region {
     /// [`PortError::OutOfBounds`].
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), PortError> {
         let into = self.span(offset, from.len())?;
-        let _ordered = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so writing
-        // breaks none.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
+        match &*self.0 {
+            Shared::Private { copying, .. } => {
+                let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so
+                // writing breaks none.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
+            }
+            Shared::Segment(segment) => segment.mapped().write(offset, from),
+        }
         Ok(())
     }
 
     /// The memory, if nobody else holds the region any more.
     ///
     /// # Errors
-    /// Gives the region back while a port, or a clone, holds it.
+    /// Gives the region back while a port, or a clone, holds it; a shared one always.
     pub fn reclaim(self) -> Result<Memory, Self> {
-        Arc::try_unwrap(self.0).map(|shared| shared.memory).map_err(Self)
+        match Arc::try_unwrap(self.0) {
+            Ok(Shared::Private { memory, .. }) => Ok(memory),
+            Ok(shared) => Err(Self(Arc::new(shared))),
+            Err(held) => Err(Self(held)),
+        }
+    }
+
+    /// What other processes map, if the region is shared.
+    pub(crate) fn segment(&self) -> Option<&Segment> {
+        match &*self.0 {
+            Shared::Private { .. } => None,
+            Shared::Segment(segment) => Some(segment),
+        }
     }
 
     /// The address of `len` bytes from `offset` on, if they lie in the region. For ports.
     pub(crate) fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>, PortError> {
+        let origin = match &*self.0 {
+            Shared::Private { memory, .. } => memory.origin,
+            Shared::Segment(segment) => NonNull::from(segment.mapped().words()).cast(),
+        };
         match offset.checked_add(len) {
-            // SAFETY: `offset` is at most the length of the allocation.
-            Some(end) if end <= self.len() => Ok(unsafe { self.0.memory.origin.add(offset) }),
+            // SAFETY: `offset` is at most the length of the allocation, or mapping.
+            Some(end) if end <= self.len() => Ok(unsafe { origin.add(offset) }),
             _ => Err(PortError::OutOfBounds { offset, len }),
         }
     }
@@ -243,15 +290,42 @@ impl Region {
         // Always locked in the order of their addresses, so that two copies in opposite directions cannot
         // wait for each other.
         let (a, b) = (Arc::as_ptr(&from.0), Arc::as_ptr(&into.0));
-        let (first, second) = if a <= b { (from, into) } else { (into, from) };
-        let _first = first.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        let _second = (a != b).then(|| second.0.copying.lock().unwrap_or_else(PoisonError::into_inner));
+        let (Shared::Private { copying: from_lock, .. }, Shared::Private { copying: into_lock, .. }) =
+            (&*from.0, &*into.0)
+        else {
+            let backwards = a == b && from_offset < into_offset;
+            return in_pieces(len, backwards, |at, piece| {
+                from.copy_out(from_offset + at, piece)?;
+                into.copy_in(into_offset + at, piece)
+            });
+        };
+        let (first, second) = if a <= b { (from_lock, into_lock) } else { (into_lock, from_lock) };
+        let _first = first.lock().unwrap_or_else(PoisonError::into_inner);
+        let _second = (a != b).then(|| second.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: both spans were checked, both regions are kept alive by the references, both locks are
         // held. `copy` allows overlap.
         unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), len) }
         Ok(())
     }
 }
+
+/// Calls `copy` for pieces of `len` bytes, each with its offset and a buffer of its length; from the last to
+/// the first if `backwards`, so that a copy to behind its source does not overtake itself.
+pub(crate) fn in_pieces<E>(
+    len: usize,
+    backwards: bool,
+    mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut buffer = [0; PIECE];
+    let count = len.div_ceil(PIECE);
+    (0..count).try_for_each(|index| {
+        let at = PIECE * if backwards { count - 1 - index } else { index };
+        copy(at, &mut buffer[..PIECE.min(len - at)])
+    })
+}
+
+/// Stays in a first-level cache.
+const PIECE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -296,5 +370,25 @@ mod tests {
         Region::copy_between(&region, 6, &region, 5, 2).unwrap();
         region.copy_out(5, &mut out).unwrap();
         assert_eq!(out, [1, 2, 2]);
+    }
+
+    #[test]
+    fn shared_memory_is_copied_as_any_other_and_stays_shared() {
+        let len = 3 * PIECE + 5;
+        let (shared, private) = (Region::shared(len).unwrap(), Region::new(Memory::zeroed(len)));
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
+        private.copy_in(0, &bytes).unwrap();
+        Region::copy_between(&private, 0, &shared, 0, len).unwrap();
+        let mut out = vec![0; len];
+        // To behind and before its source, over itself.
+        for (from, into, len) in [(0, 3, len - 3), (9, 1, len - 9), (5, 5, 10)] {
+            Region::copy_between(&shared, from, &shared, into, len).unwrap();
+            Region::copy_between(&private, from, &private, into, len).unwrap();
+            Region::copy_between(&shared, 0, &private, 0, 0).unwrap();
+            shared.copy_out(0, &mut out).unwrap();
+            assert_eq!(out, crate::testing::bytes_of(&private));
+        }
+        assert_eq!(shared.copy_in(len - 1, &[0; 2]), Err(PortError::OutOfBounds { offset: len - 1, len: 2 }));
+        assert!(shared.reclaim().is_err());
     }
 }

@@ -34,18 +34,23 @@ impl Registry {
                 slot
             }
         };
-        // The slot finds the entry, the random half tells this life of the slot from the others.
-        let key = self.keys.next_u64() << 32 | u64::from(slot);
+        // The slot finds the entry, the random half tells this life of the slot from the others. It is
+        // never 0.
+        let key = (self.keys.next_u64() << 32).max(1 << 32) | u64::from(slot);
         self.slots[slot as usize] = Some(Entry { key, region: region.clone(), access });
         Ok(Registration { id: slot, key, base: 0 })
     }
 
-    /// Forgets a registration, and does nothing if it has ended already.
-    pub(crate) fn remove(&mut self, registration: Registration) {
-        if self.entry(registration.key).is_some() {
-            self.slots[registration.key as u32 as usize] = None;
-            self.free.push(registration.key as u32);
-        }
+    /// Forgets a registration: its region, unless it has ended already.
+    pub(crate) fn remove(&mut self, registration: Registration) -> Option<Region> {
+        self.entry(registration.key)?;
+        self.free.push(registration.key as u32);
+        self.slots[registration.key as u32 as usize].take().map(|entry| entry.region)
+    }
+
+    /// All that have not ended, with their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
+        self.slots.iter().flatten().map(|entry| (entry.key, &entry.region))
     }
 
     /// The region that the owner means, if the span lies in it.

@@ -441,6 +441,7 @@ fn common(a: Caps, b: Caps) -> Caps {
         rma_depth: a.rma_depth.min(b.rma_depth),
         put: a.put && b.put,
         get: a.get && b.get,
+        segments: a.segments && b.segments,
         immediate_bits: a.immediate_bits.min(b.immediate_bits),
         order: a.order & b.order,
         target_must_poll: a.target_must_poll || b.target_must_poll,

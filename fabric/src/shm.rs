@@ -8,6 +8,8 @@
 //! A packet is written to the ring and copied out of it; a short one travels in a single cache line. No lock,
 //! no shared queue: a process killed at any instruction leaves the others as they were.
 //!
+//! Memory made by [`Region::shared`] can be put to and got from by peers, which map it.
+//!
 //! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may
 //! read the peer's state (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out,
 //! and says what stands in the way.
@@ -17,6 +19,7 @@ mod bell;
 mod doze;
 mod inbox;
 mod mailbox;
+mod onesided;
 mod ring;
 mod word;
 
@@ -26,6 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use self::address::Whereabouts;
 use self::inbox::Inbox;
 use self::mailbox::{Claim, Mailbox, Remote};
+use self::onesided::{Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::ring::{Producer, Push, packet_max};
 use crate::os::process::{Place, Process};
 use crate::port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep};
@@ -79,6 +83,7 @@ pub struct Shm {
     peers: Vec<Peer>,
     /// Peers found dead, not yet reported.
     lost: Vec<PeerId>,
+    one_sided: OneSided,
     caps: Caps,
     whereabouts: Whereabouts,
 }
@@ -114,12 +119,13 @@ impl Shm {
             short_max: packet_max,
             packet_max,
             zcopy_max: 0,
-            rma_max: 0,
-            rma_depth: 0,
+            rma_max: RMA_MAX,
+            rma_depth: RMA_DEPTH,
             put: false,
             get: false,
-            immediate_bits: 0,
-            order: Order::SEND_AFTER_SEND,
+            segments: true,
+            immediate_bits: 64,
+            order: Order::all(),
             target_must_poll: true,
             fence: true,
             peers_max: config.peers_max,
@@ -128,6 +134,7 @@ impl Shm {
             inbox: Inbox::new(mailbox, config.growth_bytes_max),
             peers: Vec::new(),
             lost: Vec::new(),
+            one_sided: OneSided::new(),
             caps,
             whereabouts,
         })
@@ -145,6 +152,50 @@ impl Shm {
     pub fn on_host(mut self, host: u32) -> Self {
         self.whereabouts.host = host;
         self
+    }
+
+    /// Carries out a put or a get, and queues its completion.
+    fn operate(
+        &mut self,
+        to: PeerId,
+        kind: Kind,
+        ours: Local,
+        theirs: crate::Remote,
+        immediate: Option<u64>,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let region = self.one_sided.local(kind, ours)?.clone();
+        if !self.one_sided.has_room() {
+            return Ok(Post::Again);
+        }
+        loop {
+            let Some(Peer { path: Path::Connected(producer), process, segments, .. }) =
+                self.peers.get_mut(to.0 as usize)
+            else {
+                match self.connect(to)? {
+                    Some(()) => continue,
+                    None => return Ok(Post::Again),
+                }
+            };
+            if producer.is_shut() || producer.place().is_closed() {
+                return self.lose(to);
+            }
+            if immediate.is_some() && !producer.has_room() {
+                match self.make_room(to)? {
+                    true => continue,
+                    false => return Ok(Post::Again),
+                }
+            }
+            let result = segments.copy(kind, *process, (&region, ours), theirs);
+            if let (Some(immediate), Ok(())) = (immediate, &result) {
+                producer.notify(immediate);
+                if producer.place().is_quiet() {
+                    producer.place().ring_bell();
+                }
+            }
+            self.one_sided.complete(op, result);
+            return Ok(Post::Done);
+        }
     }
 
     /// Opens the way to a peer that has none yet. None if that has to wait.
@@ -194,7 +245,9 @@ impl Shm {
 
     #[cold]
     fn lose<T>(&mut self, to: PeerId) -> Result<T, PortError> {
-        self.peers[to.0 as usize].path = Path::Gone;
+        let peer = &mut self.peers[to.0 as usize];
+        peer.path = Path::Gone;
+        peer.segments = Segments::default();
         self.lost.push(to);
         Err(PortError::PeerGone(to))
     }
@@ -208,7 +261,7 @@ impl Shm {
                 self.lost.push(PeerId(index as u32));
             }
         }
-        let events = self.lost.len();
+        let events = self.lost.len() + self.one_sided.report(sink);
         for peer in self.lost.drain(..) {
             sink.peer_lost(peer);
         }
@@ -265,6 +318,7 @@ impl Port for Shm {
             growth_lap: 0,
             process: theirs.owner,
             token: theirs.token,
+            segments: Segments::default(),
         });
         Ok(id)
     }
@@ -299,28 +353,42 @@ impl Port for Shm {
         Err(PortError::Unsupported { what: "send registered memory" })
     }
 
-    fn put(&mut self, _: PeerId, _: Local, _: crate::Remote, _: OpId) -> Result<Post, PortError> {
-        Err(PortError::Unsupported { what: "put" })
+    fn put(&mut self, to: PeerId, from: Local, into: crate::Remote, op: OpId) -> Result<Post, PortError> {
+        self.operate(to, Kind::Put, from, into, None, op)
     }
 
-    fn put_imm(&mut self, _: PeerId, _: Local, _: crate::Remote, _: u64, _: OpId) -> Result<Post, PortError> {
-        Err(PortError::Unsupported { what: "put with immediate data" })
+    fn put_imm(
+        &mut self,
+        to: PeerId,
+        from: Local,
+        into: crate::Remote,
+        immediate: u64,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        self.operate(to, Kind::Put, from, into, Some(immediate), op)
     }
 
-    fn get(&mut self, _: PeerId, _: Local, _: crate::Remote, _: OpId) -> Result<Post, PortError> {
-        Err(PortError::Unsupported { what: "get" })
+    fn get(&mut self, to: PeerId, into: Local, from: crate::Remote, op: OpId) -> Result<Post, PortError> {
+        self.operate(to, Kind::Get, into, from, None, op)
     }
 
-    fn register(&mut self, _: PeerId, _: &Region, _: Access) -> Result<Registration, PortError> {
-        Err(PortError::Unsupported { what: "register memory" })
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        match self.peers.get(peer.0 as usize) {
+            Some(Peer { path: Path::Opened(_) | Path::Connected(_), .. }) => {
+                self.one_sided.register(region, access)
+            }
+            _ => Err(PortError::PeerGone(peer)),
+        }
     }
 
-    fn deregister(&mut self, _: Registration) {}
+    fn deregister(&mut self, registration: Registration) {
+        self.one_sided.deregister(registration);
+    }
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         let packets = self.inbox.poll(sink)?;
-        if self.inbox.garbled.is_empty() && self.lost.is_empty() {
+        if self.inbox.garbled.is_empty() && self.lost.is_empty() && self.one_sided.is_idle() {
             return Ok(packets);
         }
         Ok(packets + self.report(sink))
@@ -331,7 +399,7 @@ impl Port for Shm {
     }
 
     fn arm(&mut self) -> Sleep {
-        if self.lost.is_empty() { self.inbox.arm() } else { Sleep::NotNow }
+        if self.lost.is_empty() && self.one_sided.is_idle() { self.inbox.arm() } else { Sleep::NotNow }
     }
 
     fn disarm(&mut self) {
@@ -341,6 +409,7 @@ impl Port for Shm {
     fn fence_peer(&mut self, peer: PeerId) {
         if let Some(fenced) = self.peers.get_mut(peer.0 as usize) {
             fenced.path = Path::Gone;
+            fenced.segments = Segments::default();
             self.lost.retain(|&lost| lost != peer);
             self.inbox.cut_off(fenced.token);
         }
@@ -363,6 +432,7 @@ struct Peer {
     process: Process,
     /// Of its mailbox.
     token: u64,
+    segments: Segments,
 }
 
 enum Path {

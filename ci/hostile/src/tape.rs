@@ -41,6 +41,7 @@ impl Tape {
             rma_depth: 4,
             put: false,
             get,
+            segments: false,
             immediate_bits: 0,
             order: Order::SEND_AFTER_SEND,
             target_must_poll: true,

@@ -115,6 +115,9 @@ impl Offer {
         order.set(Order::SEND_AFTER_PUT, self.msg_order & sys::FI_ORDER_SAW != 0);
         let put_after_put = self.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         order.set(Order::PUT_AFTER_PUT, put_after_put && self.max_order_waw_size >= rma_max);
+        let put = has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE);
+        let get =
+            !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ);
         let caps = Caps {
             name: self.provider.clone(),
             short_max: self.inject_size.min(packet_max),
@@ -122,8 +125,9 @@ impl Offer {
             zcopy_max: if self.iov_limit >= 2 { packet_max } else { 0 },
             rma_max,
             rma_depth: config.operations_max,
-            put: has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE),
-            get: !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ),
+            put,
+            get,
+            segments: put && get,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,
             target_must_poll: self.data_progress != sys::FI_PROGRESS_AUTO,

@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::failed;
 use super::process::Process;
 use crate::PortError;
@@ -25,6 +27,15 @@ pub(crate) struct SharedFile {
 impl SharedFile {
     /// A new file of `len` bytes, all holes that read as zero. `name` shows in /proc/PID/fd only.
     pub(crate) fn create(name: &CStr, len: usize) -> Result<Self, PortError> {
+        // Beyond it the kernel would not only refuse, but send SIGXFSZ.
+        if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < len as u64) {
+            return Err(PortError::Exhausted {
+                what: "shared memory",
+                hint: format!(
+                    "a file in memory of {len} bytes is above the limit of {limit}: raise it (ulimit -f)"
+                ),
+            });
+        }
         // SAFETY: `name` is a C string; the flags are those of memfd_create(2).
         let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
@@ -37,7 +48,7 @@ impl SharedFile {
                 call: "ftruncate",
                 code: error.raw_os_error().unwrap_or(0),
                 text: error.to_string(),
-                hint: "raise the limit of file sizes (ulimit -f)".into(),
+                hint: "raise the memory limit of the job or container".into(),
             });
         }
         // SAFETY: fcntl(2) with F_ADD_SEALS takes an integer.

@@ -101,7 +101,8 @@ fn the_caps_hold_on_every_path() {
         (route.caps(), route.shm.as_ref().unwrap().port.caps(), route.loopback.as_ref().unwrap().port.caps());
     assert_eq!(caps.name, "loopback+samite-shm");
     assert_eq!(caps.packet_max, shm.packet_max.min(loopback.packet_max));
-    assert!(!caps.put && !caps.get && caps.rma_max == 0 && caps.fence && caps.target_must_poll);
+    assert!(!caps.put && !caps.get && caps.segments && caps.fence && caps.target_must_poll);
+    assert_eq!(caps.rma_max, shm.rma_max.min(loopback.rma_max));
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn memory_is_registered_on_the_path_to_its_peer() {
     assert_eq!(bytes_of(&into), [0, 7, 7, 7, 7, 0, 0, 0]);
     let wrong = a.put(to_c, ours.local(0, 4), theirs.remote(0), OpId(1));
     assert_eq!(wrong, Err(PortError::OutOfBounds { offset: 0, len: 4 }), "registered for another path");
-    assert!(matches!(a.register(to_c, &from, Access::LOCAL_READ), Err(PortError::Unsupported { .. })));
+    assert!(matches!(a.register(to_c, &from, Access::REMOTE_READ), Err(PortError::Unsupported { .. })));
     a.deregister(ours);
     assert_eq!(
         a.put(to_b, ours.local(0, 4), theirs.remote(0), OpId(1)),

@@ -306,6 +306,7 @@ impl Incoming {
         for count in 0..BATCH {
             match ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),
+                Pop::Notice { number } => sink.notified(number),
                 // Only to memory that has been allocated, and once.
                 Pop::Moved if self.granted && !ring.place().is_second() => ring.move_on(MappedRings::grow),
                 Pop::Garbled | Pop::Moved => return Read::Garbage,
@@ -334,7 +335,7 @@ enum Read {
     Garbage,
 }
 
-/// Packets read from one ring before the next has its turn.
+/// Packets and notices read from one ring before the next has its turn.
 const BATCH: usize = 16;
 
 /// Loads in vain, one for each active ring in each poll, after which a ring counts as quiet: some 10 us of

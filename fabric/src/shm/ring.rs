@@ -102,6 +102,25 @@ impl<P: Place> Producer<P> {
         &self.place
     }
 
+    /// Whether there is room for a short packet.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.position < self.limit || self.find_room(1).is_none()
+    }
+
+    /// Sends a number instead of a packet, of bytes written elsewhere: whoever gets it sees those. There must
+    /// be room.
+    pub(super) fn notify(&mut self, number: u64) {
+        let line = &self.place.lines()[self.size.index(self.position)];
+        line.cells[0].store(number, Ordering::Relaxed);
+        line.publish(self.size.lap(self.position), NOTICE);
+        self.position += 1;
+    }
+
+    /// Whether the consumer has shut the ring.
+    pub(super) fn is_shut(&self) -> bool {
+        self.place.read().load(Ordering::Relaxed) == SHUT
+    }
+
     /// How often the ring has been filled.
     pub(super) fn laps(&self) -> u64 {
         self.position >> self.size.log2
@@ -219,12 +238,24 @@ impl<P: Place> Consumer<P> {
         } else if len <= self.size.packet_max() {
             self.pop_long(len, into);
         } else {
-            return if len == MOVED { Pop::Moved } else { Pop::Garbled };
+            match len {
+                MOVED => return Pop::Moved,
+                NOTICE => self.position += 1,
+                _ => return Pop::Garbled,
+            }
+            let number = first.cells[0].load(Ordering::Relaxed);
+            self.tell_sometimes();
+            return Pop::Notice { number };
         }
+        self.tell_sometimes();
+        Pop::Packet { len }
+    }
+
+    #[inline(always)]
+    fn tell_sometimes(&mut self) {
         if self.position - self.told >= self.size.lines / 4 {
             self.tell();
         }
-        Pop::Packet { len }
     }
 
     #[inline(never)]
@@ -275,6 +306,10 @@ pub(super) enum Pop {
     /// A packet of so many bytes.
     Packet {
         len: usize,
+    },
+    /// What [`Producer::notify`] was told.
+    Notice {
+        number: u64,
     },
     /// The producer has gone on in another ring.
     Moved,
@@ -347,6 +382,8 @@ const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 
 /// In place of a length: the producer has gone on in another ring. No packet is as long.
 const MOVED: usize = LEN_MASK as usize;
+/// The same, of a number.
+const NOTICE: usize = MOVED - 1;
 
 /// In place of the consumer's position: it has shut the ring.
 const SHUT: u64 = u64::MAX;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::os::shared::SharedFile;
-use crate::testing::{Heard, Recorder};
+use crate::testing::{Heard, Recorder, bytes_of};
+use crate::{Failure, Memory};
 
 const SMALL: Config =
     Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 32 << 10, growth_bytes_max: 64 << 10 };
@@ -342,4 +343,150 @@ fn a_packet_that_rang_no_bell_is_found() {
     assert!(
         !matches!(&sender.peers[to.0 as usize].path, Path::Connected(producer) if producer.place().is_quiet())
     );
+}
+
+const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+
+/// Two ports, each the other's peer.
+fn pair() -> (Shm, PeerId, Shm, PeerId) {
+    let (mut a, mut b) = (port(), port());
+    let (to_b, to_a) = (a.resolve(&b.address()).unwrap(), b.resolve(&a.address()).unwrap());
+    (a, to_b, b, to_a)
+}
+
+#[test]
+fn puts_and_gets_reach_shared_memory() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let (ours, theirs) = (Region::new(Memory::new(vec![1u8; 8])), Region::shared(8).unwrap());
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    assert_eq!(a.put_imm(to_b, mine.local(0, 3), exposed.remote(5), u64::MAX, OpId(1)), Ok(Post::Done));
+    assert_eq!(a.send(to_b, b"after", &[]), Ok(Post::Done));
+    assert_eq!(a.get(to_b, mine.local(2, 6), exposed.remote(2), OpId(2)), Ok(Post::Done));
+    assert_eq!(
+        a.put(to_b, mine.local(8, 0), exposed.remote(8), OpId(3)),
+        Ok(Post::Done),
+        "nothing, anywhere"
+    );
+    assert_eq!(heard(&mut a), [1, 2, 3].map(|op| Heard::Completed(OpId(op), Ok(()))));
+    assert_eq!(heard(&mut b), [Heard::Notified(u64::MAX), Heard::Packet(b"after".to_vec())]);
+    assert_eq!(bytes_of(&theirs), [0, 0, 0, 0, 0, 1, 1, 1]);
+    assert_eq!(bytes_of(&ours), [1, 1, 0, 0, 0, 1, 1, 1]);
+}
+
+#[test]
+fn long_puts_of_any_alignment_arrive() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let len = RMA_MAX + 100;
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 300) as u8).collect();
+    let (ours, theirs) = (Region::new(Memory::new(bytes.clone())), Region::shared(len).unwrap());
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    for (from, into, len) in [(0, 0, RMA_MAX), (1, 3, 5000), (7, 1, RMA_MAX), (13, 64, 4097)] {
+        assert_eq!(a.put(to_b, mine.local(from, len), exposed.remote(into), OpId(0)), Ok(Post::Done));
+        assert_eq!(heard(&mut a), [Heard::Completed(OpId(0), Ok(()))]);
+        assert!(bytes_of(&theirs)[into..into + len] == bytes[from..from + len], "{from}, {into}, {len}");
+    }
+    let error = PortError::TooLong { len: RMA_MAX + 1, max: RMA_MAX };
+    assert_eq!(a.put(to_b, mine.local(0, RMA_MAX + 1), exposed.remote(0), OpId(0)), Err(error));
+}
+
+#[test]
+fn access_takes_the_key_the_right_and_bounds() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let (ours, theirs) = (Region::new(Memory::zeroed(8)), Region::shared(8).unwrap());
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
+    let read_only = b.register(to_a, &theirs, Access::REMOTE_READ).unwrap();
+    let exposed = b.register(to_a, &theirs, Access::REMOTE_WRITE).unwrap();
+    let refused = |a: &mut Shm, post: Result<Post, PortError>| {
+        assert_eq!(post, Ok(Post::Done));
+        assert_eq!(heard(a), [Heard::Completed(OpId(0), Err(Failure::Refused))]);
+    };
+    let remotes = [
+        exposed.remote(1),
+        exposed.remote(usize::MAX - 7),
+        read_only.remote(0),
+        crate::Remote { key: exposed.key ^ 1 << 40, ..exposed.remote(0) },
+        crate::Remote { key: 0, ..exposed.remote(0) },
+        crate::Remote { address: 999 << 40, ..exposed.remote(0) },
+        crate::Remote { address: 0, ..exposed.remote(0) },
+    ];
+    for remote in remotes {
+        let post = a.put(to_b, mine.local(0, 8), remote, OpId(0));
+        refused(&mut a, post);
+    }
+    let post = a.get(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
+    refused(&mut a, post);
+    assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(1)), Ok(Post::Done));
+    assert_eq!(heard(&mut a), [Heard::Completed(OpId(1), Ok(()))]);
+    // The end of one registration is not that of the others.
+    b.deregister(exposed);
+    let post = a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
+    refused(&mut a, post);
+    assert_eq!(a.get(to_b, mine.local(0, 8), read_only.remote(0), OpId(1)), Ok(Post::Done));
+    assert_eq!(heard(&mut a), [Heard::Completed(OpId(1), Ok(()))]);
+    // This side's own mistakes are errors at once.
+    let outside = a.put(to_b, mine.local(1, 8), read_only.remote(0), OpId(0));
+    assert_eq!(outside, Err(PortError::OutOfBounds { offset: 1, len: 8 }));
+    assert!(matches!(b.register(to_a, &ours, Access::REMOTE_READ), Err(PortError::Unsupported { .. })));
+}
+
+#[test]
+fn a_descriptor_that_means_another_segment_is_looked_at_anew() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let ours = Region::new(Memory::new(vec![5u8; 8]));
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
+    let mut fds = std::collections::HashSet::new();
+    for round in 0..10 {
+        let theirs = Region::shared(8).unwrap();
+        fds.insert(theirs.segment().unwrap().fd());
+        let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+        assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(round)), Ok(Post::Done));
+        assert_eq!(heard(&mut a), [Heard::Completed(OpId(round), Ok(()))]);
+        assert_eq!(bytes_of(&theirs), [5; 8]);
+        b.deregister(exposed);
+    }
+    assert!(fds.len() < 10, "numbers are used again");
+    assert_eq!(a.peers[to_b.0 as usize].segments.count(), 1, "and what is left of the former ones goes");
+}
+
+#[test]
+fn a_fenced_peer_puts_no_more() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let (ours, theirs) = (Region::new(Memory::new(vec![1u8; 8])), Region::shared(8).unwrap());
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    assert_eq!(a.put_imm(to_b, mine.local(0, 1), exposed.remote(0), 7, OpId(0)), Ok(Post::Done));
+    assert_eq!(heard(&mut b), [Heard::Notified(7)]);
+    b.fence_peer(to_a);
+    assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(1)), Err(PortError::PeerGone(to_b)));
+    assert_eq!(bytes_of(&theirs), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(heard(&mut a), [Heard::Completed(OpId(0), Ok(())), Heard::Lost(to_b)]);
+    // Who closes a port is not put to either.
+    let (mut a, to_b, mut b, to_a) = pair();
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    drop(b);
+    assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(1)), Err(PortError::PeerGone(to_b)));
+}
+
+#[test]
+fn a_full_ring_makes_notices_wait_and_operations_are_limited() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let (ours, theirs) = (Region::new(Memory::new(vec![1u8; 8])), Region::shared(8).unwrap());
+    let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    let put = |a: &mut Shm| a.put_imm(to_b, mine.local(0, 8), exposed.remote(0), 3, OpId(0));
+    while a.send(to_b, &[], &[]) == Ok(Post::Done) {}
+    assert_eq!(put(&mut a), Ok(Post::Again));
+    assert_eq!(bytes_of(&theirs), [0; 8], "nothing happened");
+    heard(&mut b);
+    assert_eq!(put(&mut a), Ok(Post::Done));
+    assert_eq!(heard(&mut b), [Heard::Notified(3)]);
+    for _ in 1..RMA_DEPTH {
+        assert_eq!(put(&mut a), Ok(Post::Done));
+        heard(&mut b);
+    }
+    assert_eq!(put(&mut a), Ok(Post::Again));
+    assert_eq!(heard(&mut a).len(), RMA_DEPTH);
 }

@@ -2,14 +2,14 @@
 //!
 //! The parent talks to victims, which it kills at random moments, from before they have opened their port to
 //! the midst of a stream, and to one survivor. What it hears of anybody comes without a gap, a loss or a
-//! changed byte, up to the kill; the survivor is heard on; senders to the dead are told; and nothing is left
+//! changed byte, up to the kill; what they put to its memory is there; the survivor is heard on; senders to the dead are told; and nothing is left
 //! behind: no descriptor, no mapping, no slot, no file, no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::Write;
 
-use samite_fabric::SplitMix64;
+use samite_fabric::{Access, Local, Memory, Region, Registration, Remote, SplitMix64};
 
 use super::*;
 
@@ -29,8 +29,8 @@ fn survivors_go_on_whoever_is_killed() {
     let kills = env::var(KILLS).map_or(60, |kills| kills.parse().expect("a number"));
     let mut rng = SplitMix64::new(kills);
     let mut house = House::new();
-    let survivor = spawn(TEST, &house.port);
-    house.hear(survivor.id(), 200);
+    let mut survivor = spawn(TEST, &house.port);
+    house.hear(&mut survivor, 200);
     let mut victims: VecDeque<Child> = (0..VICTIMS).map(|_| spawn(TEST, &house.port)).collect();
     for kill in 0..kills {
         let mut victim = victims.remove(rng.below(VICTIMS as u64) as usize).expect("there are so many");
@@ -38,19 +38,19 @@ fn survivors_go_on_whoever_is_killed() {
             // It may not have begun to run.
             0 => {}
             1 => house.polls(rng.below(3000)),
-            _ => house.hear(victim.id(), 1 + rng.below(400) as usize),
+            _ => house.hear(&mut victim, 1 + rng.below(400) as usize),
         }
         victim.kill().unwrap();
         house.bury(victim.id(), kill % 2 == 0);
         victim.wait().unwrap();
         victims.push_back(spawn(TEST, &house.port));
-        house.hear(survivor.id(), 20);
+        house.hear(&mut survivor, 20);
         // A mailbox and rings for each of those that live, or whose slot nobody has wanted since.
         let (descriptors, mappings) = traces();
-        assert!(descriptors <= 3 + CONFIG.peers_max && mappings <= 2 + 3 * CONFIG.peers_max + VICTIMS);
+        assert!(descriptors <= 4 + CONFIG.peers_max && mappings <= 3 + 3 * CONFIG.peers_max + VICTIMS);
     }
-    let House { port, packets, .. } = house;
-    drop(port);
+    let House { port, packets, shared, .. } = house;
+    drop((port, shared));
     // They find the mailbox closed.
     for mut child in victims.into_iter().chain([survivor]) {
         assert!(child.wait().unwrap().success());
@@ -69,6 +69,9 @@ struct House {
     /// Packets, by process.
     heard: HashMap<u32, usize>,
     packets: u64,
+    /// All put to it, each life to an area of its own.
+    shared: Region,
+    registration: Option<Registration>,
 }
 
 struct Life {
@@ -76,18 +79,30 @@ struct Life {
     /// Next round from it, and to it.
     from: usize,
     to: usize,
+    /// Notices from it.
+    notices: u32,
+    area: usize,
 }
 
 impl House {
     fn new() -> Self {
-        Self { port: Shm::open(&CONFIG).unwrap(), lives: HashMap::new(), heard: HashMap::new(), packets: 0 }
+        Self {
+            port: Shm::open(&CONFIG).unwrap(),
+            lives: HashMap::new(),
+            heard: HashMap::new(),
+            packets: 0,
+            shared: Region::shared(AREAS * AREA).unwrap(),
+            registration: None,
+        }
     }
 
     /// Polls until `count` more packets of a process came.
-    fn hear(&mut self, process: u32, count: usize) {
-        let target = self.heard.get(&process).copied().unwrap_or(0) + count;
-        while self.heard.get(&process).copied().unwrap_or(0) < target {
-            self.polls(1);
+    fn hear(&mut self, child: &mut Child, count: usize) {
+        let heard = |house: &Self, child: &Child| house.heard.get(&child.id()).copied().unwrap_or(0);
+        let target = heard(self, child) + count;
+        while heard(self, child) < target {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+            self.polls(10);
             std::thread::yield_now();
         }
     }
@@ -102,9 +117,12 @@ impl House {
                 let Some(life) = self.take(&packet) else { continue };
                 self.answer(life);
             }
-            // Only those that closed a port and opened another can be lost here.
-            for peer in log.lost {
-                self.lives.retain(|_, life| life.peer != peer);
+            for notice in log.notified {
+                let key = ((notice >> 40) as u32, (notice >> 20) as u32 & 0xf_ffff);
+                if let Some(life) = self.lives.get_mut(&key) {
+                    assert_eq!(notice as u32 & 0xf_ffff, life.notices, "a notice was lost");
+                    life.notices += 1;
+                }
             }
         }
     }
@@ -116,11 +134,17 @@ impl House {
         if let Some(life) = self.lives.get_mut(&key) {
             assert_eq!(body, packet_of(life.from), "a gap, or a changed byte");
             life.from += 1;
+        } else if self.lives.keys().any(|&(process, life)| process == key.0 && life > key.1) {
+            // Of a port that was closed before it was met.
+            return None;
         } else {
             // The first packet is its address. It takes the place of its former port, if it is not gone itself.
             self.bury(key.0, false);
             let peer = self.port.resolve(&Address(body.to_vec())).ok()?;
-            self.lives.insert(key, Life { peer, from: 1, to: 0 });
+            let taken = |area: &usize| self.lives.values().any(|life| life.area == *area);
+            let area =
+                (0..AREAS).map(|index| index * AREA).find(|area| !taken(area)).expect("enough for all");
+            self.lives.insert(key, Life { peer, from: 1, to: 0, notices: 0, area });
         }
         *self.heard.entry(key.0).or_default() += 1;
         Some(key)
@@ -129,7 +153,17 @@ impl House {
     /// Sends one packet, if there is room.
     fn answer(&mut self, key: (u32, u32)) {
         let Some(life) = self.lives.get_mut(&key) else { return };
-        match self.port.send(life.peer, &packet_of(life.to), &[]) {
+        let packet = match (life.to, self.registration) {
+            (0, None) => {
+                let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+                let Ok(registration) = self.port.register(life.peer, &self.shared, access) else { return };
+                self.registration = Some(registration);
+                place_of(registration.remote(life.area))
+            }
+            (0, Some(registration)) => place_of(registration.remote(life.area)),
+            (round, _) => packet_of(round),
+        };
+        match self.port.send(life.peer, &packet, &[]) {
             Ok(Post::Done) => life.to += 1,
             Ok(Post::Again) | Err(PortError::PeerGone(_)) => {}
             Err(error) => panic!("{error}"),
@@ -155,6 +189,7 @@ fn talk(parent: &Address) {
         let Ok(to) = port.resolve(parent) else { return };
         let head = [process.to_le_bytes(), life.to_le_bytes()].concat();
         let mut echo = 0;
+        let mut putter = None;
         let rounds = 500 + 300 * life as usize;
         for round in 0..rounds {
             let body = if round == 0 { port.address().0 } else { packet_of(round) };
@@ -170,19 +205,81 @@ fn talk(parent: &Address) {
                 let mut log = Log::default();
                 port.poll(&mut log).unwrap();
                 for packet in log.packets {
-                    assert_eq!(packet, packet_of(echo), "a gap, or a changed byte");
+                    if echo == 0 {
+                        putter = Some(Putter::new(&mut port, to, &packet));
+                    } else {
+                        assert_eq!(packet, packet_of(echo), "a gap, or a changed byte");
+                    }
                     echo += 1;
                 }
+                assert!(log.completed.iter().all(Result::is_ok), "{:?}", log.completed);
+            }
+            if let Some(putter) = &mut putter
+                && round % 4 == 0
+                && putter.put_and_get(&mut port, u64::from(process) << 40 | u64::from(life) << 20).is_none()
+            {
+                return;
             }
         }
     }
 }
 
+/// Puts to the parent's memory, and looks whether it is there.
+struct Putter {
+    to: PeerId,
+    place: Remote,
+    ours: Region,
+    local: Local,
+    count: u64,
+}
+
+impl Putter {
+    fn new(port: &mut Shm, to: PeerId, place: &[u8]) -> Self {
+        let (key, address) = place.split_first_chunk().expect("two numbers");
+        let [key, address] =
+            [key, address.as_array().expect("two numbers")].map(|&bytes| u64::from_le_bytes(bytes));
+        let ours = Region::new(Memory::zeroed(AREA));
+        let registration = port.register(to, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
+        Self { to, place: Remote { key, address }, ours, local: registration.local(0, AREA), count: 0 }
+    }
+
+    /// None if the parent has closed.
+    fn put_and_get(&mut self, port: &mut Shm, notice: u64) -> Option<()> {
+        let bytes = [self.count.wrapping_add(1) as u8; AREA];
+        self.ours.copy_in(0, &bytes).unwrap();
+        match port.put_imm(self.to, self.local, self.place, notice | self.count, OpId(0)) {
+            Ok(Post::Done) => {}
+            Ok(Post::Again) => return Some(()),
+            Err(PortError::PeerGone(_)) => return None,
+            Err(error) => panic!("{error}"),
+        }
+        self.count += 1;
+        self.ours.copy_in(0, &[0; AREA]).unwrap();
+        match port.get(self.to, self.local, self.place, OpId(1)) {
+            Ok(post) => assert_eq!(post, Post::Done),
+            Err(PortError::PeerGone(_)) => return None,
+            Err(error) => panic!("{error}"),
+        }
+        let mut got = [0; AREA];
+        self.ours.copy_out(0, &mut got).unwrap();
+        assert_eq!(got, bytes);
+        Some(())
+    }
+}
+
+fn place_of(remote: Remote) -> Vec<u8> {
+    [remote.key.to_le_bytes(), remote.address.to_le_bytes()].concat()
+}
+
+/// Areas of the parent's memory, more than there are lives at one time, and bytes of each, which lie across words.
+const AREAS: usize = 16;
+const AREA: usize = 301;
+
 /// Descriptors and mappings of mailboxes in this process.
 fn traces() -> (usize, usize) {
     let links =
         fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-    let descriptors = links.filter(|link| link.to_string_lossy().contains("samite-mailbox")).count();
+    let descriptors = links.filter(|link| link.to_string_lossy().contains("memfd:samite-")).count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    (descriptors, maps.lines().filter(|line| line.contains("samite-mailbox")).count())
+    (descriptors, maps.lines().filter(|line| line.contains("memfd:samite-")).count())
 }
