@@ -128,7 +128,7 @@ impl Run {
     fn play(&mut self) -> Result<(), String> {
         let steps = 100 + self.rng.below(500);
         // One fault in so many steps, or none.
-        let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4]);
+        let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
         for _ in 0..steps {
             self.act(send_bias)?;

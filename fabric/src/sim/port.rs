@@ -56,7 +56,6 @@ impl SimPort {
             _ => node.outstanding >= self.caps.rma_depth,
         };
         if full {
-            world.again(self.me);
             return Ok(Post::Again);
         }
         let operation = Operation {
@@ -102,7 +101,6 @@ impl Port for SimPort {
         let mut world = self.world.borrow_mut();
         let Some(target) = world.admit(self.me, to)? else { return Ok(Post::Again) };
         if world.is_full(self.me, target) {
-            world.again(self.me);
             return Ok(Post::Again);
         }
         let serial = world.serial();

@@ -64,7 +64,6 @@ pub enum What {
     Sent { from: Life, to: Life, serial: u64, packet: Mark },
     Put { from: Life, to: Life, serial: u64, len: usize },
     Got { from: Life, to: Life, serial: u64, len: usize },
-    Again { by: Life },
     Arrived { at: Life, serial: u64, packet: Mark },
     Vanished { serial: u64 },
     Landed { at: Life, serial: u64 },

@@ -268,21 +268,16 @@ impl World {
             return Err(PortError::PeerGone(peer));
         };
         if self.storms(me) {
-            return Ok(self.again(me));
+            return Ok(None);
         }
         let (now, told) = (self.now, self.config.death != Death::Silent);
-        let Some(target) = self.nodes.get(&rank) else { return Ok(self.again(me)) };
+        let Some(target) = self.nodes.get(&rank) else { return Ok(None) };
         if target.alive && (target.life == life || !told && !self.config.moves) {
             return Ok(Some(Life { rank, number: target.life }));
         }
         // The dead are written to until it is noticed.
         let noticed = target.life > life || now >= target.missed_from;
-        Ok(if noticed { self.again(me) } else { Some(Life { rank, number: life }) })
-    }
-
-    pub(super) fn again(&mut self, me: Life) -> Option<Life> {
-        self.note(What::Again { by: me });
-        None
+        Ok((!noticed).then_some(Life { rank, number: life }))
     }
 
     /// Whether `me` is in a time of "again" to all, which may begin now.
