@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -14,11 +15,13 @@ use crate::implementation::Implementation;
 use crate::instructions;
 use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
-use crate::table;
+use crate::peers::{self, Found};
+use crate::record::Line;
+use crate::{hello, report, table};
 
 /// Measurements of Samite beside raw libfabric and its peers
 ///
-/// Both ranks run on this machine. They are not bound to cores, unless --pin is given.
+/// All ranks run on this machine. They are not bound to cores, unless --pin is given.
 #[derive(Debug, Parser)]
 #[command(name = "samite-bench", version)]
 pub(crate) struct Cli {
@@ -36,8 +39,18 @@ enum Command {
     Rate(OnceArgs),
     /// Time of a receive while many messages of distinct tags wait, received in reverse, ns
     Depth(DepthArgs),
+    /// Time of an exchange with both neighbours on a ring of all ranks, us
+    Ring(OnceArgs),
+    /// Time of an exchange of every rank with every other, us
+    Pairs(OnceArgs),
+    /// The most memory of a rank that has exchanged a message with every other, MB
+    Memory(OnceArgs),
+    /// Start ranks that greet rank 0: what `compare start-up` times
+    Hello(OnceArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
+    /// Draw the figures of comparisons: a page of HTML, from the lines that `compare --json` prints
+    Report(ReportArgs),
     /// Count the instructions of hot operations, and hold them to the table in the repository
     Instructions(InstructionsArgs),
     /// The matching engine's structures: the published experiments, and what is asked of the default one
@@ -59,6 +72,9 @@ struct OnceArgs {
     /// What carries the bytes, like `samite-shm` or `tcp;ofi_rxm`; by default what Samite chooses
     #[arg(long, value_name = "T")]
     transport: Option<String>,
+    /// How many ranks
+    #[arg(short = 'n', long, value_name = "N")]
+    ranks: Option<u32>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -89,11 +105,26 @@ struct CompareArgs {
     /// Take only these implementations
     #[arg(long = "impl", value_name = "LIST", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// The implementation that the ratios refer to; by default the first found that is not `samite`
+    /// Leave out the MPI libraries of this machine
+    #[arg(long)]
+    without_peers: bool,
+    /// How many ranks
+    #[arg(short = 'n', long, value_name = "LIST", value_delimiter = ',')]
+    ranks: Vec<u32>,
+    /// The implementation that the ratios refer to; by default, at each point, the best that is not `samite`
     #[arg(long, value_name = "IMPL")]
     baseline: Option<String>,
     #[command(flatten)]
     common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// What `compare --json` has printed; several comparisons may follow each other
+    figures: PathBuf,
+    /// Where to write the page
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -136,7 +167,18 @@ impl Cli {
             Command::Bandwidth(args) => args.run(Benchmark::Bandwidth, &[]),
             Command::Rate(args) => args.run(Benchmark::Rate, &[]),
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
+            Command::Ring(args) => args.run(Benchmark::Ring, &[]),
+            Command::Pairs(args) => args.run(Benchmark::Pairs, &[]),
+            Command::Memory(args) => args.run(Benchmark::Memory, &[]),
+            Command::Hello(args) => {
+                let ranks = args.ranks(Benchmark::StartUp)?;
+                hello::run(ranks, args.transport.as_deref())
+            }
             Command::Compare(args) => args.run(),
+            Command::Report(args) => {
+                report::write(&args.figures, &args.output)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Instructions(args) => args.run(),
             Command::Matching(args) => Ok(if args.run()? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
             Command::Agent { connection } => {
@@ -149,9 +191,15 @@ impl Cli {
 
 impl OnceArgs {
     fn run(self, benchmark: Benchmark, depths: &[usize]) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        let Self { implementation, transport, common: CommonArgs { bytes, pin, json } } = self;
-        let points = benchmark.points(&bytes, depths);
-        Once { benchmark, points, implementation, transport, pin, json }.run()
+        let ranks = self.ranks(benchmark)?;
+        let Self { implementation, transport, common: CommonArgs { bytes, pin, json }, .. } = self;
+        let points = benchmark.points(&[ranks], &bytes, depths);
+        Once { benchmark, ranks, points, implementation, transport, pin, json }.run()
+    }
+
+    fn ranks(&self, benchmark: Benchmark) -> Result<u32, String> {
+        let ranks = self.ranks.unwrap_or(benchmark.default_ranks()[0]);
+        check_ranks(benchmark, ranks).map(|()| ranks)
     }
 }
 
@@ -167,18 +215,64 @@ impl InstructionsArgs {
 
 impl CompareArgs {
     fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        let CommonArgs { bytes, pin, json } = self.common;
+        let benchmark = self.benchmark;
+        self.ranks.iter().try_for_each(|&ranks| check_ranks(benchmark, ranks))?;
+        let found = if self.without_peers { Found::default() } else { peers::find() };
+        let comparisons = self.comparisons(&found)?;
+
+        // Hidden where nobody watches.
+        let bar = ProgressBar::new(comparisons.iter().map(Comparison::len).sum::<usize>() as u64)
+            .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")?);
+        let json = self.common.json;
+        if json {
+            for comparison in &comparisons {
+                println!("{}", serde_json::to_string(&Line::Settings(comparison.settings(&found.absent)))?);
+            }
+        } else {
+            let (metric, runs) = (benchmark.metric(), self.runs);
+            let pinned = if self.common.pin { "pinned" } else { "not pinned" };
+            println!("{}, {metric}: medians of {runs} interleaved runs, {pinned}", benchmark.name());
+            for settings in comparisons.iter().flat_map(|comparison| comparison.settings(&[]).commands) {
+                println!("  {}: {}", settings.implementation, settings.command);
+            }
+            if !found.absent.is_empty() {
+                println!("  not on this machine (ci/peers.sh installs them): {}", found.absent.join(", "));
+            }
+            println!("{}", table::header(true));
+        }
+        let mut all_measured = true;
+        for comparison in &comparisons {
+            for &point in &comparison.points {
+                let (records, failed) = comparison.run(point, || bar.inc(1));
+                all_measured &= failed.is_empty();
+                bar.suspend(|| {
+                    failed.iter().for_each(|error| eprintln!("samite-bench: {error}"));
+                    for record in &records {
+                        if json {
+                            println!("{}", record.to_json());
+                        } else {
+                            println!("{}", table::Row(record));
+                        }
+                    }
+                });
+            }
+        }
+        bar.finish_and_clear();
+        Ok(if all_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn comparisons(&self, found: &Found) -> Result<Vec<Comparison>, Box<dyn Error + Send + Sync>> {
+        let benchmark = self.benchmark;
         let mut comparisons = Vec::new();
         for transport in &self.transport {
-            let mut implementations = Implementation::find(self.benchmark, transport)?;
-            let found: BTreeSet<_> = implementations.iter().map(|found| found.name.clone()).collect();
-            if let Some(missing) =
-                self.implementations.iter().chain(&self.baseline).find(|&name| !found.contains(name))
-            {
-                let found = found.into_iter().collect::<Vec<_>>().join(", ");
-                let benchmark = self.benchmark.name();
+            let mut implementations = Implementation::find(benchmark, transport, found)?;
+            let names: BTreeSet<_> = implementations.iter().map(|found| found.name.clone()).collect();
+            let mut asked_for = self.implementations.iter().chain(&self.baseline);
+            if let Some(missing) = asked_for.find(|&name| !names.contains(name)) {
+                let names = names.into_iter().collect::<Vec<_>>().join(", ");
+                let benchmark = benchmark.name();
                 return Err(format!(
-                    "no implementation {missing} for {benchmark} over {transport}: there is {found}"
+                    "no implementation {missing} for {benchmark} over {transport}: there is {names}"
                 )
                 .into());
             }
@@ -186,41 +280,22 @@ impl CompareArgs {
                 implementations.retain(|found| self.implementations.contains(&found.name));
             }
             comparisons.push(Comparison {
-                points: self.benchmark.points(&bytes, &self.depth),
+                benchmark,
+                points: benchmark.points(&self.ranks, &self.common.bytes, &self.depth),
                 implementations,
                 runs: self.runs as usize,
-                pin,
+                pin: self.common.pin,
+                baseline: self.baseline.clone(),
             });
         }
-
-        // Hidden where nobody watches.
-        let bar = ProgressBar::new(comparisons.iter().map(Comparison::len).sum::<usize>() as u64)
-            .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")?);
-        if !json {
-            let (benchmark, metric) = (self.benchmark.name(), self.benchmark.metric());
-            let (runs, pinned) = (self.runs, if pin { "pinned" } else { "not pinned" });
-            println!("{benchmark}, {metric}: medians of {runs} interleaved runs, {pinned}");
-            println!("{}", table::header(true));
-        }
-        for comparison in &comparisons {
-            for records in comparison.run(|| bar.inc(1))? {
-                let is_baseline = |name: &str| match &self.baseline {
-                    Some(baseline) => name == baseline,
-                    None => name != "samite",
-                };
-                let baseline = records.iter().find(|record| is_baseline(&record.implementation));
-                bar.suspend(|| {
-                    for record in &records {
-                        if json {
-                            println!("{}", record.to_json());
-                        } else {
-                            println!("{}", table::Row::new(record, baseline));
-                        }
-                    }
-                });
-            }
-        }
-        bar.finish_and_clear();
-        Ok(ExitCode::SUCCESS)
+        Ok(comparisons)
     }
+}
+
+fn check_ranks(benchmark: Benchmark, ranks: u32) -> Result<(), String> {
+    if benchmark.takes(ranks) {
+        return Ok(());
+    }
+    let least = if benchmark.takes(3) { "2 ranks or more" } else { "2 ranks" };
+    Err(format!("{} is measured between {least}, not {ranks}", benchmark.name()))
 }

@@ -4,15 +4,17 @@
 //! run of a point goes through all of them, beginning with another one each time, and ratios are of medians
 //! gathered so.
 
-use crate::benchmark::Point;
+use crate::benchmark::{Benchmark, Point};
 use crate::implementation::{Implementation, RunError};
-use crate::record::Record;
+use crate::record::{Ratio, Record, Settings, Started};
 use crate::spread::Spread;
 
 /// What to compare, over one transport.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
-    /// Its points.
+    /// What is measured.
+    pub(crate) benchmark: Benchmark,
+    /// Its points: at least one.
     pub(crate) points: Vec<Point>,
     /// Who takes part.
     pub(crate) implementations: Vec<Implementation>,
@@ -20,13 +22,8 @@ pub(crate) struct Comparison {
     pub(crate) runs: usize,
     /// Whether ranks are bound to cores.
     pub(crate) pin: bool,
-}
-
-/// One run that is to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Turn {
-    point: usize,
-    implementation: usize,
+    /// Whom the ratios refer to; else, at each point, the best that is not `samite`.
+    pub(crate) baseline: Option<String>,
 }
 
 impl Comparison {
@@ -35,14 +32,27 @@ impl Comparison {
         self.points.len() * self.implementations.len() * self.runs
     }
 
-    /// Runs all, calling `progress` after each; gives the records of each point, in the order of the
-    /// implementations.
-    ///
-    /// # Errors
-    /// [`RunError`] of the first run that failed.
-    pub(crate) fn run(&self, mut progress: impl FnMut()) -> Result<Vec<Vec<Record>>, RunError> {
-        self.run_with(|implementation, point| {
-            let record = implementation.run(point, self.pin);
+    /// What it is run with, and that `absent` are not there.
+    pub(crate) fn settings(&self, absent: &[String]) -> Settings {
+        let started = |implementation: &Implementation| Started {
+            implementation: implementation.name.clone(),
+            command: format!("{:?}", implementation.command(self.benchmark, self.points[0])),
+        };
+        Settings {
+            bench: self.benchmark.name().to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            runs: self.runs,
+            pinned: self.pin,
+            commands: self.implementations.iter().map(started).collect(),
+            absent: absent.to_vec(),
+        }
+    }
+
+    /// Runs all at one point, calling `progress` after each; gives the records in the order of the
+    /// implementations, without those that failed.
+    pub(crate) fn run(&self, point: Point, mut progress: impl FnMut()) -> (Vec<Record>, Vec<RunError>) {
+        self.run_with(|implementation| {
+            let record = implementation.run(self.benchmark, point, self.pin);
             progress();
             record
         })
@@ -50,65 +60,112 @@ impl Comparison {
 
     fn run_with<E>(
         &self,
-        mut run: impl FnMut(&Implementation, Point) -> Result<Record, E>,
-    ) -> Result<Vec<Vec<Record>>, E> {
-        let mut runs = vec![vec![Vec::new(); self.implementations.len()]; self.points.len()];
-        for Turn { point, implementation } in self.turns() {
-            let record = run(&self.implementations[implementation], self.points[point])?;
-            runs[point][implementation].push(record);
+        mut run: impl FnMut(&Implementation) -> Result<Record, E>,
+    ) -> (Vec<Record>, Vec<E>) {
+        let count = self.implementations.len();
+        let mut runs = vec![Vec::new(); count];
+        let mut failed: Vec<Option<E>> = (0..count).map(|_| None).collect();
+        for turn in 0..self.runs {
+            for place in (0..count).map(|place| (turn + place) % count) {
+                if failed[place].is_none() {
+                    match run(&self.implementations[place]) {
+                        Ok(record) => runs[place].push(record),
+                        Err(error) => failed[place] = Some(error),
+                    }
+                }
+            }
         }
-        let of_point = |runs: Vec<Vec<Record>>| runs.into_iter().filter_map(summary).collect();
-        Ok(runs.into_iter().map(of_point).collect())
+        let whole = |runs: &Vec<Record>| runs.len() == self.runs;
+        (self.summarize(runs.into_iter().filter(whole).collect()), failed.into_iter().flatten().collect())
     }
 
-    fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
-        let count = self.implementations.len();
-        (0..self.runs).flat_map(move |run| {
-            (0..self.points.len()).flat_map(move |point| {
-                (0..count).map(move |place| Turn { point, implementation: (run + place) % count })
-            })
-        })
+    /// The runs of each implementation as one record.
+    fn summarize(&self, runs: Vec<Vec<Record>>) -> Vec<Record> {
+        let medians = |runs: &Vec<Record>| runs.iter().map(|record| record.median).collect::<Vec<_>>();
+        let mut records: Vec<Record> = runs.iter().filter_map(|runs| summary(runs)).collect();
+        let Some(baseline) = self.baseline(&records) else { return records };
+        let to = medians(&runs[baseline]);
+        for (place, record) in records.iter_mut().enumerate().filter(|&(place, _)| place != baseline) {
+            let quotients =
+                medians(&runs[place]).iter().zip(&to).map(|(ours, theirs)| ours / theirs).collect();
+            record.ratio = Spread::of(quotients).map(|Spread { median, min, max }| {
+                let to = runs[baseline][0].implementation.clone();
+                Ratio { to, median, min, max }
+            });
+        }
+        records
+    }
+
+    fn baseline(&self, records: &[Record]) -> Option<usize> {
+        let places = || records.iter().enumerate();
+        if let Some(name) = &self.baseline {
+            return places().find(|(_, record)| record.implementation == *name).map(|(place, _)| place);
+        }
+        let sign = if self.benchmark.more_is_better() { -1.0 } else { 1.0 };
+        let others = places().filter(|(_, record)| record.implementation != "samite");
+        others
+            .min_by(|(_, a), (_, b)| (sign * a.median).total_cmp(&(sign * b.median)))
+            .map(|(place, _)| place)
     }
 }
 
-/// The runs of one implementation at one point as one record.
-fn summary(runs: Vec<Record>) -> Option<Record> {
-    let spread = Spread::of(runs.iter().map(|record| record.median).collect())?;
-    let count = runs.len();
-    let Spread { median, min, max } = spread;
-    Some(Record { median, min, max, runs: count, ..runs.into_iter().next()? })
+fn summary(runs: &[Record]) -> Option<Record> {
+    let Spread { median, min, max } = Spread::of(runs.iter().map(|record| record.median).collect())?;
+    Some(Record { median, min, max, runs: runs.len(), ..runs.first()?.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::Benchmark;
+
+    const POINT: Point = Point { ranks: 2, bytes: 8, depth: None };
+
+    fn comparison(benchmark: Benchmark, names: &[&str]) -> Comparison {
+        let implementations = names.iter().map(|name| Implementation::named(name)).collect();
+        Comparison { benchmark, points: vec![POINT], implementations, runs: 3, pin: false, baseline: None }
+    }
+
+    fn record(name: &str, median: f64) -> Record {
+        let spread = Spread { median, min: -1.0, max: 1e9 };
+        Record::new(Benchmark::Latency, name, "t", POINT, spread)
+    }
 
     #[test]
-    fn runs_take_turns_and_their_medians_are_summarized() {
-        let comparison = Comparison {
-            points: Benchmark::Latency.points(&[1, 2], &[]),
-            implementations: ["samite", "libfabric"].map(|name| Implementation::new(name, "true", [])).into(),
-            runs: 3,
-            pin: false,
-        };
+    fn runs_take_turns_and_are_summarized() {
+        let comparison = comparison(Benchmark::Latency, &["samite", "libfabric"]);
         let mut seen = Vec::new();
-        let records = comparison
-            .run_with(|implementation, point| {
-                let median = seen.len() as f64;
-                seen.push((implementation.name.clone(), point.bytes));
-                let spread = Spread { median, min: -1.0, max: 1e9 };
-                Ok::<_, ()>(Record::new(Benchmark::Latency, &implementation.name, "t", point, spread))
-            })
-            .unwrap();
+        let (records, failed) = comparison.run_with(|implementation| {
+            seen.push(implementation.name.clone());
+            Ok::<_, ()>(record(&implementation.name, seen.len() as f64))
+        });
+        assert_eq!(seen, ["samite", "libfabric", "libfabric", "samite", "samite", "libfabric"]);
         assert_eq!(seen.len(), comparison.len());
-        let names: Vec<_> = seen.iter().map(|(name, bytes)| (&name[..3], *bytes)).collect();
-        let (sam, lib) = ("sam", "lib");
-        assert_eq!(names[..4], [(sam, 1), (lib, 1), (sam, 2), (lib, 2)]);
-        assert_eq!(names[4..8], [(lib, 1), (sam, 1), (lib, 2), (sam, 2)]);
-        assert_eq!(names[8..], names[..4]);
-        let first = &records[0][0];
-        assert_eq!((first.median, first.min, first.max, first.runs), (5.0, 0.0, 8.0, 3));
-        assert_eq!((records[1][1].bytes, records[1][1].implementation.as_str()), (Some(2), "libfabric"));
+        assert!(failed.is_empty());
+        // 1, 4 and 5 beside 2, 3 and 6.
+        assert_eq!((records[0].median, records[0].min, records[0].max, records[0].runs), (4.0, 1.0, 5.0, 3));
+        let ratio = records[0].ratio.clone().unwrap();
+        assert_eq!((ratio.to.as_str(), ratio.median, ratio.min), ("libfabric", 5.0 / 6.0, 0.5));
+        assert_eq!(records[1].ratio, None);
+    }
+
+    #[test]
+    fn the_best_of_the_others_is_the_baseline() {
+        let best = |benchmark, baseline: Option<&str>| {
+            let mut comparison = comparison(benchmark, &["samite", "a", "b", "broken"]);
+            comparison.baseline = baseline.map(str::to_owned);
+            let (records, failed) =
+                comparison.run_with(|implementation| match implementation.name.as_str() {
+                    "samite" => Ok(record("samite", 4.0)),
+                    "a" => Ok(record("a", 2.0)),
+                    "b" => Ok(record("b", 8.0)),
+                    _ => Err("broken"),
+                });
+            assert_eq!((records.len(), failed), (3, vec!["broken"]));
+            let ratio = records[0].ratio.clone().unwrap();
+            (ratio.to, ratio.median)
+        };
+        assert_eq!(best(Benchmark::Latency, None), ("a".to_owned(), 2.0));
+        assert_eq!(best(Benchmark::Rate, None), ("b".to_owned(), 0.5));
+        assert_eq!(best(Benchmark::Rate, Some("a")), ("a".to_owned(), 2.0));
     }
 }

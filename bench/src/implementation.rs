@@ -1,73 +1,138 @@
 //! The implementations that can be compared, each a command.
 
-use std::ffi::OsString;
 use std::io;
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::Instant;
 
 use crate::benchmark::{Benchmark, Point};
+use crate::peers::{Found, Peer, Settings};
 use crate::record::Record;
+use crate::spread::Spread;
 
 /// Our own shared memory, for which libfabric has a provider of another name.
 const SAMITE_SHM: &str = "samite-shm";
 
-/// A command that measures: with `BENCH --bytes N [--depth N] [--pin] --json` behind it, it prints a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How often a run starts its processes, where that is what is measured; the first time does not count.
+const START_UPS: usize = 6;
+
+/// A command that measures: with `BENCH --json --bytes N [--depth N] [--pin]` behind it, it prints a record.
+#[derive(Clone, Debug)]
 pub(crate) struct Implementation {
     /// As records name it.
     pub(crate) name: String,
-    program: OsString,
-    args: Vec<String>,
+    /// What carries its bytes, as it calls that.
+    transport: String,
+    starter: Starter,
+}
+
+/// What starts the processes.
+#[derive(Clone, Debug)]
+enum Starter {
+    /// This program, which starts itself.
+    Itself(PathBuf),
+    /// The launcher of an MPI library.
+    Peer(Peer, Settings),
 }
 
 impl Implementation {
-    /// The command `program`, with `args` before all others.
-    pub(crate) fn new<'a>(
-        name: &str,
-        program: impl Into<OsString>,
-        args: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        let args = args.into_iter().map(str::to_owned).collect();
-        Self { name: name.to_owned(), program: program.into(), args }
-    }
-
     /// Those that can run a benchmark over a transport, or over what comes nearest to it.
     ///
     /// # Errors
-    /// The path of this program is not known.
-    pub(crate) fn find(benchmark: Benchmark, transport: &str) -> io::Result<Vec<Self>> {
-        let program = std::env::current_exe()?.into_os_string();
-        let ours = |name: &str, transport: &str| {
-            Self::new(name, &program, [benchmark.name(), "--impl", name, "--transport", transport])
+    /// The path of this program is not known, or a peer's program does not build.
+    pub(crate) fn find(benchmark: Benchmark, transport: &str, found: &Found) -> io::Result<Vec<Self>> {
+        let program = std::env::current_exe()?;
+        let ours = |name: &str, transport: &str| Self {
+            name: name.to_owned(),
+            transport: transport.to_owned(),
+            starter: Starter::Itself(program.clone()),
         };
-        let mut found = vec![ours("samite", transport)];
-        if cfg!(feature = "ofi") && benchmark != Benchmark::Depth {
-            found.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
+        let mut all = vec![ours("samite", transport)];
+        let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate);
+        if cfg!(feature = "ofi") && is_plain {
+            all.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
         }
-        Ok(found)
+        for peer in &found.peers {
+            let Some(settings) = peer.settings(transport) else { continue };
+            peer.build()?;
+            all.push(Self {
+                name: peer.name.clone(),
+                transport: settings.transport.to_owned(),
+                starter: Starter::Peer(peer.clone(), settings),
+            });
+        }
+        Ok(all)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        let starter = Starter::Itself(PathBuf::from("true"));
+        Self { name: name.to_owned(), transport: "t".to_owned(), starter }
     }
 
     /// Runs it once.
     ///
     /// # Errors
     /// [`RunError`].
-    pub(crate) fn run(&self, point: Point, pin: bool) -> Result<Record, RunError> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).arg("--json").args(["--bytes", &point.bytes.to_string()]);
-        if let Some(depth) = point.depth {
-            command.args(["--depth", &depth.to_string()]);
-        }
+    pub(crate) fn run(&self, benchmark: Benchmark, point: Point, pin: bool) -> Result<Record, RunError> {
+        let mut command = self.command(benchmark, point);
         if pin {
             command.arg("--pin");
         }
+        if benchmark == Benchmark::StartUp {
+            return self.time_starts(command, point);
+        }
+        let output = self.finish(&mut command)?;
+        serde_json::from_slice(&output.stdout).map_err(|error| self.failed(&command, Cause::NoRecord(error)))
+    }
+
+    /// What is run for a point.
+    pub(crate) fn command(&self, benchmark: Benchmark, point: Point) -> Command {
+        let Point { ranks, bytes, depth } = point;
+        let what = if benchmark == Benchmark::StartUp { "hello" } else { benchmark.name() };
+        let mut command = match &self.starter {
+            Starter::Itself(program) => {
+                let mut command = Command::new(program);
+                command.args([what, "--ranks", &ranks.to_string()]);
+                command
+            }
+            Starter::Peer(peer, settings) => {
+                let mut command = peer.command(settings, ranks);
+                command.arg(what);
+                command
+            }
+        };
+        command.args(["--impl", &self.name, "--transport", &self.transport, "--json"]);
+        command.args(["--bytes", &bytes.to_string()]);
+        if let Some(depth) = depth {
+            command.args(["--depth", &depth.to_string()]);
+        }
         command.stdin(Stdio::null());
-        let output = command.output();
-        let failed = |cause| RunError { name: self.name.clone(), command: format!("{command:?}"), cause };
-        let output = output.map_err(|error| failed(Cause::NotStarted(error)))?;
+        command
+    }
+
+    fn time_starts(&self, mut command: Command, point: Point) -> Result<Record, RunError> {
+        let mut figures = Vec::new();
+        for _ in 0..START_UPS {
+            let begin = Instant::now();
+            self.finish(&mut command)?;
+            figures.push(Benchmark::StartUp.figure(point, begin.elapsed()));
+        }
+        let spread = Spread::of(figures.split_off(1)).expect("it was started more than once");
+        Ok(Record::new(Benchmark::StartUp, &self.name, &self.transport, point, spread))
+    }
+
+    fn finish(&self, command: &mut Command) -> Result<Output, RunError> {
+        let output = command.output().map_err(|error| self.failed(command, Cause::NotStarted(error)))?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(failed(Cause::Failed { status: output.status, stderr }));
+            return Err(self.failed(command, Cause::Failed { status: output.status, stderr }));
         }
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(Cause::NoRecord(error)))
+        Ok(output)
+    }
+
+    fn failed(&self, command: &Command, cause: Cause) -> RunError {
+        RunError { name: self.name.clone(), command: format!("{command:?}"), cause }
     }
 }
 
@@ -95,7 +160,10 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Implementation {
-        Implementation::new("shell", "sh", ["-c", script, "sh"])
+        let file = std::env::temp_dir().join(format!("samite-bench-{}-{}", std::process::id(), script.len()));
+        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        Implementation { name: "shell".into(), transport: "t".into(), starter: Starter::Itself(file) }
     }
 
     #[test]
@@ -103,18 +171,25 @@ mod tests {
         let echo = r#"
             echo '{"bench":"depth","impl":"'"$*"'","transport":"t","ranks":2,"bytes":3,"depth":5,"metric":"m","unit":"u",
                    "median":2,"min":1,"max":3,"runs":1}'"#;
-        let point = Point { bytes: 3, depth: Some(5) };
-        let record = shell(echo).run(point, true).unwrap();
-        assert_eq!(
-            (record.implementation.as_str(), record.median),
-            ("--json --bytes 3 --depth 5 --pin", 2.0)
-        );
+        let point = Point { ranks: 2, bytes: 3, depth: Some(5) };
+        let record = shell(echo).run(Benchmark::Depth, point, true).unwrap();
+        let args = "depth --ranks 2 --impl shell --transport t --json --bytes 3 --depth 5 --pin";
+        assert_eq!((record.implementation.as_str(), record.median), (args, 2.0));
+    }
+
+    #[test]
+    fn starts_are_timed_from_outside() {
+        let point = Point { ranks: 8, bytes: 8, depth: None };
+        let record =
+            shell(r#"test "$1 $2 $3" = "hello --ranks 8""#).run(Benchmark::StartUp, point, false).unwrap();
+        assert!(record.median > 0.0);
+        assert_eq!((record.ranks, record.unit.as_str()), (8, "ms"));
     }
 
     #[test]
     fn failures_say_what_was_run_and_what_it_said() {
-        let point = Point { bytes: 3, depth: None };
-        let message = |script| shell(script).run(point, false).unwrap_err().to_string();
+        let point = Point { ranks: 2, bytes: 3, depth: None };
+        let message = |script| shell(script).run(Benchmark::Rate, point, false).unwrap_err().to_string();
         let failed = message("echo out of luck >&2; exit 3");
         assert!(failed.starts_with("shell was not measured: exit status: 3: out of luck\n"), "{failed}");
         assert!(failed.contains("\"--bytes\" \"3\""), "{failed}");

@@ -1,4 +1,6 @@
 //! The loops that are timed, over any implementation that sends and receives tagged messages.
+//!
+//! `../peers/peer.c` has them over MPI: whoever changes one changes the other.
 
 use std::time::{Duration, Instant};
 
@@ -10,29 +12,36 @@ const DATA: u64 = 0;
 /// The tag of all else.
 const CONTROL: u64 = 1 << 32;
 
-/// Sends and receives messages between ranks 0 and 1. Those of one tag are received in the order they were
-/// sent.
+/// Sends and receives messages between the ranks of a job. Those of one tag are received in the order they
+/// were sent.
 pub(crate) trait Messages {
-    /// Which of the two this is.
+    /// Which of them this is.
     fn rank(&self) -> u32;
+
+    /// How many there are.
+    fn size(&self) -> u32;
 
     /// What carries the bytes, as records name it.
     fn transport(&self) -> String;
 
     /// Sends a message, and returns when `data` may be reused.
-    fn send(&mut self, tag: u64, data: &[u8]) -> Result<(), EndError>;
+    fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError>;
 
     /// Receives a message of exactly the length of `into`.
-    fn recv(&mut self, tag: u64, into: &mut [u8]) -> Result<(), EndError>;
+    fn recv(&mut self, from: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError>;
 
     /// Sends the same message `count` times, all in flight together.
-    fn send_many(&mut self, tag: u64, data: &[u8], count: usize) -> Result<(), EndError>;
+    fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError>;
 
     /// Receives a message to each of the buffers, all posted together.
-    fn recv_many(&mut self, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError>;
+    fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError>;
+
+    /// Sends to as many ranks as there are buffers, which come after this one around the ring, and receives
+    /// from as many that come before it, all at once: the receives first.
+    fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError>;
 }
 
-/// One of two ranks that run the loops over messages.
+/// One of the ranks that run the loops over messages.
 #[derive(Debug)]
 pub(crate) struct Loops<M> {
     messages: M,
@@ -60,8 +69,10 @@ impl<M: Messages> End for Loops<M> {
 
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError> {
         let buffers = match benchmark {
-            Benchmark::Latency | Benchmark::Depth => 1,
+            Benchmark::Latency | Benchmark::Depth | Benchmark::Ring => 1,
             Benchmark::Bandwidth | Benchmark::Rate => point.window(),
+            Benchmark::Pairs => self.messages.size() as usize - 1,
+            Benchmark::StartUp | Benchmark::Memory => return Err("it has no loop".into()),
         };
         // Written, so that no page is missing when it is first sent.
         let buffer = || vec![1; point.bytes];
@@ -74,56 +85,63 @@ impl<M: Messages> End for Loops<M> {
 
     fn agree(&mut self, number: u64) -> Result<u64, EndError> {
         let mut bytes = number.to_le_bytes();
-        if self.rank() == 0 {
-            self.messages.send(CONTROL, &bytes)?;
-            self.messages.recv(CONTROL, &mut [])?;
+        let messages = &mut self.messages;
+        if messages.rank() == 0 {
+            let others = 1..messages.size();
+            others.clone().try_for_each(|to| messages.send(to, CONTROL, &bytes))?;
+            others.clone().try_for_each(|from| messages.recv(from, CONTROL, &mut []))?;
         } else {
-            self.messages.recv(CONTROL, &mut bytes)?;
-            self.messages.send(CONTROL, &[])?;
+            messages.recv(0, CONTROL, &mut bytes)?;
+            messages.send(0, CONTROL, &[])?;
         }
         Ok(u64::from_le_bytes(bytes))
     }
 
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError> {
         let Self { messages, out, into, depth, .. } = self;
+        let other = 1 - messages.rank().min(1);
         let tags = DATA..DATA + *depth;
         let mut aside = Duration::ZERO;
         let begin = Instant::now();
         for _ in 0..iterations {
             match (self.benchmark, messages.rank()) {
                 (Benchmark::Latency, 0) => {
-                    messages.send(DATA, out)?;
-                    messages.recv(DATA, &mut into[0])?;
+                    messages.send(other, DATA, out)?;
+                    messages.recv(other, DATA, &mut into[0])?;
                 }
                 (Benchmark::Latency, _) => {
-                    messages.recv(DATA, &mut into[0])?;
-                    messages.send(DATA, out)?;
+                    messages.recv(other, DATA, &mut into[0])?;
+                    messages.send(other, DATA, out)?;
                 }
                 (Benchmark::Bandwidth | Benchmark::Rate, 0) => {
-                    messages.send_many(DATA, out, into.len())?;
-                    messages.recv(CONTROL, &mut [])?;
+                    messages.send_many(other, DATA, out, into.len())?;
+                    messages.recv(other, CONTROL, &mut [])?;
                 }
                 (Benchmark::Bandwidth | Benchmark::Rate, _) => {
-                    messages.recv_many(DATA, into)?;
-                    messages.send(CONTROL, &[])?;
+                    messages.recv_many(other, DATA, into)?;
+                    messages.send(other, CONTROL, &[])?;
                 }
                 (Benchmark::Depth, 0) => {
                     // Only the receives count. When the last message is there, so are those before it.
                     let filling = Instant::now();
-                    messages.send(CONTROL, &[])?;
-                    messages.recv(CONTROL, &mut [])?;
+                    messages.send(other, CONTROL, &[])?;
+                    messages.recv(other, CONTROL, &mut [])?;
                     aside += filling.elapsed();
                     for tag in tags.clone().rev() {
-                        messages.recv(tag, &mut into[0])?;
+                        messages.recv(other, tag, &mut into[0])?;
                     }
                 }
                 (Benchmark::Depth, _) => {
-                    messages.recv(CONTROL, &mut [])?;
+                    messages.recv(other, CONTROL, &mut [])?;
                     for tag in tags.clone() {
-                        messages.send(tag, out)?;
+                        messages.send(other, tag, out)?;
                     }
-                    messages.send(CONTROL, &[])?;
+                    messages.send(other, CONTROL, &[])?;
                 }
+                (Benchmark::Ring | Benchmark::Pairs, _) => {
+                    messages.exchange(DATA, out, into)?;
+                }
+                (Benchmark::StartUp | Benchmark::Memory, _) => return Err("it has no loop".into()),
             }
         }
         Ok(begin.elapsed() - aside)
@@ -151,13 +169,16 @@ mod tests {
         fn rank(&self) -> u32 {
             self.rank
         }
+        fn size(&self) -> u32 {
+            2
+        }
         fn transport(&self) -> String {
             "threads".to_owned()
         }
-        fn send(&mut self, tag: u64, data: &[u8]) -> Result<(), EndError> {
+        fn send(&mut self, _: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
             Ok(self.to.send((tag, data.to_vec()))?)
         }
-        fn recv(&mut self, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
+        fn recv(&mut self, _: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
             let data = loop {
                 if let Some(at) = self.unexpected.iter().position(|message| message.0 == tag) {
                     break self.unexpected.remove(at).ok_or("it is there")?.1;
@@ -168,11 +189,16 @@ mod tests {
             into.copy_from_slice(&data);
             Ok(())
         }
-        fn send_many(&mut self, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
-            (0..count).try_for_each(|_| self.send(tag, data))
+        fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
+            (0..count).try_for_each(|_| self.send(to, tag, data))
         }
-        fn recv_many(&mut self, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
-            into.iter_mut().try_for_each(|buffer| self.recv(tag, buffer))
+        fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
+            into.iter_mut().try_for_each(|buffer| self.recv(from, tag, buffer))
+        }
+        fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError> {
+            let other = 1 - self.rank;
+            self.send(other, tag, data)?;
+            self.recv_many(other, tag, into)
         }
     }
 
@@ -183,9 +209,10 @@ mod tests {
         let end = |rank, to, from| Loops::new(Threads { rank, to, from, unexpected: VecDeque::new() });
         let mut ends = [end(0, to_1, from_1), end(1, to_0, from_0)];
         let run = |end: &mut Loops<Threads>| -> Vec<Option<Spread>> {
-            let benchmarks = [Benchmark::Latency, Benchmark::Bandwidth, Benchmark::Rate, Benchmark::Depth];
+            use Benchmark::{Bandwidth, Depth, Latency, Pairs, Rate, Ring};
+            let benchmarks = [Latency, Bandwidth, Rate, Depth, Ring, Pairs];
             let points = benchmarks.into_iter().flat_map(|benchmark| {
-                benchmark.points(&[0, 100], &[5]).into_iter().map(move |point| (benchmark, point))
+                benchmark.points(&[2], &[0, 100], &[5]).into_iter().map(move |point| (benchmark, point))
             });
             points.map(|(benchmark, point)| measure(end, benchmark, point).unwrap()).collect()
         };
@@ -193,10 +220,10 @@ mod tests {
         let figures = std::thread::scope(|scope| {
             let follower = scope.spawn(|| run(follower));
             let figures = run(leader);
-            assert_eq!(follower.join().unwrap(), [None; 8]);
+            assert_eq!(follower.join().unwrap(), [None; 12]);
             figures
         });
-        assert_eq!(figures.len(), 8);
+        assert_eq!(figures.len(), 12);
         for spread in figures {
             let Spread { median, min, max } = spread.unwrap();
             assert!(0.0 <= min && min <= median && median <= max);

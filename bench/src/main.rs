@@ -1,11 +1,11 @@
 //! Measurements of Samite beside raw libfabric and its peers.
 //!
-//! `samite-bench latency` and its like measure once, between two processes that they start themselves;
+//! `samite-bench latency` and its like measure once, between processes that they start themselves;
 //! `samite-bench compare` runs all implementations that it finds in turns, and sets them side by side.
 //!
 //! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in
 //! [`loops`]. To `compare` an implementation is a command that prints a [`Record`](record::Record), so that
-//! one in another language can join.
+//! one in another language can join: MPI libraries do, by `../peers/peer.c` ([`peers`]).
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are what this program is for")]
@@ -14,16 +14,20 @@
 mod benchmark;
 mod cli;
 mod compare;
+mod hello;
 mod implementation;
 mod instructions;
 mod loops;
 mod matching;
 mod measure;
+mod memory;
 mod once;
 mod ours;
+mod peers;
 #[cfg(feature = "ofi")]
 mod raw;
 mod record;
+mod report;
 mod spread;
 mod table;
 

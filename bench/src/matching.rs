@@ -129,6 +129,7 @@ impl Report {
                 min: spread.min,
                 max: spread.max,
                 runs: self.runs,
+                ratio: None,
             };
             println!("{}", record.to_json());
         }

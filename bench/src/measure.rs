@@ -1,6 +1,6 @@
 //! From iterations of a loop to a figure.
 //!
-//! Rank 0 leads: it tells rank 1 how many iterations come next, waits until that is ready, and takes the
+//! Rank 0 leads: it tells the others how many iterations come next, waits until they are ready, and takes the
 //! time. It warms up until a batch of iterations lasts long enough to be timed; then it times several
 //! batches, and their median is the run's figure. So a run takes about the same time over any transport,
 //! whatever the length of the messages.
@@ -21,11 +21,11 @@ const BATCHES_MAX: usize = 25;
 const BATCHES_MIN: usize = 5;
 const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// One of the two ranks that run a loop.
+/// One of the ranks that run a loop.
 ///
 /// Both call the same methods with the same arguments; where they differ, it says how.
 pub(crate) trait End {
-    /// 0 or 1.
+    /// Which of them this is.
     fn rank(&self) -> u32;
 
     /// What carries the bytes, as records name it.
@@ -34,7 +34,7 @@ pub(crate) trait End {
     /// Makes ready for a point.
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError>;
 
-    /// Rank 0 tells rank 1 a number, and waits until it has it. Each returns the number.
+    /// Rank 0 tells the others a number, and waits until they have it. Each returns the number.
     fn agree(&mut self, number: u64) -> Result<u64, EndError>;
 
     /// Runs this side of the loop for which it was made ready, and returns the time it took; rank 0's counts.

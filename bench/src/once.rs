@@ -1,4 +1,4 @@
-//! One run: as one of its two ranks, or as the launcher of both.
+//! One run: as one of its ranks, or as the launcher of all.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -13,10 +13,12 @@ use samite_fabric::ofi::OfiConfig;
 use crate::benchmark::{Benchmark, Point};
 use crate::loops::Loops;
 use crate::measure::{End, measure};
+use crate::memory;
 use crate::ours::Samite;
 #[cfg(feature = "ofi")]
 use crate::raw::Raw;
 use crate::record::Record;
+use crate::spread::Spread;
 use crate::table;
 
 /// A run that takes longer is ended.
@@ -37,7 +39,9 @@ pub(crate) enum Ours {
 pub(crate) struct Once {
     /// The benchmark.
     pub(crate) benchmark: Benchmark,
-    /// Its points.
+    /// How many processes.
+    pub(crate) ranks: u32,
+    /// Its points, all of so many ranks.
     pub(crate) points: Vec<Point>,
     /// Whose loops.
     pub(crate) implementation: Ours,
@@ -50,7 +54,7 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// Does this process's part of it: started by `samite run` it is a rank, else it starts itself as two.
+    /// Does this process's part of it: started by `samite run` it is a rank, else it starts itself as all of them.
     ///
     /// # Errors
     /// Whatever stood in the way, ready to be printed.
@@ -63,7 +67,7 @@ impl Once {
                     transport: self.transport.clone().or(transport),
                     timeout: Some(TIMEOUT),
                     args: std::env::args_os().skip(1).collect(),
-                    ..Options::new(2, std::env::current_exe()?)
+                    ..Options::new(self.ranks, std::env::current_exe()?)
                 })?;
                 return Ok(code.into());
             }
@@ -72,7 +76,15 @@ impl Once {
             Ours::Samite => {
                 let world = samite::init()?;
                 self.check_size(world.size())?;
-                self.measure(&mut Loops::new(Samite::new(world)))?;
+                let mut messages = Samite::new(world);
+                if self.benchmark == Benchmark::Memory {
+                    for &point in &self.points {
+                        let (transport, spread) = memory::measure(&mut messages, point)?;
+                        self.print(point, &transport, spread)?;
+                    }
+                } else {
+                    self.measure(&mut Loops::new(messages))?;
+                }
             }
             #[cfg(feature = "ofi")]
             Ours::Libfabric => {
@@ -90,38 +102,47 @@ impl Once {
     }
 
     fn check_size(&self, size: u32) -> Result<(), String> {
-        if size == 2 {
+        if size == self.ranks {
             return Ok(());
         }
-        let benchmark = self.benchmark.name();
-        Err(format!("{benchmark} is measured between 2 ranks, and this job has {size}: start it with `-n 2`"))
+        let (benchmark, ranks) = (self.benchmark.name(), self.ranks);
+        Err(format!("{benchmark} is to be measured between {ranks} ranks, and this job has {size}"))
     }
 
     fn measure(&self, end: &mut impl End) -> Result<(), Box<dyn Error + Send + Sync>> {
         if self.pin {
             pin(end.rank())?;
         }
-        if end.rank() == 0 && !self.json {
+        for &point in &self.points {
+            let spread = measure(end, self.benchmark, point)?;
+            self.print(point, &end.transport(), spread)?;
+        }
+        Ok(())
+    }
+
+    fn print(
+        &self,
+        point: Point,
+        transport: &str,
+        spread: Option<Spread>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let Some(spread) = spread else { return Ok(()) };
+        if let Some(wanted) = self.transport.as_ref().filter(|&wanted| wanted != transport) {
+            return Err(
+                format!("it was {transport} instead of {wanted}: tell `samite run` which to use").into()
+            );
+        }
+        let record = Record::new(self.benchmark, self.name(), transport, point, spread);
+        if self.json {
+            println!("{}", record.to_json());
+            return Ok(());
+        }
+        if self.points.first() == Some(&point) {
             let (benchmark, metric) = (self.benchmark.name(), self.benchmark.metric());
             println!("{benchmark}, {metric}: one run, {}", if self.pin { "pinned" } else { "not pinned" });
             println!("{}", table::header(false));
         }
-        for &point in &self.points {
-            let Some(spread) = measure(end, self.benchmark, point)? else { continue };
-            let transport = end.transport();
-            if let Some(wanted) = self.transport.as_ref().filter(|&wanted| *wanted != transport) {
-                return Err(format!(
-                    "it was {transport} instead of {wanted}: tell `samite run` which to use"
-                )
-                .into());
-            }
-            let record = Record::new(self.benchmark, self.name(), &transport, point, spread);
-            if self.json {
-                println!("{}", record.to_json());
-            } else {
-                println!("{}", table::Row::new(&record, None));
-            }
-        }
+        println!("{}", table::Row(&record));
         Ok(())
     }
 

@@ -5,18 +5,16 @@ use samite::World;
 use crate::loops::Messages;
 use crate::measure::EndError;
 
-/// One of the two ranks of a job.
+/// A rank of a job.
 #[derive(Debug)]
 pub(crate) struct Samite {
     world: World,
-    other: u32,
 }
 
 impl Samite {
-    /// The rank of a world of two.
+    /// The rank of a world.
     pub(crate) fn new(world: World) -> Self {
-        let other = 1 - world.rank();
-        Self { world, other }
+        Self { world }
     }
 }
 
@@ -25,30 +23,43 @@ impl Messages for Samite {
         self.world.rank()
     }
 
+    fn size(&self) -> u32 {
+        self.world.size()
+    }
+
     fn transport(&self) -> String {
-        self.world.transport(self.other).unwrap_or_default()
+        self.world.transport((self.rank() + 1) % self.size()).unwrap_or_default()
     }
 
     #[inline]
-    fn send(&mut self, tag: u64, data: &[u8]) -> Result<(), EndError> {
-        Ok(self.world.send(data, self.other, tag)?)
+    fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
+        Ok(self.world.send(data, to, tag)?)
     }
 
     #[inline]
-    fn recv(&mut self, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
-        self.world.recv(into, self.other, tag)?;
+    fn recv(&mut self, from: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
+        self.world.recv(into, from, tag)?;
         Ok(())
     }
 
-    fn send_many(&mut self, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
-        let other = self.other;
-        Ok(self.world.scope(|scope| (0..count).try_for_each(|_| scope.isend(data, other, tag).map(drop)))?)
+    fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
+        Ok(self.world.scope(|scope| (0..count).try_for_each(|_| scope.isend(data, to, tag).map(drop)))?)
     }
 
-    fn recv_many(&mut self, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
-        let other = self.other;
+    fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
+        Ok(self
+            .world
+            .scope(|scope| into.iter_mut().try_for_each(|buffer| scope.irecv(buffer, from, tag).map(drop)))?)
+    }
+
+    fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError> {
+        let (rank, size) = (self.rank(), self.size());
+        let reach = into.len() as u32;
         Ok(self.world.scope(|scope| {
-            into.iter_mut().try_for_each(|buffer| scope.irecv(buffer, other, tag).map(drop))
+            for (distance, buffer) in (1..).zip(into) {
+                scope.irecv(buffer, (rank + size - distance) % size, tag)?;
+            }
+            (1..=reach).try_for_each(|distance| scope.isend(data, (rank + distance) % size, tag).map(drop))
         })?)
     }
 }

@@ -77,7 +77,7 @@ impl End for Raw {
         let window = match benchmark {
             Benchmark::Latency => 1,
             Benchmark::Bandwidth | Benchmark::Rate => point.window(),
-            Benchmark::Depth => return Err("libfabric alone is measured without tags".into()),
+            _ => return Err("libfabric alone is measured between two ranks, without tags".into()),
         };
         let mut pair = RawPair::open(&self.config, point.bytes, window)?;
         let theirs = self.swap(pair.address())?;
@@ -141,7 +141,7 @@ mod tests {
         let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
         // Injected, and by the provider's rendezvous.
         let points = [Benchmark::Latency, Benchmark::Bandwidth]
-            .map(|benchmark| (benchmark, benchmark.points(&[8, 100_000], &[])));
+            .map(|benchmark| (benchmark, benchmark.points(&[], &[8, 100_000], &[])));
         let run = |rank: u32, other: UnixStream| {
             let mut raw = Raw::new(rank, config.clone(), other);
             let all =

@@ -35,10 +35,64 @@ pub(crate) struct Record {
     pub(crate) max: f64,
     /// Runs, each with processes of its own.
     pub(crate) runs: usize,
+    /// In a comparison: this figure divided by that of the implementation that all are compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<Ratio>,
+}
+
+/// How the runs of one implementation stand to those of another that were made in turn with them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ratio {
+    /// The other's name.
+    pub(crate) to: String,
+    /// The median of the quotients, each of two runs of one turn.
+    pub(crate) median: f64,
+    /// The smallest of them.
+    pub(crate) min: f64,
+    /// The largest of them.
+    pub(crate) max: f64,
+}
+
+/// What a comparison was run with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The benchmark's name.
+    pub(crate) bench: String,
+    /// Cores that the ranks could run on.
+    pub(crate) cores: usize,
+    /// Runs of each implementation at each point, in turns.
+    pub(crate) runs: usize,
+    /// Whether ranks were bound to cores.
+    pub(crate) pinned: bool,
+    /// Who took part, and how each was started for the first point.
+    pub(crate) commands: Vec<Started>,
+    /// Libraries that were looked for, and are not on the machine.
+    pub(crate) absent: Vec<String>,
+}
+
+/// How an implementation was started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Started {
+    #[serde(rename = "impl")]
+    pub(crate) implementation: String,
+    pub(crate) command: String,
+}
+
+/// A line of what `compare --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    /// First, for each transport.
+    Settings(Settings),
+    /// A figure.
+    Record(Record),
 }
 
 impl Record {
-    /// The figure of one run between two ranks.
+    /// The figure of one run.
     pub(crate) fn new(
         benchmark: Benchmark,
         implementation: &str,
@@ -50,7 +104,7 @@ impl Record {
             bench: benchmark.name().to_owned(),
             implementation: implementation.to_owned(),
             transport: transport.to_owned(),
-            ranks: 2,
+            ranks: point.ranks,
             bytes: Some(point.bytes),
             depth: point.depth,
             metric: benchmark.metric().to_owned(),
@@ -59,6 +113,7 @@ impl Record {
             min: spread.min,
             max: spread.max,
             runs: 1,
+            ratio: None,
         }
     }
 
@@ -74,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_keys_are_what_readers_expect() {
-        let point = Point { bytes: 8, depth: None };
+        let point = Point { ranks: 2, bytes: 8, depth: None };
         let spread = Spread { median: 4.1, min: 4.0, max: 5.25 };
         let record = Record::new(Benchmark::Latency, "samite", "tcp;ofi_rxm", point, spread);
         let json = record.to_json();

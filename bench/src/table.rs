@@ -2,44 +2,48 @@
 
 use std::fmt;
 
-use crate::record::Record;
+use crate::record::{Ratio, Record};
 
-/// Records as lines of a table.
+/// A record as a line of a table.
 #[derive(Debug)]
-pub(crate) struct Row<'a> {
-    record: &'a Record,
-    /// The median, divided by the baseline's.
-    ratio: Option<f64>,
-}
+pub(crate) struct Row<'a>(pub(crate) &'a Record);
 
 /// The line above the rows.
 pub(crate) fn header(ratio: bool) -> String {
-    line(["transport", "bytes", "depth", "implementation", "median", "min", "max"].map(str::to_owned), {
-        if ratio { "ratio" } else { "" }
-    })
-}
-
-impl<'a> Row<'a> {
-    /// The row of `record`, among others of the same point of which one may be the baseline.
-    pub(crate) fn new(record: &'a Record, baseline: Option<&Record>) -> Self {
-        Self { record, ratio: baseline.map(|baseline| record.median / baseline.median) }
-    }
+    let ratio = if ratio { "ratio   min   max  to" } else { "" };
+    line(
+        ["transport", "ranks", "bytes", "depth", "implementation", "median", "min", "max"].map(str::to_owned),
+        ratio,
+    )
 }
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Record { transport, bytes, depth, implementation, median, min, max, .. } = self.record;
+        let Record { transport, ranks, bytes, depth, implementation, median, min, max, ratio, .. } = self.0;
         let count = |count: &Option<usize>| count.map_or(String::new(), |count| count.to_string());
         let [median, min, max] = [median, min, max].map(|&figure| short(figure));
-        let columns =
-            [transport.clone(), count(bytes), count(depth), implementation.clone(), median, min, max];
-        f.write_str(&line(columns, &self.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))))
+        let columns = [
+            transport.clone(),
+            ranks.to_string(),
+            count(bytes),
+            count(depth),
+            implementation.clone(),
+            median,
+            min,
+            max,
+        ];
+        let ratio = ratio.as_ref().map_or(String::new(), |Ratio { to, median, min, max }| {
+            format!("{median:>5.2} {min:>5.2} {max:>5.2}  {to}")
+        });
+        f.write_str(&line(columns, &ratio))
     }
 }
 
-fn line([transport, bytes, depth, implementation, median, min, max]: [String; 7], ratio: &str) -> String {
+fn line(columns: [String; 8], ratio: &str) -> String {
+    let [transport, ranks, bytes, depth, implementation, median, min, max] = columns;
     let line = format!(
-        "{transport:<12} {bytes:>10} {depth:>6}  {implementation:<16} {median:>11} {min:>11} {max:>11} {ratio:>6}"
+        "{transport:<12} {ranks:>5} {bytes:>8} {depth:>6}  {implementation:<18} \
+         {median:>10} {min:>10} {max:>10}  {ratio}"
     );
     line.trim_end().to_owned()
 }
@@ -67,18 +71,19 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let record = |name, median| {
+            let point = Point { ranks: 2, bytes: 8, depth: None };
             let spread = Spread { median, min: 0.1234, max: 12_345.6 };
-            Record::new(Benchmark::Latency, name, "tcp;ofi_rxm", Point { bytes: 8, depth: None }, spread)
+            Record::new(Benchmark::Latency, name, "tcp;ofi_rxm", point, spread)
         };
-        let (ours, theirs) = (record("samite", 4.2), record("libfabric", 4.0));
-        let table =
-            [header(true), Row::new(&ours, Some(&theirs)).to_string(), Row::new(&theirs, None).to_string()];
+        let mut ours = record("samite", 4.2);
+        ours.ratio = Some(Ratio { to: "libfabric".into(), median: 1.05, min: 1.0, max: 12.0 });
+        let table = [header(true), Row(&ours).to_string(), Row(&record("libfabric", 4.0)).to_string()];
         assert_eq!(
             table,
             [
-                "transport         bytes  depth  implementation        median         min         max  ratio",
-                "tcp;ofi_rxm           8         samite                  4.20       0.123       12346   1.05",
-                "tcp;ofi_rxm           8         libfabric               4.00       0.123       12346",
+                "transport    ranks    bytes  depth  implementation         median        min        max  ratio   min   max  to",
+                "tcp;ofi_rxm      2        8         samite                   4.20      0.123      12346   1.05  1.00 12.00  libfabric",
+                "tcp;ofi_rxm      2        8         libfabric                4.00      0.123      12346",
             ]
         );
     }

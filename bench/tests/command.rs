@@ -46,6 +46,9 @@ fn every_benchmark_runs_over_the_transport_that_samite_chooses() {
         &["bandwidth", "--bytes", "65536", "--json"][..],
         &["rate", "--json"],
         &["depth", "--depth", "16,300", "--pin", "--json"],
+        &["ring", "--ranks", "3", "--json"],
+        &["pairs", "--ranks", "4", "--bytes", "8,5000", "--json"],
+        &["memory", "--ranks", "3", "--json"],
     ] {
         records(args).iter().for_each(assert_plausible);
     }
@@ -56,7 +59,11 @@ fn every_benchmark_runs_over_the_transport_that_samite_chooses() {
 fn libfabric_and_samite_are_compared_over_tcp() {
     let transport = "tcp;ofi_rxm";
     let args = ["compare", "latency", "--transport", transport, "--bytes", "8", "--runs", "2", "--json"];
-    let records = records(&args);
+    let mut records = records(&[&args[..], &["--without-peers"]].concat());
+    let settings = records.remove(0);
+    assert_eq!(settings["runs"], 2);
+    assert_eq!(settings["commands"].as_array().map(Vec::len), Some(2));
+    assert_eq!(records[0]["ratio"]["to"], "libfabric");
     let who: Vec<_> = records.iter().map(|record| columns(record, &["impl", "transport"])).collect();
     assert_eq!(who, [["samite", transport], ["libfabric", transport]]);
     for record in &records {
@@ -67,21 +74,63 @@ fn libfabric_and_samite_are_compared_over_tcp() {
 
 #[test]
 fn a_comparison_is_a_table_for_people() {
-    let output = bench(&["compare", "rate", "--transport", "samite-shm", "--impl", "samite", "--runs", "1"]);
+    let output = bench(&[
+        "compare",
+        "rate",
+        "--transport",
+        "samite-shm",
+        "--impl",
+        "samite",
+        "--runs",
+        "1",
+        "--without-peers",
+    ]);
     let table = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(table.lines().next(), Some("rate, rate_per_s: medians of 1 interleaved runs, not pinned"));
-    assert_eq!(lines[2][..3], ["samite-shm", "8", "samite"]);
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[1][0], "samite:");
+    assert_eq!(lines[3][..4], ["samite-shm", "2", "8", "samite"]);
+    assert_eq!(lines.len(), 4);
+}
+
+#[test]
+fn comparisons_become_a_page() {
+    let output = bench(&[
+        "compare",
+        "start-up",
+        "--transport",
+        "samite-shm",
+        "--ranks",
+        "2,3",
+        "--runs",
+        "2",
+        "--without-peers",
+        "--json",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let folder = std::env::temp_dir().join(format!("samite-bench-page-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [figures, page] = ["figures.jsonl", "page.html"].map(|name| folder.join(name).display().to_string());
+    std::fs::write(&figures, &output.stdout).unwrap();
+    let output = bench(&["report", &figures, "--output", &page]);
+    assert!(output.status.success(), "{output:?}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<h2>start-up, samite-shm (ms)</h2>") && html.contains("<svg"), "{html}");
+
+    std::fs::write(&figures, "{}\n").unwrap();
+    let output = bench(&["report", &figures, "--output", &page]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(":1: not a line of `compare --json`"));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn misuse_is_told_in_one_sentence() {
     for (args, message) in [
         (
-            &["compare", "depth", "--transport", "samite-shm", "--impl", "openmpi"][..],
+            &["compare", "depth", "--transport", "samite-shm", "--without-peers", "--impl", "openmpi"][..],
             "samite-bench: no implementation openmpi for depth over samite-shm: there is samite\n",
         ),
+        (&["latency", "--ranks", "3"], "samite-bench: latency is measured between 2 ranks, not 3"),
         (&["latency", "--transport", "no such", "--json"], "no such"),
     ] {
         let output = bench(args);

@@ -1,0 +1,268 @@
+/* The loops of samite-bench over MPI: `samite-bench compare` builds this with each mpicc that it finds.
+ *
+ * Usage: peer BENCH --impl NAME --transport NAME --json --bytes N [--depth N] [--pin]
+ *
+ * The loops are those of ../src/loops.rs, warmed up and timed as ../src/measure.rs says, and the line that rank 0
+ * prints is that of ../src/record.rs: whoever changes one changes the other. */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum bench { LATENCY, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
+
+static const struct {
+    const char *name, *metric, *unit;
+} benches[BENCHES] = {
+    [LATENCY] = {"latency", "latency_us", "us"},
+    [BANDWIDTH] = {"bandwidth", "bandwidth_mb_s", "MB/s"},
+    [RATE] = {"rate", "rate_per_s", "1/s"},
+    [DEPTH] = {"depth", "match_ns", "ns"},
+    [RING] = {"ring", "exchange_us", "us"},
+    [PAIRS] = {"pairs", "exchange_us", "us"},
+    [HELLO] = {"hello", NULL, NULL},
+    [MEMORY] = {"memory", "peak_mb", "MB"},
+};
+
+/* As in measure.rs. */
+static const double BATCH_NS = 5e6, WARM_UP_NS = 60e6, BATCHES_TIME_NS_MAX = 1e9;
+enum { BATCHES_MIN = 5, BATCHES_MAX = 25 };
+
+/* As in benchmark.rs. */
+enum { WINDOW = 64, WINDOW_MIN = 4, WINDOW_BYTES_MAX = 8 << 20 };
+
+static enum bench bench;
+static const char *impl = "mpi", *transport = "";
+static long bytes = 8;
+static int depth, rank, size, window;
+static char *out, *into;
+static MPI_Request *requests;
+static MPI_Comm data, control;
+
+static double now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static void die(const char *why) {
+    fprintf(stderr, "peer: %s\n", why);
+    exit(2);
+}
+
+static void *allocate(size_t length) {
+    void *memory = malloc(length ? length : 1);
+    if (!memory) die("out of memory");
+    /* Written, so that no page is missing when it is first sent. */
+    memset(memory, 1, length);
+    return memory;
+}
+
+/* What is said apart from the messages that are measured. */
+static void tell(int to) { MPI_Send(NULL, 0, MPI_BYTE, to, 0, control); }
+static void hear(int from) { MPI_Recv(NULL, 0, MPI_BYTE, from, 0, control, MPI_STATUS_IGNORE); }
+
+/* Rank 0 tells the others a number, and waits until they have it. */
+static uint64_t agree(uint64_t number) {
+    if (rank == 0) {
+        for (int to = 1; to < size; to++) MPI_Send(&number, 1, MPI_UINT64_T, to, 1, control);
+        for (int from = 1; from < size; from++) hear(from);
+    } else {
+        MPI_Recv(&number, 1, MPI_UINT64_T, 0, 1, control, MPI_STATUS_IGNORE);
+        tell(0);
+    }
+    return number;
+}
+
+static void prepare(void) {
+    long wide = WINDOW_BYTES_MAX / (bytes ? bytes : 1);
+    window = wide < WINDOW_MIN ? WINDOW_MIN : wide > WINDOW ? WINDOW : (int)wide;
+    int buffers = bench == PAIRS || bench == MEMORY ? size - 1 : bench == BANDWIDTH || bench == RATE ? window : 1;
+    out = allocate(bytes);
+    into = allocate(bytes * buffers);
+    requests = allocate(sizeof *requests * 2 * (window + size));
+}
+
+/* To each of the next `reach` ranks around, and from each of those before. */
+static void exchange(int reach) {
+    int count = 0;
+    for (int i = 1; i <= reach; i++)
+        MPI_Irecv(into + bytes * (i - 1), bytes, MPI_BYTE, (rank + size - i) % size, 0, data, &requests[count++]);
+    for (int i = 1; i <= reach; i++)
+        MPI_Isend(out, bytes, MPI_BYTE, (rank + i) % size, 0, data, &requests[count++]);
+    MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+}
+
+static double iterate(uint64_t iterations) {
+    double begin = now_ns(), aside = 0;
+    for (uint64_t i = 0; i < iterations; i++) {
+        switch (bench) {
+        case LATENCY:
+            if (rank == 0) {
+                MPI_Send(out, bytes, MPI_BYTE, 1, 0, data);
+                MPI_Recv(into, bytes, MPI_BYTE, 1, 0, data, MPI_STATUS_IGNORE);
+            } else {
+                MPI_Recv(into, bytes, MPI_BYTE, 0, 0, data, MPI_STATUS_IGNORE);
+                MPI_Send(out, bytes, MPI_BYTE, 0, 0, data);
+            }
+            break;
+        case BANDWIDTH:
+        case RATE:
+            for (int m = 0; m < window; m++) {
+                if (rank == 0) MPI_Isend(out, bytes, MPI_BYTE, 1, 0, data, &requests[m]);
+                else MPI_Irecv(into + bytes * m, bytes, MPI_BYTE, 0, 0, data, &requests[m]);
+            }
+            MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+            if (rank == 0) hear(1);
+            else tell(0);
+            break;
+        case DEPTH:
+            if (rank == 0) {
+                /* Only the receives count. When the last message is there, so are those before it. */
+                double filling = now_ns();
+                tell(1);
+                MPI_Recv(NULL, 0, MPI_BYTE, 1, depth, data, MPI_STATUS_IGNORE);
+                aside += now_ns() - filling;
+                for (int tag = depth - 1; tag >= 0; tag--)
+                    MPI_Recv(into, bytes, MPI_BYTE, 1, tag, data, MPI_STATUS_IGNORE);
+            } else {
+                hear(0);
+                for (int tag = 0; tag < depth; tag++) MPI_Send(out, bytes, MPI_BYTE, 0, tag, data);
+                MPI_Send(NULL, 0, MPI_BYTE, 0, depth, data);
+            }
+            break;
+        case RING: exchange(1); break;
+        default: exchange(size - 1); break;
+        }
+    }
+    return now_ns() - begin - aside;
+}
+
+static double figure(double ns) {
+    switch (bench) {
+    case LATENCY: return ns / 2 / 1e3;
+    case BANDWIDTH: return (double)window * bytes / ns * 1e3;
+    case RATE: return window / ns * 1e9;
+    case DEPTH: return ns / depth;
+    default: return ns / 1e3;
+    }
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print(double *figures, int count) {
+    qsort(figures, count, sizeof *figures, ascending);
+    double median = (figures[(count - 1) / 2] + figures[count / 2]) / 2;
+    printf("{\"bench\":\"%s\",\"impl\":\"%s\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%ld,\"depth\":",
+           benches[bench].name, impl, transport, size, bytes);
+    if (bench == DEPTH) printf("%d", depth);
+    else printf("null");
+    printf(",\"metric\":\"%s\",\"unit\":\"%s\",\"median\":%.6g,\"min\":%.6g,\"max\":%.6g,\"runs\":1}\n",
+           benches[bench].metric, benches[bench].unit, median, figures[0], figures[count - 1]);
+}
+
+static void measure(void) {
+    prepare();
+    if (rank != 0) {
+        for (uint64_t iterations; (iterations = agree(0)) != 0;) iterate(iterations);
+        return;
+    }
+    uint64_t iterations = 1;
+    for (double begin = now_ns();;) {
+        agree(iterations);
+        double time = iterate(iterations);
+        if (time < BATCH_NS) {
+            double wanted = BATCH_NS * iterations / (time < 1 ? 1 : time);
+            iterations = wanted < iterations * 2 ? iterations * 2 : wanted > iterations * 10 ? iterations * 10
+                                                                                             : (uint64_t)wanted;
+        } else if (now_ns() - begin >= WARM_UP_NS) {
+            break;
+        }
+    }
+    double figures[BATCHES_MAX];
+    int count = 0;
+    for (double begin = now_ns();
+         count < BATCHES_MIN || (count < BATCHES_MAX && now_ns() - begin < BATCHES_TIME_NS_MAX);) {
+        agree(iterations);
+        figures[count++] = figure(iterate(iterations) / iterations);
+    }
+    agree(0);
+    print(figures, count);
+}
+
+/* The most memory that this process has had since its program began. Not getrusage(2), whose figure includes what
+ * the process was before it became this program. */
+static double peak_mb(void) {
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    double kib = 0;
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmHWM: %lf", &kib) == 1) break;
+    if (status) fclose(status);
+    return kib * 1024 / 1e6;
+}
+
+/* Every rank has exchanged a message with every other. */
+static void measure_memory(void) {
+    prepare();
+    exchange(size - 1);
+    double mine = peak_mb(), *all = allocate(sizeof *all * size);
+    MPI_Gather(&mine, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, control);
+    if (rank == 0) print(all, size);
+}
+
+/* Binds this process to one of the cores that it may use: the first for rank 0, and so on, around. */
+static void pin(void) {
+    cpu_set_t allowed, one;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    int skip = rank % CPU_COUNT(&allowed), core = 0;
+    while (!CPU_ISSET(core, &allowed) || skip-- > 0) core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc < 2) die("which benchmark?");
+    for (bench = 0; bench < BENCHES && strcmp(argv[1], benches[bench].name); bench++) {}
+    if (bench == BENCHES) die("no such benchmark");
+    for (int i = 2; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--json")) continue;
+        if (!strcmp(argv[i], "--pin")) { pin(); continue; }
+        if (!strcmp(argv[i], "--impl")) impl = value;
+        else if (!strcmp(argv[i], "--transport")) transport = value;
+        else if (!strcmp(argv[i], "--bytes")) bytes = atol(value);
+        else if (!strcmp(argv[i], "--depth")) depth = atoi(value);
+        else die("no such option");
+        i++;
+    }
+    if (bench == HELLO) {
+        /* As our hello: every rank greets rank 0. */
+        char greeting[64] = {0};
+        snprintf(greeting, sizeof greeting, "hello from rank %d of %d", rank, size);
+        for (int from = 1; rank == 0 && from < size; from++) {
+            puts(greeting);
+            MPI_Recv(greeting, sizeof greeting, MPI_BYTE, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (rank == 0) puts(greeting);
+        else MPI_Send(greeting, sizeof greeting, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+    } else {
+        MPI_Comm_dup(MPI_COMM_WORLD, &data);
+        MPI_Comm_dup(MPI_COMM_WORLD, &control);
+        if (bench == MEMORY) measure_memory();
+        else measure();
+    }
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,57 @@
+//! The most memory that each rank has had.
+
+use crate::benchmark::Point;
+use crate::loops::Messages;
+use crate::measure::EndError;
+use crate::spread::Spread;
+
+/// Lets every rank exchange a message with every other; rank 0 gets the peaks of all, in MB.
+pub(crate) fn measure(
+    messages: &mut impl Messages,
+    point: Point,
+) -> Result<(String, Option<Spread>), EndError> {
+    let mut into = vec![vec![1; point.bytes]; messages.size() as usize - 1];
+    messages.exchange(DATA, &vec![1; point.bytes], &mut into)?;
+    let mine = peak_bytes()?;
+    // Known once there has been a message.
+    let transport = messages.transport();
+    if messages.rank() > 0 {
+        messages.send(0, PEAK, &mine.to_le_bytes())?;
+        return Ok((transport, None));
+    }
+    let mut peaks = vec![mine as f64 / 1e6];
+    for rank in 1..messages.size() {
+        let mut bytes = [0; 8];
+        messages.recv(rank, PEAK, &mut bytes)?;
+        peaks.push(u64::from_le_bytes(bytes) as f64 / 1e6);
+    }
+    Ok((transport, Spread::of(peaks)))
+}
+
+const DATA: u64 = 0;
+const PEAK: u64 = 1;
+
+/// The most that this process has had since its program began: `VmHWM` of proc(5). Not getrusage(2), whose
+/// figure includes what the process was before it became this program.
+fn peak_bytes() -> Result<u64, EndError> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    parse_peak(&status).ok_or_else(|| "no VmHWM in /proc/self/status".into())
+}
+
+fn parse_peak(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_read_in_bytes() {
+        assert_eq!(parse_peak("VmPeak:\t  9000 kB\nVmHWM:\t    1520 kB\nVmRSS:\t 3 kB\n"), Some(1520 * 1024));
+        assert_eq!(parse_peak("VmPeak:\t  9000 kB\n"), None);
+        assert!(peak_bytes().unwrap() > 100_000);
+    }
+}

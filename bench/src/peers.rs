@@ -1,0 +1,248 @@
+//! The MPI libraries of this machine: the distribution's, and those that `ci/peers.sh` installs beside them.
+//!
+//! Each is found by its `mpicc`, which builds `../peers/peer.c`; the settings are those that make the library
+//! take the wanted path on one host, with more ranks than cores.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An MPI library, and our loops built against it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// Its family and version, like `openmpi-4.1.4`.
+    pub(crate) name: String,
+    family: Family,
+    mpicc: PathBuf,
+    mpiexec: PathBuf,
+    /// The folder that holds it, if that is its own.
+    home: Option<PathBuf>,
+    program: PathBuf,
+}
+
+/// Libraries that take the same settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    OpenMpi,
+    Mpich,
+    Intel,
+}
+
+/// How to make a library take a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// As the library calls the path.
+    pub(crate) transport: &'static str,
+    /// Arguments of mpiexec.
+    pub(crate) args: Vec<String>,
+    /// Its environment.
+    pub(crate) env: Vec<(&'static str, OsString)>,
+}
+
+/// What was looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) peers: Vec<Peer>,
+    /// Libraries that are not here, by the command or folder that would be theirs.
+    pub(crate) absent: Vec<String>,
+}
+
+/// Finds the libraries of this machine.
+pub(crate) fn find() -> Found {
+    let mut found = Found::default();
+    for (family, suffix) in [(Family::OpenMpi, "openmpi"), (Family::Mpich, "mpich")] {
+        let [mpicc, mpiexec] = ["mpicc", "mpiexec"].map(|command| in_path(&format!("{command}.{suffix}")));
+        match mpicc.zip(mpiexec) {
+            Some((mpicc, mpiexec)) => {
+                let version = version(&mpiexec).unwrap_or_else(|| "unknown".to_owned());
+                found.peers.push(Peer::new(format!("{suffix}-{version}"), family, mpicc, mpiexec, None));
+            }
+            None => found.absent.push(format!("mpicc.{suffix}")),
+        }
+    }
+    let folders: Vec<PathBuf> = fs::read_dir(folder())
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    for (family, prefix) in
+        [(Family::OpenMpi, "openmpi-"), (Family::Mpich, "mpich-"), (Family::Intel, "intelmpi-")]
+    {
+        let mut homes: Vec<_> = folders.iter().filter(|home| home.join("installed").exists()).collect();
+        homes.retain(|home| file_name(home).starts_with(prefix));
+        homes.sort();
+        if homes.is_empty() {
+            found.absent.push(folder().join(format!("{prefix}*")).display().to_string());
+        }
+        for home in homes {
+            let [mpicc, mpiexec] = ["mpicc", "mpiexec"].map(|command| home.join("bin").join(command));
+            found.peers.push(Peer::new(file_name(home), family, mpicc, mpiexec, Some(home.clone())));
+        }
+    }
+    found
+}
+
+impl Peer {
+    fn new(name: String, family: Family, mpicc: PathBuf, mpiexec: PathBuf, home: Option<PathBuf>) -> Self {
+        let program = folder().join("built").join(&name);
+        Self { name, family, mpicc, mpiexec, home, program }
+    }
+
+    /// Builds the loops, unless what was built is newer than their source.
+    ///
+    /// # Errors
+    /// The compiler's message.
+    pub(crate) fn build(&self) -> io::Result<()> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/peer.c");
+        let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
+        if time(&self.program).is_ok_and(|built| time(&source).is_ok_and(|source| source < built)) {
+            return Ok(());
+        }
+        fs::create_dir_all(folder().join("built"))?;
+        let mut command = Command::new(&self.mpicc);
+        command.args(["-O2", "-o"]).arg(&self.program).arg(&source).envs(self.installation());
+        let output = command.output()?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            return Err(io::Error::other(format!("{command:?}: {}", message.trim())));
+        }
+        Ok(())
+    }
+
+    /// The command that starts the loops as `ranks` processes, to be followed by their arguments.
+    pub(crate) fn command(&self, settings: &Settings, ranks: u32) -> Command {
+        let mut command = Command::new(&self.mpiexec);
+        command.args(&settings.args).args(["-n", &ranks.to_string()]).arg(&self.program);
+        command.envs(settings.env.iter().map(|(name, value)| (name, value))).envs(self.installation());
+        command
+    }
+
+    /// What makes it take shared memory, or tcp over the host's own interface.
+    pub(crate) fn settings(&self, transport: &str) -> Option<Settings> {
+        let shared = match transport {
+            "samite-shm" => true,
+            _ if transport.starts_with("tcp") => false,
+            _ => return None,
+        };
+        let (transport, args, env): (_, &str, &[(_, &str)]) = match (self.family, shared) {
+            (Family::OpenMpi, true) if self.name.starts_with("openmpi-4") => {
+                ("vader", "--oversubscribe --bind-to none --mca pml ob1 --mca btl self,vader", ROOT)
+            }
+            (Family::OpenMpi, true) => {
+                ("sm", "--oversubscribe --bind-to none --mca pml ob1 --mca btl self,sm", ROOT)
+            }
+            (Family::OpenMpi, false) => (
+                "tcp",
+                "--oversubscribe --bind-to none --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo",
+                ROOT,
+            ),
+            // Up to 4 the distribution builds it over UCX, from 5 on PyPI's is over libfabric.
+            (Family::Mpich, true) if self.home.is_none() => ("ucx sm", "", &[("UCX_TLS", "self,sm")]),
+            (Family::Mpich, false) if self.home.is_none() => ("ucx tcp", "", &[("UCX_TLS", "self,tcp")]),
+            (Family::Mpich, true) => ("posix", "", &[]),
+            (Family::Mpich, false) => ("ofi tcp", "", OFI_TCP),
+            (Family::Intel, true) => ("shm", "", &[("I_MPI_FABRICS", "shm")]),
+            (Family::Intel, false) => {
+                ("ofi tcp", "", &[("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp"), ("FI_TCP_IFACE", "lo")])
+            }
+        };
+        Some(Settings {
+            transport,
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            env: env.iter().map(|&(name, value)| (name, value.into())).collect(),
+        })
+    }
+
+    /// Where a library that can be moved learns where it is.
+    fn installation(&self) -> Vec<(&'static str, OsString)> {
+        match (&self.home, self.family) {
+            (Some(home), Family::Intel) => vec![("I_MPI_ROOT", home.into())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Open MPI's leave to be run as root, as in a container.
+const ROOT: &[(&str, &str)] = &[
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
+    ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+];
+
+/// MPICH would take shared memory between ranks of a host.
+const OFI_TCP: &[(&str, &str)] = &[
+    ("MPIR_CVAR_NOLOCAL", "1"),
+    ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+    ("FI_PROVIDER", "tcp"),
+    ("FI_TCP_IFACE", "lo"),
+];
+
+/// Where `ci/peers.sh` installs, and what is built here goes.
+fn folder() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into())).join("peers")
+}
+
+fn in_path(command: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The first word of what it says of itself that is a version.
+fn version(mpiexec: &Path) -> Option<String> {
+    let output = Command::new(mpiexec).arg("--version").envs(ROOT.iter().copied()).output().ok()?;
+    find_version(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn find_version(text: &str) -> Option<String> {
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    text.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_launchers_say() {
+        let open_mpi = "mpiexec.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...";
+        let mpich =
+            "HYDRA build details:\n    Version:        4.0.2\n    Release Date:   Thu Apr  7 12:34:45";
+        assert_eq!(find_version(open_mpi).as_deref(), Some("4.1.4"));
+        assert_eq!(find_version(mpich).as_deref(), Some("4.0.2"));
+        assert_eq!(find_version("mpiexec ... 4."), None);
+    }
+
+    #[test]
+    fn a_library_is_told_which_path_to_take() {
+        let peer = |name: &str, family, home: Option<&str>| {
+            Peer::new(name.into(), family, "mpicc".into(), "mpiexec".into(), home.map(PathBuf::from))
+        };
+        let path = |peer: &Peer, transport| peer.settings(transport).map(|settings| settings.transport);
+        let open_mpi = peer("openmpi-4.1.4", Family::OpenMpi, None);
+        assert_eq!(
+            ["samite-shm", "tcp;ofi_rxm", "verbs"].map(|of| path(&open_mpi, of)),
+            [Some("vader"), Some("tcp"), None]
+        );
+        assert_eq!(path(&peer("openmpi-5.0.11", Family::OpenMpi, Some("/o")), "samite-shm"), Some("sm"));
+
+        let intel = peer("intelmpi-2021", Family::Intel, Some("/i"));
+        let command = intel.command(&intel.settings("samite-shm").unwrap(), 8);
+        let args: Vec<_> = command.get_args().take(2).collect();
+        assert_eq!(args, ["-n", "8"]);
+        let env: Vec<_> = command
+            .get_envs()
+            .map(|(name, value)| (name.to_str().unwrap(), value.unwrap().to_str().unwrap()))
+            .collect();
+        assert_eq!(env, [("I_MPI_FABRICS", "shm"), ("I_MPI_ROOT", "/i")]);
+    }
+}
