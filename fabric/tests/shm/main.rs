@@ -2,6 +2,7 @@
 //! environment.
 
 mod killed;
+mod limits;
 
 use std::env;
 use std::process::{Child, Command, Stdio};
@@ -127,13 +128,14 @@ fn parent() -> Option<Address> {
 }
 
 fn spawn(test: &str, port: &Shm) -> Child {
+    command(test, port).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn command(test: &str, port: &Shm) -> Command {
     let address: String = port.address().0.iter().map(|byte| format!("{byte:02x}")).collect();
-    Command::new(env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(PARENT, address)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(PARENT, address);
+    command
 }
 
 fn packet_of(round: usize) -> Vec<u8> {

@@ -1,0 +1,138 @@
+//! As many ports as a node has ranks, and machines that have less than is wanted.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Instant;
+
+use samite_fabric::Region;
+use samite_fabric::shm::Usage;
+
+use super::*;
+
+/// 5 processes of 51 ports each, and this one's: all send to all of their own process, and to this one.
+#[test]
+fn ports_of_256_ranks_reach_one_another() {
+    let test = "limits::ports_of_256_ranks_reach_one_another";
+    let config = Config { ring_bytes: 4 << 10, ..Config::default() };
+    let (processes, ports) = (5, 51);
+    if let Some(parent) = parent() {
+        let mut ports: Vec<_> = (0..ports).map(|_| Shm::open(&config).unwrap()).collect();
+        let addresses: Vec<_> = ports.iter().map(Port::address).collect();
+        for port in &mut ports {
+            for address in &addresses {
+                let to = port.resolve(address).unwrap();
+                send(port, to, b"among us").unwrap();
+            }
+            let to = port.resolve(&parent).unwrap();
+            send(port, to, b"from afar").unwrap();
+        }
+        for port in &mut ports {
+            assert_eq!(heard(port, addresses.len()), vec![b"among us".to_vec(); addresses.len()]);
+        }
+        // Until the parent closes.
+        let to = ports[0].resolve(&parent).unwrap();
+        while send(&mut ports[0], to, b"more").is_ok() {}
+        return;
+    }
+    let mut port = Shm::open(&config).unwrap();
+    let alone = idle_poll_ns(&mut port);
+    let children: Vec<_> = (0..processes).map(|_| spawn(test, &port)).collect();
+    let mut first = 0;
+    while first < processes * ports {
+        let packets = heard(&mut port, 1);
+        first += packets.iter().filter(|packet| *packet == b"from afar").count();
+    }
+    let usage = Usage { rings: 255, ring_bytes: 255 * (4 << 10), ..port.usage() };
+    assert_eq!(port.usage(), usage);
+    assert!(usage.growth_bytes <= config.growth_bytes_max);
+    for child in &children {
+        signal(child, "STOP");
+    }
+    let among = idle_poll_ns(&mut port);
+    for child in &children {
+        signal(child, "CONT");
+    }
+    drop(port);
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    writeln!(std::io::stdout(), "an idle poll: {alone:.1} ns alone, {among:.1} ns with 255 silent peers")
+        .unwrap();
+}
+
+/// What the system refuses is an error when memory is asked for, that says what to do; nothing ends in a
+/// signal later.
+#[test]
+fn limits_of_the_system_are_errors_that_say_what_to_do() {
+    let test = "limits::limits_of_the_system_are_errors_that_say_what_to_do";
+    if parent().is_some() {
+        // As many as there may be.
+        let mut ports = Vec::new();
+        let port = loop {
+            match Shm::open(&Config::default()) {
+                Ok(port) => ports.push(port),
+                Err(error) => break error,
+            }
+        };
+        let mut regions = Vec::new();
+        let region = loop {
+            match Region::shared(64 << 20) {
+                Ok(region) => regions.push(region),
+                Err(error) => break error,
+            }
+        };
+        write!(std::io::stderr(), "port: {port}; region: {region}").unwrap();
+        return;
+    }
+    let port = Shm::open(&CONFIG).unwrap();
+    let null = || File::open("/dev/null").unwrap();
+    for (limit, advice) in
+        [("-f 100", "ulimit -f"), ("-n 16", "ulimit -n"), ("-n 17", "ulimit -n"), ("-n 18", "ulimit -n")]
+    {
+        let mut child = command(test, &port);
+        let program = child.get_program().to_owned();
+        let arguments: Vec<_> = child.get_args().map(ToOwned::to_owned).collect();
+        let environment: Vec<_> =
+            child.get_envs().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
+        child = Command::new("sh");
+        child
+            .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
+            .arg(program)
+            .args(arguments)
+            .envs(environment);
+        let output = child.stdin(null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{limit}: {said}");
+        assert_eq!(said.matches(advice).count(), 2, "{limit}: {said}");
+    }
+}
+
+fn heard(port: &mut Shm, count: usize) -> Vec<Vec<u8>> {
+    let mut log = Log::default();
+    while log.packets.len() < count {
+        if port.poll(&mut log).unwrap() == 0 {
+            std::thread::yield_now();
+        }
+    }
+    log.packets
+}
+
+/// The least of many.
+fn idle_poll_ns(port: &mut Shm) -> f64 {
+    let mut log = Log::default();
+    let polls = 10_000;
+    let times = (0..50).map(|_| {
+        #[expect(clippy::disallowed_methods, reason = "a figure to print")]
+        let start = Instant::now();
+        for _ in 0..polls {
+            port.poll(&mut log).unwrap();
+        }
+        start.elapsed().as_nanos() as f64 / f64::from(polls)
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
