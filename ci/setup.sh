@@ -11,7 +11,9 @@ declare -A present=(
     [g++]='command -v c++'
     [libc6-dev]='test -e /usr/include/stdlib.h'
     [pkg-config]='command -v pkg-config'
+    [libfabric-bin]='command -v fi_info'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
+    [python3-venv]='python3 -c "import venv, ensurepip"'
     [valgrind]='command -v valgrind'
     # For ci/netns.sh.
     [iproute2]='command -v ip'
@@ -31,7 +33,7 @@ fi
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<END
 setup.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again:
-  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric-devel valgrind iproute iptables
+  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric libfabric-devel python3-pip valgrind iproute iptables
   Spack:         spack install libfabric pkgconf valgrind && spack load libfabric pkgconf valgrind
 END
     exit 1

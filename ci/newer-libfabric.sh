@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs the suites of the libfabric port and of the tagged messages, and four processes that solve a problem, on a libfabric
+# newer than the distribution's: 2.5.1, which the Python package of MPICH brings along, kept under target/. It must be
+# that version, and have each of the providers in the list.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/setup.sh
+
+package=mpich==5.0.2 version=2.5.1
+providers=('tcp;ofi_rxm' tcp)
+
+home=$PWD/target/newer-libfabric/$version
+if [[ ! -e $home/lib/mpich/libfabric.so.1 ]]; then
+    rm -rf "$home"
+    python3 -m venv "$home"
+    "$home/bin/pip" install --quiet --disable-pip-version-check --no-deps "$package"
+fi
+# The dynamic linker looks here first.
+export LD_LIBRARY_PATH=$home/lib/mpich
+# Loaded, not linked, so `fi_info` of another version shows it all the same.
+found=$(fi_info --version | sed -n 's/^libfabric: //p')
+if [[ $found != "$version" ]]; then
+    echo "newer-libfabric.sh: libfabric is $found, not $version" >&2
+    exit 1
+fi
+
+cargo build --quiet --locked -p samite --bins --examples
+cargo test --quiet --locked -p samite-fabric -p samite-p2p --no-run
+SAMITE_TEST_PROVIDER='tcp;ofi_rxm' cargo test --quiet --locked -p samite-fabric --lib -- ofi::tests </dev/null
+for provider in "${providers[@]}"; do
+    echo "newer-libfabric.sh: $provider of $found"
+    SAMITE_TEST_PROVIDER=$provider cargo test --quiet --locked -p samite-p2p --test suite -- ofi:: </dev/null
+    "${CARGO_TARGET_DIR:-target}/debug/samite" run -n 4 --timeout 120 --transport "$provider" -- \
+        "${CARGO_TARGET_DIR:-target}/debug/examples/radix" </dev/null
+done
