@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use samite_fabric::SplitMix64;
 use samite_fabric::loopback::{Hub, Loopback};
+#[cfg(feature = "ofi")]
+use samite_fabric::ofi::offer::recorded;
 use samite_fabric::shm::{Config as ShmConfig, Shm};
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
 
@@ -58,6 +60,18 @@ impl Simulated {
         (config.caps.put, config.caps.get, config.caps.rma_max, config.caps.fence) = (false, false, 0, false);
         (config.caps.packet_max, config.caps.zcopy_max, config.channel_depth) = (512, 0, 2);
         Self(Net::new(2, config))
+    }
+
+    /// One with the limits and the claims of a provider that is not at hand, and as slow to complete and as free
+    /// in its order as those permit.
+    #[cfg(feature = "ofi")]
+    fn like(offer: &samite_fabric::ofi::offer::Offer) -> Self {
+        let plan = offer.plan(&Default::default(), true).expect("the port can use it");
+        let mut config = SimConfig { caps: plan.caps, ..SimConfig::default() };
+        // Limits in what tests take memory for.
+        config.caps.rma_max = config.caps.rma_max.min(1 << 20);
+        (config.jitter_ns, config.completion_delay_ns) = (2_000, 10_000);
+        Self(Net::new(4, config))
     }
 
     /// One that is slow, out of order and often out of room.
@@ -176,6 +190,14 @@ macro_rules! on_every_port {
         on_every_port!(@port shm, crate::SharedMemory::new(), $($module: $($case),+;)+);
         #[cfg(feature = "ofi")]
         on_every_port!(@port ofi, crate::Ofi::new(), $($module: $($case),+;)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port like_verbs, crate::Simulated::like(&crate::recorded::verbs_rxm()), $($module: $($case),+;)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port like_cxi, crate::Simulated::like(&crate::recorded::cxi()), $($module: $($case),+;)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port like_efa, crate::Simulated::like(&crate::recorded::efa()), $($module: $($case),+;)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port like_psm3, crate::Simulated::like(&crate::recorded::psm3()), $($module: $($case),+;)+);
     };
     (@port $port:ident, $medium:expr, $($module:ident: $($case:ident),+;)+) => {
         mod $port {
