@@ -142,6 +142,13 @@ pub trait Sink {
     /// nothing in them can be trusted.
     fn packet(&mut self, bytes: &[u8]);
 
+    /// As [`Sink::packet`], for a long packet that the port need not copy: its first bytes, and the rest, which
+    /// lies where it arrived. Ports may split packets as they like, but keep `head` of [`Port::send`] whole
+    /// where it has at most 48 bytes.
+    fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
+        self.packet(&gather(head, body));
+    }
+
     /// The operation `op` ended. After a failure the memory of a get has undefined contents.
     fn completed(&mut self, op: OpId, result: Result<(), Failure>);
 
@@ -161,6 +168,39 @@ pub enum Sleep {
     Briefly,
     /// Until one of the descriptors is readable.
     UntilReadable,
+}
+
+/// Bytes that arrived, and can be copied once to where they belong.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+pub trait Body {
+    /// Bytes.
+    fn len(&self) -> usize;
+
+    /// Copies all of them.
+    ///
+    /// # Panics
+    /// If `into` has another length.
+    fn copy_to(&self, into: &mut [u8]);
+}
+
+impl Body for [u8] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, into: &mut [u8]) {
+        into.copy_from_slice(self);
+    }
+}
+
+/// The packet of [`Sink::long_packet`] in one piece.
+pub fn gather(head: &[u8], body: &(impl Body + ?Sized)) -> Vec<u8> {
+    let mut bytes = head.to_vec();
+    bytes.resize(head.len() + body.len(), 0);
+    body.copy_to(&mut bytes[head.len()..]);
+    bytes
 }
 
 /// What became of a call that posts.

@@ -24,8 +24,8 @@ use crate::loopback::Loopback;
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
-    Access, Address, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    Sink, Sleep,
+    Access, Address, Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration,
+    Remote, Sink, Sleep,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -395,6 +395,11 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     #[inline(always)]
     fn packet(&mut self, bytes: &[u8]) {
         self.sink.packet(bytes);
+    }
+
+    #[inline(always)]
+    fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
+        self.sink.long_packet(head, body);
     }
 
     fn completed(&mut self, op: OpId, result: Result<(), Failure>) {

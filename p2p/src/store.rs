@@ -1,5 +1,6 @@
 //! Where data waits that came before its receive.
 
+use samite_fabric::Body;
 use smallvec::SmallVec;
 
 /// The bytes of an eager message. Short ones lie in the matching engine's entry itself.
@@ -15,15 +16,17 @@ pub(crate) struct Store {
 
 impl Store {
     /// A copy of `data`.
-    pub(crate) fn keep(&mut self, data: &[u8]) -> Bytes {
+    pub(crate) fn keep(&mut self, data: &(impl Body + ?Sized)) -> Bytes {
         if data.len() <= INLINE {
-            return Bytes::from_slice(data);
+            let mut bytes = Bytes::from_buf_and_len([0; INLINE], data.len());
+            data.copy_to(&mut bytes);
+            return bytes;
         }
         let class = CLASSES.iter().position(|&size| data.len() <= size);
         let mut buffer = class
             .and_then(|class| self.free[class].pop())
             .unwrap_or_else(|| Vec::with_capacity(class.map_or(data.len(), |class| CLASSES[class])));
-        buffer.extend_from_slice(data);
+        append(&mut buffer, data);
         Bytes::from_vec(buffer)
     }
 
@@ -42,6 +45,13 @@ impl Store {
     }
 }
 
+/// Copies bytes behind those that are there.
+pub(crate) fn append(buffer: &mut Vec<u8>, bytes: &(impl Body + ?Sized)) {
+    let start = buffer.len();
+    buffer.resize(start + bytes.len(), 0);
+    bytes.copy_to(&mut buffer[start..]);
+}
+
 /// Sizes of buffers, bytes.
 const CLASSES: [usize; 4] = [128, 512, 2048, 16 << 10];
 /// Free buffers kept of each size.
@@ -56,11 +66,11 @@ mod tests {
         let mut store = Store::default();
         for len in [0, INLINE, INLINE + 1, 2048, 16384, 100_000] {
             let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            let bytes = store.keep(&data);
+            let bytes = store.keep(data.as_slice());
             assert_eq!(bytes.as_slice(), data);
             let origin = bytes.as_ptr();
             store.release(bytes);
-            let again = store.keep(&data);
+            let again = store.keep(data.as_slice());
             assert!(len <= INLINE || len > 16384 || again.as_ptr() == origin, "{len}");
             store.release(again);
         }

@@ -213,6 +213,50 @@ unsafe impl<T: Shareable> Send for View<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shareable> Sync for View<T> {}
 
+/// Copies bytes to the start of shared values.
+///
+/// # Panics
+/// If they are longer.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn copy_in<T: Shareable>(from: &[u8], into: &[T]) {
+    assert!(from.len() <= size_of_val(into), "a copy stays inside");
+    // SAFETY: `from` can be read, and the atomics of `into`, which are as long by the assertion, may be written
+    // through a shared reference; any bytes are values of theirs.
+    unsafe { move_bytes(from.as_ptr(), into.as_ptr().cast_mut().cast(), from.len()) }
+}
+
+/// Copies bytes from the start of shared values.
+///
+/// # Panics
+/// If there are fewer.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn copy_out<T: Shareable>(from: &[T], into: &mut [u8]) {
+    assert!(into.len() <= size_of_val(from), "a copy stays inside");
+    // SAFETY: `from` can be read, and is as long by the assertion; `into` is exclusively borrowed.
+    unsafe { move_bytes(from.as_ptr().cast(), into.as_mut_ptr(), into.len()) }
+}
+
+/// One string instruction: processors of the last ten years copy lines by it (CPUID: ERMS). Unlike a copy of
+/// the language's it may meet other processes' accesses to the same bytes, as any machine code may.
+///
+/// # Safety
+/// `len` bytes can be read at `from` and written at `into`; the spans do not overlap; none of them is reached
+/// by a reference in this process at the same time, but to atomics.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn move_bytes(from: *const u8, into: *mut u8, len: usize) {
+    // SAFETY: it reads and writes what the caller says, and changes but the three registers; the ABI has the
+    // direction flag clear.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rsi") from => _,
+            inout("rdi") into => _,
+            inout("rcx") len => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Types that may lie in memory which other processes write.
 ///
 /// # Safety

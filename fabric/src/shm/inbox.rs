@@ -307,6 +307,10 @@ impl Incoming {
             match ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),
                 Pop::Notice { number } => sink.notified(number),
+                Pop::Long { head, body } => {
+                    sink.long_packet(&scratch.as_bytes()[..head], &ring.body(body));
+                    ring.skip(body);
+                }
                 // Only to memory that has been allocated, and once.
                 Pop::Moved if self.granted && !ring.place().is_second() => ring.move_on(MappedRings::grow),
                 Pop::Garbled | Pop::Moved => return Read::Garbage,

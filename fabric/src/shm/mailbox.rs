@@ -545,8 +545,8 @@ const GROWN_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
     assert!(size_of::<Header>() == 384 && size_of::<Slot>() == 128);
-    // Two lengths mean something else.
-    assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 1);
+    // Three lengths mean something else.
+    assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 2);
 };
 
 // SAFETY: 24 atomic words and a `Bell`, `repr(C)`, both of a multiple of 64 bytes.

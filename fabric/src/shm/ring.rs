@@ -9,21 +9,26 @@
 //! ```
 //! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the
 //! line it expects a packet to begin in: one load, of the very line that holds the payload of a short packet.
-//! Words of other lines are left as they are, and a word that was stored before is of an earlier lap; so a
-//! line announces a packet if, and only if, its word bears the current lap. (Laps have 48 bits: at a steady
-//! 10 GB/s those of the smallest ring last for 7 years, those of the default for 117.)
+//! A word that was stored before is of an earlier lap; so a line announces a packet if, and only if, its word
+//! bears the current lap. (Laps have 48 bits: at a steady 10 GB/s those of the smallest ring last for 7 years,
+//! those of the default for 117.)
+//!
+//! The body of a *long* packet takes whole lines, words included, so that it is one or two plain copies at
+//! either end, and the receiver makes its copy straight to where the bytes belong. Then a word may be
+//! anything, the current lap's too. So for one lap after a long packet the producer clears the word behind
+//! each packet before it publishes that one: where the consumer looks next, it never sees a body's bytes.
 //!
 //! The consumer tells its position only once per quarter of the ring, in a word apart; the producer looks
 //! there only when it has used up the room it knew of. The longest packet takes half of the ring, so that it
 //! always fits once all is read.
 //!
-//! One line is kept free of packets: for the word by which the producer says that it goes on in another ring
-//! ([`Producer::move_on`]), which it can do even though this one is full.
+//! One line is kept free of packets: for the word that is cleared, and for that by which the producer says that
+//! it goes on in another ring ([`Producer::move_on`]), which it can do even though this one is full.
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
-//! stores, so that is no data race; payload is copied out before anybody looks at it; each word is read once,
-//! and checked.
+//! stores, or by instructions outside of the language, so that is no data race; payload is copied out before
+//! anybody looks at it; each word is read once, and checked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +43,10 @@ pub(super) struct Line<W = AtomicU64> {
 }
 
 impl<W: Word> Line<W> {
+    pub(super) fn words(&self) -> impl Iterator<Item = &W> {
+        std::iter::once(&self.word).chain(&self.cells)
+    }
+
     #[inline(always)]
     fn write(&self, payload: &[u8; PAYLOAD]) {
         for (cell, bytes) in self.cells.iter().zip(payload.as_chunks().0) {
@@ -89,13 +98,17 @@ pub(super) struct Producer<P> {
     /// Lines written since the start.
     position: u64,
     /// Where the room that we know of ends.
+    room: u64,
+    /// From here on no word is left of a long packet's body.
+    clean: u64,
+    /// How far short packets can be written without another look at the two above.
     limit: u64,
 }
 
 impl<P: Place> Producer<P> {
     pub(super) fn new(place: P) -> Self {
         let size = Size::of(&place);
-        Self { place, size, position: 0, limit: size.room() }
+        Self { place, size, position: 0, room: size.room(), clean: 0, limit: size.room() }
     }
 
     pub(super) fn place(&self) -> &P {
@@ -104,7 +117,7 @@ impl<P: Place> Producer<P> {
 
     /// Whether there is room for a short packet.
     pub(super) fn has_room(&mut self) -> bool {
-        self.position < self.limit || self.find_room(1).is_none()
+        self.position < self.room || self.find_room(self.position + 1).is_none()
     }
 
     /// Sends a number instead of a packet, of bytes written elsewhere: whoever gets it sees those. There must
@@ -112,8 +125,7 @@ impl<P: Place> Producer<P> {
     pub(super) fn notify(&mut self, number: u64) {
         let line = &self.place.lines()[self.size.index(self.position)];
         line.cells[0].store(number, Ordering::Relaxed);
-        line.publish(self.size.lap(self.position), NOTICE);
-        self.position += 1;
+        self.publish(self.position + 1, self.clean, NOTICE);
     }
 
     /// Whether the consumer has shut the ring.
@@ -133,14 +145,15 @@ impl<P: Place> Producer<P> {
         line.publish(self.size.lap(self.position), MOVED);
         change(&mut self.place);
         self.size = Size::of(&self.place);
-        (self.position, self.limit) = (0, self.size.room());
+        (self.position, self.clean) = (0, 0);
+        (self.room, self.limit) = (self.size.room(), self.size.room());
     }
 
     /// Sends `head` and `body` as one packet of at most [`packet_max`] bytes.
     #[inline(always)]
     pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
         if head.len() + body.len() > PAYLOAD || self.position == self.limit {
-            return self.push_long(head, body);
+            return self.push_slowly(head, body);
         }
         let line = &self.place.lines()[self.size.index(self.position)];
         let mut payload = [0; PAYLOAD];
@@ -154,17 +167,47 @@ impl<P: Place> Producer<P> {
 
     /// All but the short packet for which there is room, kept out of the way of that one.
     #[inline(never)]
-    fn push_long(&mut self, mut head: &[u8], mut body: &[u8]) -> Push {
-        let len = head.len() + body.len();
-        let count = lines_for(len);
-        if self.position + count > self.limit
-            && let Some(obstacle) = self.find_room(count)
+    fn push_slowly(&mut self, head: &[u8], body: &[u8]) -> Push {
+        let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
+        let count =
+            if is_long { 1 + body.len().div_ceil(LINE) as u64 } else { lines_for(head.len() + body.len()) };
+        let end = self.position + count;
+        let clean = if is_long { end + self.size.lines } else { self.clean };
+        if end > self.room
+            && let Some(obstacle) = self.find_room(end)
         {
             return obstacle;
         }
+        let len = if is_long {
+            self.write_long(head, body);
+            LONG
+        } else {
+            self.write(end, head, body);
+            head.len() + body.len()
+        };
+        self.publish(end, clean, len);
+        Push::Done
+    }
+
+    /// Publishes what was written up to `end`.
+    fn publish(&mut self, end: u64, clean: u64, len: usize) {
         let lines = self.place.lines();
-        for position in self.position..self.position + count {
+        if end < clean {
+            lines[self.size.index(end)].word.store(0, Ordering::Relaxed);
+        }
+        lines[self.size.index(self.position)].publish(self.size.lap(self.position), len);
+        (self.position, self.clean) = (end, clean);
+        self.limit = if end < clean { end } else { self.room };
+    }
+
+    fn write(&self, end: u64, mut head: &[u8], mut body: &[u8]) {
+        let lines = self.place.lines();
+        for position in self.position..end {
             let line = &lines[self.size.index(position)];
+            if position > self.position {
+                // It may be left of a long packet's body, and the next lap finds it.
+                line.word.store(0, Ordering::Relaxed);
+            }
             if head.is_empty()
                 && let Some((whole, rest)) = body.split_first_chunk()
             {
@@ -177,22 +220,33 @@ impl<P: Place> Producer<P> {
                 line.write(&payload);
             }
         }
-        lines[self.size.index(self.position)].publish(self.size.lap(self.position), len);
-        self.position += count;
-        Push::Done
+    }
+
+    /// Writes the head and the two lengths to one line, and the body to those that follow.
+    fn write_long(&self, head: &[u8], body: &[u8]) {
+        let mut payload = [0; PAYLOAD];
+        payload[..head.len()].copy_from_slice(head);
+        let lengths = (head.len() as u64) << 32 | body.len() as u64;
+        payload[HEAD_MAX..].copy_from_slice(&lengths.to_ne_bytes());
+        let lines = self.place.lines();
+        lines[self.size.index(self.position)].write(&payload);
+        let start = self.size.index(self.position + 1);
+        let (straight, around) = body.split_at(body.len().min((lines.len() - start) * LINE));
+        P::Word::fill(&lines[start..], straight);
+        P::Word::fill(lines, around);
     }
 
     #[cold]
-    fn find_room(&mut self, count: u64) -> Option<Push> {
+    fn find_room(&mut self, end: u64) -> Option<Push> {
         let read = self.place.read().load(Ordering::Acquire);
         if read == SHUT {
             return Some(Push::Shut);
         }
         // A sound consumer is behind us, by no more than the ring; anything else gives no room.
         if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
-            self.limit = read + self.size.room();
+            self.room = read + self.size.room();
         }
-        (self.position + count > self.limit).then_some(Push::Full)
+        (end > self.room).then_some(Push::Full)
     }
 }
 
@@ -222,7 +276,8 @@ impl<P: Place> Consumer<P> {
         Self { place, size, position: 0, told: 0 }
     }
 
-    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`].
+    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]; of a long one the head,
+    /// and the body is to be taken by [`Consumer::body`] and [`Consumer::skip`].
     #[inline(always)]
     pub(super) fn pop(&mut self, into: &mut [Payload]) -> Pop {
         let lines = self.place.lines();
@@ -235,10 +290,11 @@ impl<P: Place> Consumer<P> {
         if len <= PAYLOAD {
             first.read(&mut into[0]);
             self.position += 1;
-        } else if len <= self.size.packet_max() {
-            self.pop_long(len, into);
+        } else if len <= size_of_val(into) {
+            self.pop_lines(len, into);
         } else {
             match len {
+                LONG => return self.pop_long(into),
                 MOVED => return Pop::Moved,
                 NOTICE => self.position += 1,
                 _ => return Pop::Garbled,
@@ -259,13 +315,33 @@ impl<P: Place> Consumer<P> {
     }
 
     #[inline(never)]
-    fn pop_long(&mut self, len: usize, into: &mut [Payload]) {
+    fn pop_lines(&mut self, len: usize, into: &mut [Payload]) {
         let lines = self.place.lines();
         let end = self.position + lines_for(len);
         for (position, into) in (self.position..end).zip(into) {
             lines[self.size.index(position)].read(into);
         }
         self.position = end;
+    }
+
+    #[inline(never)]
+    fn pop_long(&mut self, into: &mut [Payload]) -> Pop {
+        self.place.lines()[self.size.index(self.position)].read(&mut into[0]);
+        let lengths = into[0][CELLS - 1];
+        let (head, body) = ((lengths >> 32) as usize, lengths as u32 as usize);
+        let sound = head <= HEAD_MAX && (BODY_MIN..=size_of_val(into)).contains(&body);
+        if sound { Pop::Long { head, body } } else { Pop::Garbled }
+    }
+
+    /// The body of the long packet that was popped last.
+    pub(super) fn body(&self, len: usize) -> Body<'_, P> {
+        Body { consumer: self, len }
+    }
+
+    /// Goes on behind that body.
+    pub(super) fn skip(&mut self, len: usize) {
+        self.position += 1 + len.div_ceil(LINE) as u64;
+        self.tell_sometimes();
     }
 
     #[cold]
@@ -311,10 +387,37 @@ pub(super) enum Pop {
     Notice {
         number: u64,
     },
+    /// A long packet: bytes of its head, which were copied, and of its body.
+    Long {
+        head: usize,
+        body: usize,
+    },
     /// The producer has gone on in another ring.
     Moved,
     /// What no producer writes. Nothing after it can be trusted.
     Garbled,
+}
+
+/// A long packet's body, in the ring.
+pub(super) struct Body<'a, P> {
+    consumer: &'a Consumer<P>,
+    len: usize,
+}
+
+impl<P: Place> crate::Body for Body<'_, P> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_to(&self, into: &mut [u8]) {
+        assert_eq!(into.len(), self.len);
+        let Consumer { place, size, position, .. } = self.consumer;
+        let lines = place.lines();
+        let start = size.index(position + 1);
+        let (straight, around) = into.split_at_mut(self.len.min((lines.len() - start) * LINE));
+        P::Word::drain(&lines[start..], straight);
+        P::Word::drain(lines, around);
+    }
 }
 
 /// A buffer for [`Consumer::pop`].
@@ -356,10 +459,6 @@ impl Size {
         (position & (self.lines - 1)) as usize
     }
 
-    fn packet_max(self) -> usize {
-        packet_max(self.lines as usize)
-    }
-
     #[inline(always)]
     fn lap(self, position: u64) -> u64 {
         (position >> self.log2) + 1
@@ -370,9 +469,15 @@ fn lines_for(len: usize) -> u64 {
     len.div_ceil(PAYLOAD).max(1) as u64
 }
 
-/// Cells of payload in a line, and their bytes.
+/// Cells of payload in a line, and their bytes; and all bytes of it.
 const CELLS: usize = 7;
 const PAYLOAD: usize = size_of::<Payload>();
+pub(super) const LINE: usize = PAYLOAD + size_of::<u64>();
+
+/// A packet whose body has so many bytes is long, if its head fits beside the lengths: below that the start of
+/// a plain copy costs more than it saves.
+const BODY_MIN: usize = if cfg!(loom) { 56 } else { 512 };
+const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 
 /// What a line carries, as the receiver copies it out.
 pub(super) type Payload = [u64; CELLS];
@@ -380,10 +485,12 @@ pub(super) type Payload = [u64; CELLS];
 const LEN_BITS: u32 = 16;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 
-/// In place of a length: the producer has gone on in another ring. No packet is as long.
+/// In place of a length, since no packet is as long: the producer has gone on in another ring.
 const MOVED: usize = LEN_MASK as usize;
 /// The same, of a number.
 const NOTICE: usize = MOVED - 1;
+/// The packet is long, and its lengths follow the head.
+const LONG: usize = MOVED - 2;
 
 /// In place of the consumer's position: it has shut the ring.
 const SHUT: u64 = u64::MAX;

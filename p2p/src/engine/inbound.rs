@@ -1,7 +1,8 @@
 //! The way of a packet: checked, counted, and handed to what it is for.
 
+use samite_fabric::port::gather;
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Address, Failure, OpId, PeerId, Remote, Sink};
+use samite_fabric::{Address, Body, Failure, OpId, PeerId, Remote, Sink};
 use samite_matching::{Arrival, Envelope};
 
 use super::{Core, Rendezvous, Unexpected, status_of};
@@ -10,6 +11,7 @@ use crate::config::OVERHEAD;
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Packet, Peer, Place, Standing};
 use crate::request::{Buffer, State};
+use crate::store::append;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
 use crate::{Lent, RequestId};
 
@@ -28,14 +30,42 @@ impl<L: Lent> Sink for Inbound<'_, L> {
         };
         let Some(peer) = self.core.admit(header, body) else { return };
         let handled = match (header.protocol(), header.kind) {
-            (Protocol::P2p, kind::EAGER) => self.eager(peer, header, body),
-            (Protocol::P2p, kind::DATA) => self.data(peer, body),
+            (Protocol::P2p, kind::EAGER) => {
+                prefix(body).and_then(|(eager, data)| self.eager(peer, header, eager, data))
+            }
+            (Protocol::P2p, kind::DATA) => {
+                prefix(body).and_then(|(data, bytes)| self.data(peer, data, bytes))
+            }
             (Protocol::P2p, _) => self.rendezvous(peer, header, body),
             (Protocol::Control, kind) => self.core.control(peer, kind),
             (protocol, _) => Err(WireError::Protocol { theirs: protocol as u8 }),
         };
         if let Err(error) = handled {
             self.core.bury(peer, Cause::Protocol(error.to_string()));
+        }
+    }
+
+    /// The bytes of a message go straight to where they belong.
+    fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
+        if let Ok((header, rest)) = Header::decode(head)
+            && header.protocol() == Protocol::P2p
+        {
+            let handled = match (header.kind, exact(rest), exact(rest)) {
+                (kind::EAGER, Ok(eager), _) => {
+                    let Some(peer) = self.core.admit(header, rest) else { return };
+                    self.eager(peer, header, eager, body).map_err(|error| (peer, error))
+                }
+                (kind::DATA, _, Ok(data)) => {
+                    let Some(peer) = self.core.admit(header, rest) else { return };
+                    self.data(peer, data, body).map_err(|error| (peer, error))
+                }
+                _ => return self.packet(&gather(head, body)),
+            };
+            if let Err((peer, error)) = handled {
+                self.core.bury(peer, Cause::Protocol(error.to_string()));
+            }
+        } else {
+            self.packet(&gather(head, body));
         }
     }
 
@@ -238,7 +268,7 @@ impl Core {
         match message {
             Unexpected::Eager(data) => {
                 self.unexpected_cost -= u64::from(cost(data.len()));
-                self.deliver(id, envelope, &data, lent);
+                self.deliver(id, envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
             Unexpected::Rts(rendezvous) => self.begin(id, envelope, rendezvous),
@@ -263,7 +293,13 @@ impl Core {
 
     /// A receive gets all of its message at once.
     #[inline]
-    fn deliver<L: Lent>(&mut self, id: RequestId, envelope: &Envelope, data: &[u8], lent: &mut L) {
+    fn deliver<L: Lent>(
+        &mut self,
+        id: RequestId,
+        envelope: &Envelope,
+        data: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let status = status_of(envelope, data.len());
         let room = request.buffer.len();
@@ -271,10 +307,10 @@ impl Core {
             return self.finish(id, Err(Error::Truncated { status, room }));
         }
         match &mut request.buffer {
-            Buffer::Owned(memory) => memory.as_bytes_mut()[..data.len()].copy_from_slice(data),
+            Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
             Buffer::Lent { staged, .. } => match lent.write(id) {
-                Some(buffer) => buffer[..data.len()].copy_from_slice(data),
-                None => staged.extend_from_slice(data),
+                Some(buffer) => data.copy_to(&mut buffer[..data.len()]),
+                None => append(staged, data),
             },
             Buffer::Exposed { .. } | Buffer::Gone => {}
         }
@@ -388,8 +424,13 @@ impl Core {
 
 impl<L: Lent> Inbound<'_, L> {
     #[inline]
-    fn eager(&mut self, index: u32, header: &Header, body: &[u8]) -> Result<(), WireError> {
-        let (eager, data) = prefix::<Eager>(body)?;
+    fn eager(
+        &mut self,
+        index: u32,
+        header: &Header,
+        eager: &Eager,
+        data: &(impl Body + ?Sized),
+    ) -> Result<(), WireError> {
         let core = &mut *self.core;
         let price = cost(data.len());
         let peer = &mut core.peers[index];
@@ -452,8 +493,7 @@ impl<L: Lent> Inbound<'_, L> {
         Ok(())
     }
 
-    fn data(&mut self, index: u32, body: &[u8]) -> Result<(), WireError> {
-        let (data, bytes) = prefix::<Data>(body)?;
+    fn data(&mut self, index: u32, data: &Data, bytes: &(impl Body + ?Sized)) -> Result<(), WireError> {
         let Some(id) = self.core.answered(index, data.recv.get()) else { return Ok(()) };
         self.core.inflow(id, data.offset.get(), bytes, self.lent)
     }

@@ -1,7 +1,7 @@
 //! The bytes of long messages: gets where the receiver can, DATA packets where it cannot.
 
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Access, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
@@ -9,6 +9,7 @@ use super::{Core, Engine, Operation, Rendezvous, status_of};
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
 use crate::request::{Buffer, Inflow, Pull, State};
+use crate::store::append;
 use crate::wire::{Cts, Data, Fin, Verdict, kind};
 use crate::{Lent, RequestId};
 
@@ -77,7 +78,7 @@ impl Core {
         &mut self,
         id: RequestId,
         offset: u64,
-        bytes: &[u8],
+        bytes: &(impl Body + ?Sized),
         lent: &mut L,
     ) -> Result<(), WireError> {
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
@@ -86,21 +87,21 @@ impl Core {
             return Ok(());
         };
         let (start, end) = (inflow.received, inflow.received.saturating_add(bytes.len()));
-        if offset != start as u64 || end > inflow.called || bytes.is_empty() {
+        if offset != start as u64 || end > inflow.called || bytes.len() == 0 {
             return Err(WireError::Value { field: "offset" });
         }
         match &mut request.buffer {
-            Buffer::Owned(memory) => memory.as_bytes_mut()[start..end].copy_from_slice(bytes),
+            Buffer::Owned(memory) => bytes.copy_to(&mut memory.as_bytes_mut()[start..end]),
             Buffer::Lent { staged, staged_at, .. } => match lent.write(id) {
                 Some(buffer) => {
                     unstage(staged, *staged_at, buffer);
-                    buffer[start..end].copy_from_slice(bytes);
+                    bytes.copy_to(&mut buffer[start..end]);
                 }
                 None => {
                     if staged.is_empty() {
                         *staged_at = start;
                     }
-                    staged.extend_from_slice(bytes);
+                    append(staged, bytes);
                     self.movers.push_back(id);
                 }
             },
@@ -211,7 +212,8 @@ impl<P: Port> Engine<P> {
                 // Exposed memory is got, not called for.
                 Buffer::Exposed { .. } | Buffer::Gone => return Ok(Post::Done),
             };
-            let (total, upto) = (request.buffer.len(), end.min(next + limits.data_max));
+            let total = request.buffer.len();
+            let upto = end.min(next + limits.piece(total));
             let head = DataHead {
                 header: core.header(
                     index,

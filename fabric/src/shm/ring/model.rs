@@ -96,3 +96,47 @@ fn a_ring_that_grows_keeps_order_under_every_interleaving() {
         sender.join().unwrap();
     });
 }
+
+/// A long packet whose body looks like words of the next lap, and then short ones until the consumer waits
+/// where the body lay: what is read as a packet was published as one.
+#[test]
+fn a_body_never_passes_for_a_word() {
+    loom::model(|| {
+        let model = Model::new();
+        let end = || End { model: model.clone(), ring: 1 };
+        let (mut producer, mut consumer) = (Producer::new(end()), Consumer::new(end()));
+        let forged = [(2u64 << LEN_BITS | 8).to_ne_bytes(); CELLS].concat();
+        let bytes = forged.clone();
+        let sender = loom::thread::spawn(move || {
+            for body in [BODY, 0, 0, 0].map(|len| &bytes[..len]) {
+                while producer.push(&7u64.to_ne_bytes(), body) == Push::Full {
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        let mut into = scratch(4);
+        for is_long in [true, false, false, false] {
+            let popped = loop {
+                match consumer.pop(&mut into) {
+                    Pop::Empty => loom::thread::yield_now(),
+                    popped => break popped,
+                }
+            };
+            assert_eq!(into[0][0], 7);
+            if is_long {
+                assert_eq!(popped, Pop::Long { head: 8, body: BODY });
+                let mut body = [0; BODY];
+                crate::Body::copy_to(&consumer.body(BODY), &mut body);
+                assert_eq!(body, forged[..]);
+                consumer.skip(BODY);
+            } else {
+                assert_eq!(popped, Pop::Packet { len: 8 });
+            }
+        }
+        assert_eq!(consumer.pop(&mut into), Pop::Empty);
+        sender.join().unwrap();
+    });
+}
+
+/// The shortest body that does not fit with its head in one line.
+const BODY: usize = PAYLOAD;
