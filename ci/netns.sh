@@ -161,7 +161,7 @@ survive() {
         grep -q ' verified ' "$dir/log.$rank" || fail "rank $rank did not verify its data"
         [[ $(grep -c failed "$dir/log.$rank") -eq $(wc -w <<<"$2") ]] || fail "rank $rank heard of others too"
         for dead in $2; do
-            in_time "$dir/log.$rank" "rank $dead failed (" || fail "rank $rank did not hear of $dead within $limit s"
+            in_time "$dir/log.$rank" "rank $dead failed (it was " || fail "rank $rank did not hear of $dead within $limit s"
         done
     done
 }

@@ -504,6 +504,12 @@ impl<P: Port> Engine<P> {
         peer.incarnation.filter(|_| peer.standing == Standing::Alive)
     }
 
+    /// Why a rank takes no part, as far as is known, and if so.
+    pub fn failure(&mut self, rank: u32) -> Option<Cause> {
+        let index = self.core.peers.find(rank)?;
+        self.core.peers[index].failure()
+    }
+
     /// What it was made with.
     pub fn config(&self) -> &Config {
         &self.core.config

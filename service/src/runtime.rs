@@ -297,7 +297,15 @@ impl<P: Port> Runtime<P> {
             for _ in 0..core.burst.polls() {
                 let polled = core.poll(lent);
                 match core.engine.outcome(id) {
-                    Outcome::Ready => return core.engine.collect(id, lent).unwrap_or_else(no_such_request),
+                    Outcome::Ready => {
+                        let mut completion = core.engine.collect(id, lent).unwrap_or_else(no_such_request);
+                        if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, .. }) =
+                            &mut completion.result
+                        {
+                            *cause = self.await_word(core, *rank);
+                        }
+                        return completion;
+                    }
                     Outcome::FailurePending => {
                         // A call that waits has nowhere to stay posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
@@ -367,6 +375,22 @@ impl<P: Port> Runtime<P> {
                 return Err(Error::Cancelled { fate: Fate::NotDelivered });
             }
             core = self.rest(core, patience.rest(now_ns, events > 0));
+        }
+    }
+
+    /// A port may see that a peer is gone before the launcher's word of how it ended has come. Waits a moment
+    /// for that, since it is what a user can act on.
+    #[cold]
+    fn await_word<'a>(&'a self, mut core: MutexGuard<'a, Core<P>>, rank: u32) -> Cause {
+        let start_ns = self.clock.now_ns();
+        let mut patience = Patience::new(self.crowded);
+        loop {
+            let now_ns = self.clock.now_ns();
+            let heard = core.step(now_ns, &mut ()).is_ok() && now_ns - start_ns < WORD_WITHIN_NS;
+            match core.engine.failure(rank) {
+                Some(Cause::Lost) if heard => core = self.rest(core, patience.rest(now_ns, false)),
+                cause => return cause.unwrap_or(Cause::Lost),
+            }
         }
     }
 
@@ -462,6 +486,10 @@ impl Clock {
         self.0.elapsed().as_nanos() as u64
     }
 }
+
+/// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
+/// its connections before its status can be had.
+const WORD_WITHIN_NS: u64 = 100_000_000;
 
 /// How often the directory is asked for news while somebody waits: well under the time in which a death
 /// should be known.

@@ -213,7 +213,12 @@ impl Core {
     /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more:
     /// what it sent stays.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
-        if self.peers[index].standing != Standing::Alive {
+        let standing = &mut self.peers[index].standing;
+        if *standing != Standing::Alive {
+            // The word of who watches over it says more than the port, which only saw that it was gone.
+            if matches!((&*standing, &cause), (Standing::Failed(Cause::Lost), Cause::Died(_))) {
+                *standing = Standing::Failed(cause);
+            }
             return self.depart(index);
         }
         self.counters.failed_peers += 1;
