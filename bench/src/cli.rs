@@ -11,6 +11,7 @@ use samite::launch;
 
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
+use crate::failure::FailureArgs;
 use crate::implementation::Implementation;
 use crate::instructions;
 use crate::matching::MatchingArgs;
@@ -47,6 +48,8 @@ enum Command {
     Memory(OnceArgs),
     /// Start ranks that greet rank 0: what `compare start-up` times
     Hello(OnceArgs),
+    /// Time from the kill of a rank to the error at every other, ms
+    Failure(FailureArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
     /// Draw the figures of comparisons: a page of HTML, from the lines that `compare --json` prints
@@ -174,6 +177,7 @@ impl Cli {
                 let ranks = args.ranks(Benchmark::StartUp)?;
                 hello::run(ranks, args.transport.as_deref())
             }
+            Command::Failure(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
                 report::write(&args.figures, &args.output)?;

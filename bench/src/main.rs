@@ -14,6 +14,7 @@
 mod benchmark;
 mod cli;
 mod compare;
+mod failure;
 mod hello;
 mod implementation;
 mod instructions;

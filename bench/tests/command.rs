@@ -139,3 +139,15 @@ fn misuse_is_told_in_one_sentence() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn a_kill_is_an_error_at_every_other_rank() {
+    let records = records(&["failure", "--transport", "samite-shm", "--ranks", "3", "--runs", "2", "--json"]);
+    assert_eq!(records.len(), 1);
+    assert_eq!(
+        columns(&records[0], &["bench", "transport", "metric", "unit"]),
+        ["failure", "samite-shm", "error_ms", "ms"]
+    );
+    assert_eq!(["ranks", "runs"].map(|key| records[0][key].as_u64().unwrap()), [3, 2]);
+    assert_plausible(&records[0]);
+}

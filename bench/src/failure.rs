@@ -1,0 +1,179 @@
+//! How long after a rank was killed every other knows: its receive from that rank ends with the error.
+//!
+//! Each run is a job of its own. Rank 0 kills the last rank when all wait for a message of its, and have waited so long
+//! that they sleep; all processes of a machine share the clock by which the survivors tell when their receive ended.
+
+use std::error::Error;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use samite::World;
+use samite::bootstrap::Launch;
+use samite::launch::{self, OnFailure, Options};
+
+use crate::record::Record;
+use crate::spread::Spread;
+use crate::table;
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailureArgs {
+    /// What carries messages; may be repeated
+    #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
+    transport: Vec<String>,
+    /// Ranks of each job, one of which is killed
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
+    ranks: u32,
+    /// Jobs for each transport
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Print an object for each figure, one on a line
+    #[arg(long)]
+    json: bool,
+    /// Run one job, and print its times
+    #[arg(long, hide = true)]
+    once: bool,
+}
+
+/// A job that takes longer is ended: what should take milliseconds never comes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long all have waited when the rank is killed.
+const WAITED: Duration = Duration::from_millis(50);
+
+/// Kinds of messages.
+const GREETING: u64 = 1;
+const READY: u64 = 2;
+const NEVER_SENT: u64 = 3;
+const TOLD: u64 = 4;
+
+impl FailureArgs {
+    /// Does this process's part of it.
+    ///
+    /// # Errors
+    /// Whatever stood in the way, ready to be printed.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        match Launch::detect(&|name| std::env::var_os(name))? {
+            Launch::Invited(_) => take_part(&samite::init()?)?,
+            Launch::Alone { .. } if self.once => self.launch()?,
+            Launch::Alone { .. } => self.measure()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Runs one job. That a rank is killed is no failure of it.
+    fn launch(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        launch::run(Options {
+            transport: self.transport.first().cloned(),
+            timeout: Some(TIMEOUT),
+            on_failure: OnFailure::Continue,
+            args: std::env::args_os().skip(1).collect(),
+            ..Options::new(self.ranks, std::env::current_exe()?)
+        })?;
+        Ok(())
+    }
+
+    fn measure(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if !self.json {
+            let Self { ranks, runs, .. } = self;
+            println!(
+                "failure, error_ms: from the kill of one of {ranks} ranks to the error at each other, {runs} runs"
+            );
+            println!("{}", table::header(false));
+        }
+        for transport in &self.transport {
+            let mut times = Vec::new();
+            for _ in 0..self.runs {
+                times.append(&mut self.job(transport)?);
+            }
+            let spread = Spread::of(times).ok_or("a job has a survivor at least")?;
+            let record = Record {
+                bench: "failure".to_owned(),
+                implementation: "samite".to_owned(),
+                transport: transport.clone(),
+                ranks: self.ranks,
+                bytes: None,
+                depth: None,
+                metric: "error_ms".to_owned(),
+                unit: "ms".to_owned(),
+                median: spread.median,
+                min: spread.min,
+                max: spread.max,
+                runs: self.runs as usize,
+                ratio: None,
+            };
+            if self.json {
+                println!("{}", record.to_json());
+            } else {
+                println!("{}", table::Row(&record));
+            }
+        }
+        Ok(())
+    }
+
+    /// The times of one job, milliseconds. It has a process of its own for its launcher.
+    fn job(&self, transport: &str) -> Result<Vec<f64>, Box<dyn Error + Send + Sync>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["failure", "--once", "--transport", transport, "--ranks", &self.ranks.to_string()]);
+        let output = command.output()?;
+        serde_json::from_slice::<Vec<f64>>(&output.stdout)
+            .ok()
+            .filter(|times| times.len() + 1 == self.ranks as usize)
+            .ok_or_else(|| {
+                format!("no times from {transport}: {}", String::from_utf8_lossy(&output.stderr)).into()
+            })
+    }
+}
+
+/// As a rank of the job.
+fn take_part(world: &World) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let victim = world.size() - 1;
+    if world.rank() == victim {
+        for _ in 0..victim {
+            world.recv(&mut [0u8], samite::Source::ANY, GREETING)?;
+        }
+        world.send(&[std::process::id()], 0, READY)?;
+        world.recv(&mut [0u8], 0, NEVER_SENT)?;
+        return Err("the rank to be killed goes on".into());
+    }
+    world.send(&[0u8], victim, GREETING)?;
+    if world.rank() != 0 {
+        world.send(&[0u32], 0, READY)?;
+        let told_ns = wait_for_the_error(world, victim)?;
+        world.send(&[told_ns], 0, TOLD)?;
+        return Ok(());
+    }
+
+    let mut pid = [0u32];
+    for rank in 1..victim {
+        world.recv(&mut [0u32], rank, READY)?;
+    }
+    world.recv(&mut pid, victim, READY)?;
+    std::thread::sleep(WAITED);
+    let killed_ns = now_ns();
+    let pid = i32::try_from(pid[0]).ok().and_then(Pid::from_raw).ok_or("a process has a number above 0")?;
+    kill_process(pid, Signal::KILL)?;
+    let mut told = vec![wait_for_the_error(world, victim)?];
+    for rank in 1..victim {
+        let mut told_ns = [0u64];
+        world.recv(&mut told_ns, rank, TOLD)?;
+        told.push(told_ns[0]);
+    }
+    let times: Vec<f64> = told.into_iter().map(|told_ns| (told_ns - killed_ns) as f64 / 1e6).collect();
+    println!("{}", serde_json::to_string(&times)?);
+    Ok(())
+}
+
+/// When the receive from the rank that is killed ended.
+fn wait_for_the_error(world: &World, victim: u32) -> Result<u64, String> {
+    match world.recv(&mut [0u8], victim, NEVER_SENT) {
+        Err(samite::Error::PeerFailed { rank, .. }) if rank == victim => Ok(now_ns()),
+        other => Err(format!("a receive from rank {victim}, which was killed, ended with {other:?}")),
+    }
+}
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
