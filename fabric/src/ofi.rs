@@ -35,6 +35,7 @@ mod post;
 #[cfg(feature = "raw")]
 pub mod raw;
 mod slots;
+pub mod survey;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -59,6 +59,35 @@ pub(crate) enum Choice {
     Push,
 }
 
+/// The protocols of messages of some lengths on a path, while the receiver has credit to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// Bytes of the shortest of them.
+    pub from: usize,
+    /// Bytes of the longest of them; none if there is no limit.
+    pub to: Option<usize>,
+    /// How a message goes whose bytes the sender has left with the engine.
+    pub owned: &'static str,
+    /// How a message goes that the sender has lent.
+    pub borrowed: &'static str,
+}
+
+/// Which protocols carry messages over a path with these capabilities, by their length.
+#[must_use]
+pub fn protocols(caps: &Caps, config: &Config) -> [Protocols; 2] {
+    let limits = Limits::new(caps, config);
+    let long = limits.eager_max + 1;
+    [(0, Some(limits.eager_max)), (long, None)].map(|(from, to)| {
+        let name = |owned| match choose(from, &limits, u32::MAX, false, owned) {
+            Choice::Eager => "eager",
+            Choice::Wait => "wait",
+            Choice::Pull => "pull",
+            Choice::Push => "push",
+        };
+        Protocols { from, to, owned: name(true), borrowed: name(false) }
+    })
+}
+
 /// What a message of `len` bytes takes of the receiver's credit if it goes eagerly.
 pub(crate) fn cost(len: usize) -> u32 {
     // An eager message fits in a packet, far below the range of the counters.

@@ -1,49 +1,101 @@
 //! What can be set.
 
-/// Limits and thresholds of an [`Engine`](crate::Engine). Bytes unless said otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config {
-    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it;
-    /// what one packet carries is the upper bound.
-    pub eager_max: usize,
-    /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
-    /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
-    pub unexpected_max: usize,
-    /// Budget for envelopes without data that arrived before their receive. At the limit a message is
-    /// refused, and its send ends with [`Error::Exhausted`](crate::Error::Exhausted). As many answers as fit
-    /// wait for a peer to take them; one that asks for more and takes none has failed.
-    pub envelopes_max: usize,
-    /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
-    pub window_min: usize,
-    /// Most credit that one peer may hold.
-    pub window_max: usize,
-    /// Longest piece that is fetched by one get.
-    pub pull_chunk: usize,
-    /// Gets that one message has outstanding.
-    pub pull_depth: usize,
-    /// Bytes of one message that the receiver calls for at a time where it cannot get them.
-    pub push_window: usize,
-    /// Microseconds to wait at the end for peers to take what was sent to them.
-    pub linger_us: u64,
+/// One number of a [`Config`]: everything a user may want to know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// The field's name.
+    pub name: &'static str,
+    /// The field's documentation.
+    pub meaning: &'static str,
+    /// What it counts: `bytes`, `µs`, or empty for a number of things.
+    pub unit: &'static str,
+    /// The least that makes sense.
+    pub min: u64,
+    /// The most that makes sense.
+    pub max: u64,
+    /// Reads the field.
+    pub get: fn(&Config) -> u64,
+    /// Writes the field; the value is to be within the range.
+    pub set: fn(&mut Config, u64),
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            eager_max: 16 << 10,
-            unexpected_max: 256 << 20,
-            envelopes_max: 64 << 20,
-            window_min: 64 << 10,
-            window_max: 64 << 20,
-            pull_chunk: 1 << 20,
-            pull_depth: 4,
-            push_window: 1 << 20,
-            linger_us: 10_000_000,
+/// Declares the configuration once: the structure, its defaults, and the table of its parameters.
+macro_rules! parameters {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:expr, $unit:literal, $min:expr, $max:expr;
+    )*) => {
+        /// Limits and thresholds of an [`Engine`](crate::Engine).
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Config {
+            $($(#[doc = $doc])+ pub $name: $type,)*
         }
-    }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl Config {
+            /// Its parameters, in the order of the fields.
+            pub const PARAMETERS: &[Parameter] = &[$(Parameter {
+                name: stringify!($name),
+                meaning: concat!($($doc),+).trim_ascii_start(),
+                unit: $unit,
+                min: $min,
+                max: $max,
+                get: |config| config.$name as u64,
+                set: |config, value| config.$name = value as $type,
+            }),*];
+        }
+    };
+}
+
+parameters! {
+    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it;
+    /// what one packet carries is the upper bound.
+    eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
+    /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
+    /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
+    unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;
+    /// Budget for envelopes without data that arrived before their receive. At the limit a message is
+    /// refused, and its send ends with `Error::Exhausted`. As many answers as fit wait for a peer to take
+    /// them; one that asks for more and takes none has failed.
+    envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
+    /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
+    window_min: usize = 64 << 10, "bytes", 1 << 10, 1 << 30;
+    /// Most credit that one peer may hold.
+    window_max: usize = 64 << 20, "bytes", 1 << 10, 1 << 30;
+    /// Longest piece that is fetched by one get.
+    pull_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
+    /// Gets that one message has outstanding.
+    pull_depth: usize = 4, "", 1, 256;
+    /// Bytes of one message that the receiver calls for at a time where it cannot get them.
+    push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
+    /// How long to wait at the end for peers to take what was sent to them.
+    linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 
 /// What one message that waits for its receive is taken to cost beyond its bytes, in the budgets above: the
 /// matching engine's entry and the buffer's own header.
 pub(crate) const OVERHEAD: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_their_ranges_and_each_is_its_own() {
+        let mut config = Config::default();
+        for (place, parameter) in Config::PARAMETERS.iter().enumerate() {
+            let value = (parameter.get)(&config);
+            assert!((parameter.min..=parameter.max).contains(&value), "{}", parameter.name);
+            assert!(parameter.meaning.ends_with('.'), "{}", parameter.meaning);
+            (parameter.set)(&mut config, place as u64);
+        }
+        let all = Config::PARAMETERS.iter().map(|parameter| (parameter.get)(&config));
+        assert!(all.eq(0..Config::PARAMETERS.len() as u64));
+    }
+}

@@ -496,6 +496,12 @@ impl<P: Port> Engine<P> {
         Some(self.port.caps_for(path))
     }
 
+    /// The port's name for a rank; none before the way to it is known.
+    pub fn peer_id(&mut self, rank: u32) -> Option<PeerId> {
+        let index = self.core.peers.find(rank)?;
+        self.core.peers[index].path.map(|(path, _)| path)
+    }
+
     /// Which life of a rank takes part, as far as is known: none if that has failed or left, or nothing is
     /// known of the rank.
     pub fn incarnation(&mut self, rank: u32) -> Option<u32> {

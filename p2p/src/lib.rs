@@ -32,7 +32,8 @@ mod request;
 mod store;
 mod wire;
 
-pub use config::Config;
+pub use choose::{Protocols, protocols};
+pub use config::{Config, Parameter};
 pub use counters::{Counters, Rejected, Usage};
 pub use engine::{Claimed, Completion, Engine, Identity, Outcome, Received, Sent};
 pub use error::{Awaited, Cause, Error, Fate, Operation, Report, Status};

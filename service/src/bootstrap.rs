@@ -17,5 +17,6 @@ pub use connection::{Connection, ControlError, Notice};
 pub use detect::{Invitation, Launch};
 pub use error::BootstrapError;
 pub use job::Job;
+pub use variable::OF_THE_LAUNCHER;
 
 pub use crate::control::{ChannelError, Ending, JobId};

@@ -71,6 +71,16 @@ impl Comm {
         self.runtime.start(&Bounds::default(), |engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
+    /// Why messages to `rank` go the way they go, in words: the transport, and what speaks against those that
+    /// would have been better. None before the first message to it, or from it.
+    #[must_use]
+    pub fn explain(&self, rank: u32) -> Option<String> {
+        self.runtime.start(&Bounds::default(), |engine, _, _| {
+            let peer = engine.peer_id(rank)?;
+            engine.port().explain(peer)
+        })
+    }
+
     /// The same communicator, on which every operation takes at most `timeout` from the call that begins it;
     /// then it ends with [`Error::TimedOut`].
     ///

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use samite_fabric::{Address, Port, PortError};
-use samite_p2p::{Config, Engine, Identity};
+use samite_p2p::{Engine, Identity};
 
-use crate::Comm;
 use crate::bootstrap::{self, BootstrapError, Connection, ControlError, Job, Launch};
 use crate::control::{Ending, Place, Secret};
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
+use crate::{Comm, SettingError, Settings};
 
 /// Joins the job that this process was started for. Without a launcher the process is a job of one rank.
 ///
@@ -22,20 +22,30 @@ use crate::world::{CONTEXT, World};
 /// [`InitError`]: the environment makes no sense, another launcher is at work, or the transport does not
 /// open. Each says what to do.
 pub fn init() -> Result<World, InitError> {
-    match Launch::detect(&environment)? {
-        Launch::Alone { transport } => {
-            let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
-            let transport = open(transport, &Place::ALONE)?;
-            let address = transport.address();
-            Ok(world(transport, identity, Box::new(Alone { address: Some(address) }), 1))
-        }
-        Launch::Invited(invitation) => {
-            let Job { rank, size, incarnation, secret, place, transport, mut connection, .. } =
-                invitation.accept()?;
-            let transport = open(transport, &place)?;
-            connection.publish(&transport.address().0)?;
-            let identity = Identity { rank, size, incarnation, secret: secret.0 };
-            Ok(world(transport, identity, Box::new(Member(Some(connection))), place.neighbours))
+    Settings::from_environment()?.init()
+}
+
+impl Settings {
+    /// As [`init`], with these settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn init(self) -> Result<World, InitError> {
+        match Launch::detect(&environment)? {
+            Launch::Alone { .. } => {
+                let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
+                let transport = open(&self, &Place::ALONE)?;
+                let address = transport.address();
+                Ok(world(transport, identity, self, Box::new(Alone { address: Some(address) }), 1))
+            }
+            Launch::Invited(invitation) => {
+                let Job { rank, size, incarnation, secret, place, mut connection, .. } =
+                    invitation.accept()?;
+                let transport = open(&self, &place)?;
+                connection.publish(&transport.address().0)?;
+                let identity = Identity { rank, size, incarnation, secret: secret.0 };
+                Ok(world(transport, identity, self, Box::new(Member(Some(connection))), place.neighbours))
+            }
         }
     }
 }
@@ -45,6 +55,9 @@ pub fn init() -> Result<World, InitError> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
+    /// A parameter has a value that cannot be.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// It cannot join its job.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -70,19 +83,26 @@ impl fmt::Debug for InitError {
     }
 }
 
-fn open(name: Option<String>, place: &Place) -> Result<Transport, InitError> {
-    transport::open(name.as_deref(), place).map_err(|source| InitError::Transport { name, source })
+fn open(settings: &Settings, place: &Place) -> Result<Transport, InitError> {
+    transport::open(settings, place)
+        .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
 }
 
 /// The world of one of `neighbours` ranks of this host.
-fn world(transport: Transport, identity: Identity, directory: Box<dyn Directory>, neighbours: u32) -> World {
-    let engine = Engine::new(transport, identity.clone(), Config::default());
+fn world(
+    transport: Transport,
+    identity: Identity,
+    settings: Settings,
+    directory: Box<dyn Directory>,
+    neighbours: u32,
+) -> World {
+    let engine = Engine::new(transport, identity.clone(), settings.engine);
     let runtime = Arc::new(Runtime::new(engine, directory, &identity, neighbours));
     World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
-fn environment(name: &str) -> Option<std::ffi::OsString> {
+pub(crate) fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 

@@ -47,6 +47,9 @@ pub use crate::control::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
 /// The most ranks that one agent starts.
 pub const RANKS_MAX: u32 = 4096;
 
+/// The remote shell, unless another is named.
+pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
+
 /// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's
 /// number.
 pub const AGENT_COMMAND: &str = "agent";

@@ -40,6 +40,7 @@ mod request;
 mod runtime;
 mod scope;
 mod select;
+mod settings;
 mod transport;
 mod world;
 
@@ -52,4 +53,5 @@ pub use samite_fabric::mem::Element;
 pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, Report, Status};
 pub use scope::{Pending, Scope};
 pub use select::{Source, Tag};
+pub use settings::{Origin, Parameter, Reader, SettingError, Settings, detection_time, is_known_variable};
 pub use world::World;

@@ -2,23 +2,33 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use samite::launch::{
-    self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, OnFailure, Options, RANKS_MAX, Remote,
+    self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, LaunchError, OnFailure, Options, RANKS_MAX,
+    REMOTE_SHELL_DEFAULT, Remote,
 };
+
+use crate::command::info::Info;
 
 /// A message-passing runtime over libfabric
 #[derive(Debug, Parser)]
-#[command(name = "samite", version)]
+#[command(name = "samite", arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 struct Cli {
+    /// Print the versions of samite and of libfabric
+    #[arg(short = 'V', long)]
+    version: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -30,6 +40,12 @@ enum Command {
     /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
     /// kills them.
     Run(Box<Run>),
+    /// Show the transports of this host, which of them leads where, and what can be set
+    Info(Info),
+    /// Print completions for a shell, to be put where it looks for them
+    Completions { shell: Shell },
+    /// Print the manual page, or write one for each subcommand into a directory
+    Man { directory: Option<PathBuf> },
     /// Start and watch the ranks of a node; `samite run` starts it
     #[command(name = AGENT_COMMAND, hide = true)]
     Agent {
@@ -57,7 +73,7 @@ struct Run {
     #[arg(long, value_name = "FILE", conflicts_with = "hosts", value_parser = hostfile)]
     hostfile: Option<Hostfile>,
     /// The remote shell, with its options
-    #[arg(long, value_name = "CMD", env = "SAMITE_SSH", default_value = "ssh -o BatchMode=yes")]
+    #[arg(long, value_name = "CMD", env = "SAMITE_SSH", default_value = REMOTE_SHELL_DEFAULT)]
     ssh: String,
     /// The address of this host by which the others reach it; by default the one it would send to them from
     #[arg(long, value_name = "IP")]
@@ -88,11 +104,27 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Run(run) => launch::run((*run).into()),
-        Command::Agent { connection } => launch::serve_as_agent(connection).map(|()| 0),
-        Command::Guard => launch::serve_as_guard(),
+    let Cli { version, command } = Cli::parse();
+    let Some(command) = command.filter(|_| !version) else { return command::manual::version().into() };
+    let told = match command {
+        Command::Run(run) => return launched(launch::run((*run).into())),
+        Command::Agent { connection } => return launched(launch::serve_as_agent(connection).map(|()| 0)),
+        Command::Guard => return launched(launch::serve_as_guard()),
+        Command::Info(what) => command::info::info(&what),
+        Command::Completions { shell } => Ok(command::manual::completions(shell, Cli::command())),
+        Command::Man { directory } => command::manual::man(directory.as_deref(), Cli::command())
+            .map_err(|error| format!("writing the pages: {error}")),
     };
+    match told {
+        Ok(code) => code.into(),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "samite: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn launched(outcome: Result<u8, LaunchError>) -> ExitCode {
     match outcome {
         Ok(code) => code.into(),
         Err(error) => {
@@ -136,9 +168,7 @@ fn hostfile(path: &str) -> Result<Hostfile, String> {
 }
 
 fn detection(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|&time| time >= DETECTION_MIN)
+    samite::detection_time(text)
         .ok_or_else(|| format!("it is a number of seconds, {} or more", DETECTION_MIN.as_secs_f64()))
 }
 

@@ -7,31 +7,34 @@ use samite_fabric::loopback::{Hub, Loopback};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::{Ports, Route};
-use samite_fabric::shm::{self, Shm};
+use samite_fabric::shm::Shm;
 
+use crate::Settings;
 use crate::control::Place;
 
 /// Chosen peer by peer.
 pub(crate) type Transport = Route;
 
-/// Opens the transport that the user asks for. By default: shared memory between ranks of one host, and
+/// Opens the transport that the settings ask for. By default: shared memory between ranks of one host, and
 /// libfabric between hosts, and where there is no shared memory.
 ///
 /// Whatever the choice, what a rank sends to itself does not leave the process.
-pub(crate) fn open(name: Option<&str>, place: &Place) -> Result<Transport, PortError> {
+pub(crate) fn open(settings: &Settings, place: &Place) -> Result<Transport, PortError> {
     let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
-    match name {
-        Some(SHM) => ports.shm = Some(open_shm(place)?),
-        Some(provider) => open_provider(provider, place, &mut ports)?,
+    match settings.transport() {
+        Some(SHM) => ports.shm = Some(open_shm(settings, place)?),
+        Some(provider) => open_provider(provider, settings, place, &mut ports)?,
         None if place.hosts > 1 => {
-            open_provider(DEFAULT_PROVIDER, place, &mut ports)?;
+            open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
             // Without it neighbours are reached like all others.
-            ports.shm = open_shm(place).ok();
+            ports.shm = open_shm(settings, place).ok();
         }
-        None => match open_shm(place) {
+        None => match open_shm(settings, place) {
             Ok(shm) => ports.shm = Some(shm),
             // Its reason counts if there is nothing else either.
-            Err(reason) => open_provider(DEFAULT_PROVIDER, place, &mut ports).map_err(|_| reason)?,
+            Err(reason) => {
+                open_provider(DEFAULT_PROVIDER, settings, place, &mut ports).map_err(|_| reason)?
+            }
         },
     }
     Route::new(ports)
@@ -47,14 +50,15 @@ const SHM: &str = "samite-shm";
 
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
-fn open_shm(place: &Place) -> Result<Shm, PortError> {
-    Ok(Shm::open(&shm::Config::default())?.on_host(place.host))
+fn open_shm(settings: &Settings, place: &Place) -> Result<Shm, PortError> {
+    Ok(Shm::open(&settings.shm)?.on_host(place.host))
 }
 
 #[cfg(feature = "ofi")]
-fn open_provider(name: &str, place: &Place, ports: &mut Ports) -> Result<(), PortError> {
+fn open_provider(name: &str, settings: &Settings, place: &Place, ports: &mut Ports) -> Result<(), PortError> {
     let config = OfiConfig {
         provider: name.to_owned(),
+        interface: settings.interface.clone(),
         seed: SplitMix64::from_entropy().next_u64(),
         stays_on_host: place.hosts == 1,
         // Where the launcher reaches this host, other hosts are expected to.
@@ -66,7 +70,7 @@ fn open_provider(name: &str, place: &Place, ports: &mut Ports) -> Result<(), Por
 }
 
 #[cfg(not(feature = "ofi"))]
-fn open_provider(_name: &str, _place: &Place, _ports: &mut Ports) -> Result<(), PortError> {
+fn open_provider(_: &str, _: &Settings, _: &Place, _: &mut Ports) -> Result<(), PortError> {
     Err(PortError::Unsupported {
         what: "lead to libfabric's providers: it was built without the feature `ofi`",
     })

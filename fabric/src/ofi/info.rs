@@ -19,17 +19,7 @@ impl Info {
     /// Asks libfabric what there is, and takes the first that fits: the provider's own order, IPv4 before
     /// IPv6.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
-        let hints = hints(&config.provider)?;
-        let mut list = std::ptr::null_mut();
-        // SAFETY: the hints are alive during the call, which stores a list on success only.
-        let status =
-            unsafe { sys::fi_getinfo(sys::API_VERSION, null(), null(), 0, hints.as_ptr(), &mut list) };
-        if status == -sys::FI_ENODATA {
-            return Err(no_provider(config));
-        }
-        check("fi_getinfo", status)?;
-        // SAFETY: the list was just returned, to us alone.
-        let list = unsafe { InfoList::new(list) }.ok_or_else(|| no_provider(config))?;
+        let list = ask(Some(&config.provider))?.ok_or_else(|| no_provider(config))?;
 
         let fits = |info: &&sys::fi_info| {
             let attributes = attributes(info);
@@ -82,7 +72,7 @@ impl Attributes<'_> {
     }
 }
 
-fn attributes(info: &sys::fi_info) -> Attributes<'_> {
+pub(super) fn attributes(info: &sys::fi_info) -> Attributes<'_> {
     // SAFETY: fi_getinfo and fi_dupinfo return entries with all attributes present, owned by the entry.
     unsafe {
         Attributes {
@@ -95,8 +85,24 @@ fn attributes(info: &sys::fi_info) -> Attributes<'_> {
     }
 }
 
-fn hints(provider: &str) -> Result<InfoList, PortError> {
-    let name = CString::new(provider)
+/// What libfabric offers for our purposes, of one provider or of all; none if there is nothing.
+pub(super) fn ask(provider: Option<&str>) -> Result<Option<InfoList>, PortError> {
+    let hints = hints(provider)?;
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the hints are alive during the call, which stores a list on success only.
+    let status = unsafe { sys::fi_getinfo(sys::API_VERSION, null(), null(), 0, hints.as_ptr(), &mut list) };
+    if status == -sys::FI_ENODATA {
+        return Ok(None);
+    }
+    check("fi_getinfo", status)?;
+    // SAFETY: the list was just returned, to us alone.
+    Ok(unsafe { InfoList::new(list) })
+}
+
+fn hints(provider: Option<&str>) -> Result<InfoList, PortError> {
+    let name = provider
+        .map(CString::new)
+        .transpose()
         .map_err(|_| PortError::Unsupported { what: "use a provider whose name has a NUL" })?;
     // SAFETY: a fresh entry has all attributes, zeroed and owned by it; it frees the name with free(3), which
     // is why the name is a copy from strdup(3).
@@ -111,7 +117,9 @@ fn hints(provider: &str) -> Result<InfoList, PortError> {
         (*info.domain_attr).data_progress = sys::FI_PROGRESS_MANUAL;
         (*info.domain_attr).av_type = sys::FI_AV_TABLE;
         (*info.domain_attr).mr_mode = MR_MODES;
-        (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
+        if let Some(name) = name {
+            (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
+        }
         Ok(hints)
     }
 }
@@ -149,7 +157,7 @@ fn no_interface(config: &OfiConfig, list: &InfoList) -> PortError {
 }
 
 /// The interface's own address as people write it, without the port: `127.0.0.1`, `::1`.
-fn source(info: &sys::fi_info) -> Option<String> {
+pub(super) fn source(info: &sys::fi_info) -> Option<String> {
     if info.src_addr.is_null() {
         return None;
     }

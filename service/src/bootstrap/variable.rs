@@ -10,3 +10,11 @@ pub(crate) const SIZE: &str = "SAMITE_SIZE";
 pub(crate) const JOB: &str = "SAMITE_JOB";
 /// The transport that the user asked for; the only one that a user may set.
 pub(crate) const TRANSPORT: &str = "SAMITE_TRANSPORT";
+
+/// Those that `samite run` sets, and no user: with their meanings.
+pub const OF_THE_LAUNCHER: [(&str, &str); 4] = [
+    (CONTROL, "The inherited descriptor that holds the rank's ticket: `fd:` and its number."),
+    (RANK, "The rank."),
+    (SIZE, "The number of ranks."),
+    (JOB, "The job's name, 16 hexadecimal digits."),
+];

@@ -1,0 +1,95 @@
+//! What libfabric has to offer on this host, without opening any of it.
+
+use samite_fabric_sys as sys;
+
+use super::offer::Offer;
+use super::{OfiConfig, info, load};
+use crate::{Caps, PortError};
+
+/// The library as it was loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// Its version, like `1.17`.
+    pub version: String,
+    /// Whether it closes the connection of a peer that is cut off, without which no provider has
+    /// [`Caps::fence`].
+    pub closes_connections: bool,
+}
+
+/// Loads libfabric.
+///
+/// # Errors
+/// [`PortError::Provider`] if it is missing, too old, or lacks a function.
+pub fn library() -> Result<Library, PortError> {
+    let closes_connections = load()?;
+    // SAFETY: no preconditions.
+    let version = unsafe { sys::fi_version() };
+    let version = format!("{}.{}", sys::FI_MAJOR(version), sys::FI_MINOR(version));
+    Ok(Library { version, closes_connections })
+}
+
+/// An interface of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The provider, as [`OfiConfig::provider`] takes it.
+    pub provider: String,
+    /// The interface's name, as [`OfiConfig::interface`] takes it.
+    pub interface: String,
+    /// Its address without the port, if it is of a kind that people write.
+    pub address: Option<String>,
+    /// What a port on it could do, or why there is none.
+    pub caps: Result<Caps, PortError>,
+}
+
+/// Every interface of every provider with connectionless messages and RMA, in libfabric's order.
+///
+/// # Errors
+/// [`PortError::Provider`] if libfabric cannot be loaded, or cannot say.
+pub fn survey() -> Result<Vec<Found>, PortError> {
+    let closes_connections = load()?;
+    let mut all: Vec<Found> = Vec::new();
+    let Some(list) = info::ask(None)? else { return Ok(all) };
+    for entry in list.iter() {
+        let attributes = info::attributes(entry);
+        let offer = Offer::of(&attributes);
+        let found = Found {
+            provider: offer.provider.clone(),
+            interface: info::string(attributes.domain.name).unwrap_or_default(),
+            address: info::source(entry),
+            caps: offer.plan(&OfiConfig::default(), closes_connections).map(|plan| plan.caps),
+        };
+        // Providers offer an interface several times, with other details; what can be used comes first.
+        let same = |other: &&mut Found| {
+            (&other.provider, &other.interface, &other.address)
+                == (&found.provider, &found.interface, &found.address)
+        };
+        match all.iter_mut().find(same) {
+            Some(known) if known.caps.is_err() => *known = found,
+            Some(_) => {}
+            None => all.push(found),
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ofi::OfiPort;
+    use crate::port::Port;
+
+    #[test]
+    fn what_is_found_can_be_opened_and_does_what_was_said() {
+        let library = library().expect("libfabric is here");
+        let major = library.version.split('.').next().and_then(|major| major.parse().ok());
+        assert!(major.is_some_and(|major: u32| major >= 1), "{library:?}");
+        let found = survey().expect("it says what there is");
+        let loopback = found
+            .iter()
+            .find(|found| found.provider == "tcp;ofi_rxm" && found.address.as_deref() == Some("127.0.0.1"))
+            .expect("tcp over loopback is everywhere");
+        let interface = Some("127.0.0.1".to_owned());
+        let port = OfiPort::open(&OfiConfig { interface, ..OfiConfig::default() }).expect("it opens");
+        assert_eq!(loopback.caps.as_ref().ok(), Some(port.caps()));
+    }
+}
