@@ -90,9 +90,8 @@ impl Structure for Adaptive {
         if let Some(lone) = self.lone[Q::SIDE as usize] {
             return lone.matching(pool, query, meter);
         }
-        let lead = self.leads.find(query.context())?;
         meter.hop();
-        Some(self.queue::<Q>(lead).search(pool, query, spare, meter)?.0)
+        Some(self.queue::<Q>(query.context())?.search(pool, query, spare, meter)?.0)
     }
 
     #[inline]
@@ -108,12 +107,11 @@ impl Structure for Adaptive {
             self.lone[Q::SIDE as usize] = None;
             return Some(slot);
         }
-        let lead = self.leads.find(query.context())?;
         meter.hop();
-        let mut queue = self.queue::<Q>(lead);
+        let mut queue = self.queue::<Q>(query.context())?;
         let slot = queue.take(pool, query, spare, meter)?;
         if queue.is_empty() {
-            self.leads.relax(lead);
+            self.leads.relax();
         }
         Some(slot)
     }
@@ -134,11 +132,10 @@ impl Structure for Adaptive {
         if self.lone[Q::SIDE as usize].take().is_some() {
             return;
         }
-        let lead = self.leads.find(context).expect("an entry's context has a lead");
-        let mut queue = self.queue::<Q>(lead);
+        let mut queue = self.queue::<Q>(context).expect("an entry's context has a lead");
         queue.remove(pool, slot);
         if queue.is_empty() {
-            self.leads.relax(lead);
+            self.leads.relax();
         }
     }
 
@@ -185,8 +182,8 @@ impl Structure for Adaptive {
     }
 
     fn drop_context(&mut self, context: u32) {
-        if let Some(lead) = self.leads.find(context) {
-            self.leads.remove(lead);
+        if self.leads.find(context).is_some() {
+            self.leads.remove_last();
         }
     }
 
@@ -218,22 +215,19 @@ impl Adaptive {
     /// Takes an entry into the queue of its context.
     #[inline]
     fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
-        let lead = self.leads.find_or_insert(context);
         if Q::SIDE == Side::Posted {
             self.serial += 1;
             pool[slot].links.set_serial(self.serial);
         }
-        self.queue::<Q>(lead).insert(pool, slot);
+        let state = &mut self.leads.find_or_insert(context).queues[Q::SIDE as usize];
+        Queue { context, state, index: &mut self.indexes[Q::SIDE as usize] }.insert(pool, slot);
     }
 
+    /// The queue of a context that has, or had, entries.
     #[inline]
-    fn queue<Q: Query>(&mut self, lead: usize) -> Queue<'_> {
-        let lead = &mut self.leads[lead];
-        Queue {
-            context: lead.context,
-            state: &mut lead.queues[Q::SIDE as usize],
-            index: &mut self.indexes[Q::SIDE as usize],
-        }
+    fn queue<Q: Query>(&mut self, context: u32) -> Option<Queue<'_>> {
+        let state = &mut self.leads.find(context)?.queues[Q::SIDE as usize];
+        Some(Queue { context, state, index: &mut self.indexes[Q::SIDE as usize] })
     }
 }
 

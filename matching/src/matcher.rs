@@ -286,16 +286,32 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     }
 
     /// Bytes that the structure may spend on shorter searches.
+    #[inline]
     fn spare(&self) -> usize {
-        self.bytes_max.map_or(usize::MAX, |bytes_max| bytes_max.saturating_sub(self.bytes_in_use()))
+        match self.bytes_max {
+            None => usize::MAX,
+            Some(bytes_max) => self.spare_of(bytes_max),
+        }
+    }
+
+    /// Apart, and not inlined, since every match asks and most have no budget.
+    #[cold]
+    fn spare_of(&self, bytes_max: usize) -> usize {
+        bytes_max.saturating_sub(self.bytes_in_use())
     }
 
     /// Takes note of a search, for which the structure has spent some bytes.
+    #[inline]
     fn note_search(&mut self, side: Side, length: usize, hit: Option<Wildcards>, spent: usize) {
         self.meter.search(side, length, hit);
         if spent > 0 {
-            self.note_growth();
+            self.note_spent();
         }
+    }
+
+    #[cold]
+    fn note_spent(&mut self) {
+        self.note_growth();
     }
 
     /// Takes note of more bytes in use.

@@ -106,7 +106,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.len += 1;
         if let Some(slot) = self.free {
             let cell = &mut self.cells[slot.index()];
-            let Cell::Free { generation, next } = *cell else { unreachable!("{slot:?} is on the free list") };
+            let Cell::Free { generation, next } = *cell else { in_use(slot) };
             self.free = next;
             *cell = Cell::Used(Entry { generation, source, tag, mask, links, payload });
             return (slot, generation);
@@ -119,7 +119,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
     /// Takes an entry out and frees its slot.
     pub(crate) fn take(&mut self, slot: Slot) -> Entry<Q, L, T> {
         let cell = &mut self.cells[slot.index()];
-        let Cell::Used(Entry { generation, .. }) = cell else { unreachable!("{slot:?} is in a queue") };
+        let Cell::Used(Entry { generation, .. }) = cell else { not_in_use(slot) };
         let freed = match generation.checked_add(1) {
             Some(generation) => {
                 let next = self.free.replace(slot);
@@ -128,7 +128,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
             // Retired: neither on the free list nor reachable by a handle.
             None => Cell::Free { generation: NonZeroU32::MAX, next: None },
         };
-        let Cell::Used(entry) = mem::replace(cell, freed) else { unreachable!("{slot:?} was just seen") };
+        let Cell::Used(entry) = mem::replace(cell, freed) else { not_in_use(slot) };
         self.len -= 1;
         entry
     }
@@ -150,7 +150,7 @@ impl<Q: Query, L, T> core::ops::Index<Slot> for Pool<Q, L, T> {
     fn index(&self, slot: Slot) -> &Entry<Q, L, T> {
         match &self.cells[slot.index()] {
             Cell::Used(entry) => entry,
-            Cell::Free { .. } => unreachable!("{slot:?} is in a queue"),
+            Cell::Free { .. } => not_in_use(slot),
         }
     }
 }
@@ -159,9 +159,21 @@ impl<Q: Query, L, T> core::ops::IndexMut<Slot> for Pool<Q, L, T> {
     fn index_mut(&mut self, slot: Slot) -> &mut Entry<Q, L, T> {
         match &mut self.cells[slot.index()] {
             Cell::Used(entry) => entry,
-            Cell::Free { .. } => unreachable!("{slot:?} is in a queue"),
+            Cell::Free { .. } => not_in_use(slot),
         }
     }
+}
+
+/// A slot in a queue holds an entry. By value: a reference would keep every slot in memory on the way of a match.
+#[cold]
+fn not_in_use(slot: Slot) -> ! {
+    unreachable!("{slot:?} is in a queue")
+}
+
+/// A slot on the free list holds none.
+#[cold]
+fn in_use(slot: Slot) -> ! {
+    unreachable!("{slot:?} is on the free list")
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 use core::mem;
-use core::ops::{Index, IndexMut};
 
 use super::leaves::LeafList;
 use super::ring::Head;
@@ -39,8 +38,9 @@ impl QueueState {
 /// The contexts: a handful found by comparing, more by hash.
 #[derive(Debug)]
 pub(super) struct Leads {
-    /// The one found last.
+    /// The one found last, and its context.
     last: usize,
+    last_context: u32,
     leads: Vec<Lead>,
     table: Table,
     /// Bytes of the contexts beyond the fixed ones, and of the table.
@@ -59,38 +59,39 @@ const KEPT: usize = 64;
 
 impl Leads {
     pub(super) fn new() -> Self {
-        Self { last: 0, leads: Vec::with_capacity(FIXED), table: Table::default(), bytes: 0 }
+        Self { last: 0, last_context: 0, leads: Vec::with_capacity(FIXED), table: Table::default(), bytes: 0 }
     }
 
     #[inline]
-    pub(super) fn find(&mut self, context: u32) -> Option<usize> {
-        if self.leads.get(self.last).is_some_and(|lead| lead.context == context) {
-            return Some(self.last);
+    pub(super) fn find(&mut self, context: u32) -> Option<&mut Lead> {
+        if self.last_context != context {
+            self.last = self.look_up(context)?;
+            self.last_context = context;
         }
-        self.last = self.look_up(context)?;
-        Some(self.last)
+        // None if there are no contexts at all.
+        self.leads.get_mut(self.last)
     }
 
     #[inline]
-    pub(super) fn find_or_insert(&mut self, context: u32) -> usize {
-        match self.find(context) {
-            Some(found) => found,
-            None => self.insert(context),
+    pub(super) fn find_or_insert(&mut self, context: u32) -> &mut Lead {
+        if self.find(context).is_none() {
+            self.insert(context);
         }
+        &mut self.leads[self.last]
     }
 
-    /// Forgets an empty context if there are many.
+    /// Forgets the context found last if it is empty and there are many.
     #[inline]
-    pub(super) fn relax(&mut self, at: usize) {
-        if self.leads.len() > KEPT && self.leads[at].queues.iter().all(|queue| queue.len == 0) {
-            self.remove(at);
+    pub(super) fn relax(&mut self) {
+        if self.leads.len() > KEPT && self.leads[self.last].queues.iter().all(|queue| queue.len == 0) {
+            self.remove_last();
         }
     }
 
-    /// Forgets an empty context.
+    /// Forgets the context found last, which is empty.
     #[cold]
-    pub(super) fn remove(&mut self, at: usize) {
-        let hashed = self.leads.len() > COMPARED;
+    pub(super) fn remove_last(&mut self) {
+        let (at, hashed) = (self.last, self.leads.len() > COMPARED);
         let removed = self.leads.swap_remove(at);
         debug_assert!(removed.queues.iter().all(|queue| queue.len == 0));
         if hashed {
@@ -103,6 +104,8 @@ impl Leads {
                 self.table = Table::default();
             }
         }
+        self.last = 0;
+        self.last_context = self.leads.first().map_or(0, |lead| lead.context);
         self.count_bytes();
     }
 
@@ -127,8 +130,8 @@ impl Leads {
     }
 
     #[cold]
-    fn insert(&mut self, context: u32) -> usize {
-        self.last = self.leads.len();
+    fn insert(&mut self, context: u32) {
+        (self.last, self.last_context) = (self.leads.len(), context);
         self.leads.push(Lead { context, queues: [QueueState::EMPTY; 2] });
         match self.leads.len() {
             ..=COMPARED => {}
@@ -140,7 +143,6 @@ impl Leads {
             _ => self.table.insert(context, self.last as u32),
         }
         self.count_bytes();
-        self.last
     }
 
     fn count_bytes(&mut self) {
@@ -154,21 +156,5 @@ impl Leads {
         } else {
             self.table.get(context).map(|at| at as usize)
         }
-    }
-}
-
-impl Index<usize> for Leads {
-    type Output = Lead;
-
-    #[inline]
-    fn index(&self, at: usize) -> &Lead {
-        &self.leads[at]
-    }
-}
-
-impl IndexMut<usize> for Leads {
-    #[inline]
-    fn index_mut(&mut self, at: usize) -> &mut Lead {
-        &mut self.leads[at]
     }
 }

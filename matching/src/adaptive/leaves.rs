@@ -51,12 +51,12 @@ impl LeafList {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Leaf {
+pub(super) struct Leaf {
     heads: [Head; SPAN as usize],
     key: Key,
-    /// Bins in use, one bit each.
-    used: u16,
-    /// Bins whose entries are also in the tag index.
+    /// Bins in use.
+    open: u16,
+    /// Bins whose entries are also in the tag index, one bit each.
     tagged: u16,
     /// The next leaf of the bucket.
     chain: u32,
@@ -102,6 +102,36 @@ impl Key {
     }
 }
 
+impl Leaf {
+    #[inline]
+    pub(super) fn head(&mut self, bin: BinId) -> &mut Head {
+        &mut self.heads[bin.place as usize]
+    }
+
+    /// Notes that a bin has its first entry. Tells whether it is the leaf's first bin.
+    #[inline]
+    pub(super) fn open(&mut self) -> bool {
+        self.open += 1;
+        self.open == 1
+    }
+
+    /// Notes that a bin has lost its last entry. Tells whether it was the leaf's last bin.
+    #[inline]
+    pub(super) fn close(&mut self) -> bool {
+        self.open -= 1;
+        self.open == 0
+    }
+
+    #[inline]
+    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
+        self.tagged & 1 << bin.place != 0
+    }
+
+    pub(super) fn set_tagged(&mut self, bin: BinId, is_tagged: bool) {
+        self.tagged = self.tagged & !(1 << bin.place) | u16::from(is_tagged) << bin.place;
+    }
+}
+
 impl Leaves {
     /// The bin of a rank, if its leaf exists.
     #[inline]
@@ -133,44 +163,17 @@ impl Leaves {
         self.leaves[bin.leaf as usize].heads[bin.place as usize]
     }
 
-    /// Gives a bin another first entry.
+    /// The leaf that a bin is in.
     #[inline]
-    pub(super) fn set_head(&mut self, bin: BinId, head: Head) {
-        self.leaves[bin.leaf as usize].heads[bin.place as usize] = head;
+    pub(super) fn leaf_of(&mut self, bin: BinId) -> &mut Leaf {
+        &mut self.leaves[bin.leaf as usize]
     }
 
-    /// Puts the first entry into an empty bin.
-    #[inline]
-    pub(super) fn open(&mut self, bin: BinId, head: Head, list: &mut LeafList) {
-        let leaf = &mut self.leaves[bin.leaf as usize];
-        leaf.heads[bin.place as usize] = head;
-        leaf.used |= 1 << bin.place;
-        if list.parked == bin.leaf {
-            list.parked = NO_LEAF;
-        }
-    }
-
-    /// Takes the last entry out of a bin. Tells whether the bin was tagged.
-    #[inline]
-    pub(super) fn close(&mut self, bin: BinId, list: &mut LeafList) -> bool {
-        let leaf = &mut self.leaves[bin.leaf as usize];
-        leaf.heads[bin.place as usize] = None;
-        let was_tagged = leaf.tagged & 1 << bin.place != 0;
-        leaf.used &= !(1 << bin.place);
-        leaf.tagged &= leaf.used;
-        if leaf.used == 0 {
-            self.park(bin.leaf, list);
-        }
-        was_tagged
-    }
-
-    #[inline]
-    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
-        self.leaves[bin.leaf as usize].tagged & 1 << bin.place != 0
-    }
-
-    pub(super) fn set_tagged(&mut self, bin: BinId) {
-        self.leaves[bin.leaf as usize].tagged |= 1 << bin.place;
+    /// Keeps the leaf that has just become empty, until the next one does.
+    #[cold]
+    pub(super) fn park(&mut self, bin: BinId, list: &mut LeafList) {
+        self.unpark(list);
+        list.parked = bin.leaf;
     }
 
     /// The heads of all bins in the leaves of a list.
@@ -214,6 +217,14 @@ impl Leaves {
         (leaf != NO_LEAF).then_some(leaf)
     }
 
+    /// Uses a leaf again that may be parked.
+    #[inline]
+    pub(super) fn revive(&mut self, bin: BinId, list: &mut LeafList) {
+        if list.parked == bin.leaf {
+            list.parked = NO_LEAF;
+        }
+    }
+
     /// Frees the parked leaf of a list whose queue is empty.
     #[inline]
     pub(super) fn unpark(&mut self, list: &mut LeafList) {
@@ -221,11 +232,6 @@ impl Leaves {
             self.remove(list.parked, list);
             list.parked = NO_LEAF;
         }
-    }
-
-    fn park(&mut self, leaf: u32, list: &mut LeafList) {
-        self.unpark(list);
-        list.parked = leaf;
     }
 
     #[cold]
@@ -237,7 +243,7 @@ impl Leaves {
         let fresh = Leaf {
             heads: [None; SPAN as usize],
             key,
-            used: 0,
+            open: 0,
             tagged: 0,
             chain: self.buckets[bucket],
             prev: NO_LEAF,

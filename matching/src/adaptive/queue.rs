@@ -46,11 +46,12 @@ impl Queue<'_> {
             Side::Posted => scan_all::<Bin, Q, T, M>(self.state.ring, pool, query, meter)?,
             Side::Unexpected => scan_all::<Order, Q, T, M>(self.state.ring, pool, query, meter)?,
         };
+        let links = pool[slot].links;
         self.state.len -= 1;
         match Q::SIDE {
             _ if self.state.len == 0 => self.state.ring = None,
-            Side::Posted => ring::unlink::<Bin, Q, T>(&mut self.state.ring, pool, slot),
-            Side::Unexpected => ring::unlink::<Order, Q, T>(&mut self.state.ring, pool, slot),
+            Side::Posted => ring::unlink::<Bin, Q, T>(&mut self.state.ring, pool, slot, &links),
+            Side::Unexpected => ring::unlink::<Order, Q, T>(&mut self.state.ring, pool, slot, &links),
         }
         Some(slot)
     }
@@ -60,14 +61,14 @@ impl Queue<'_> {
     pub(super) fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         self.state.len += 1;
         if self.state.is_binned {
-            return self.insert_binned(pool, slot);
+            return self.reborrow().insert_binned(pool, slot);
         }
         match Q::SIDE {
             Side::Posted => ring::push_back::<Bin, Q, T>(&mut self.state.ring, pool, slot),
             Side::Unexpected => ring::push_back::<Order, Q, T>(&mut self.state.ring, pool, slot),
         }
         if self.state.len > LIST_MAX {
-            self.sort_into_bins(pool);
+            self.reborrow().sort_into_bins(pool);
         }
     }
 
@@ -96,9 +97,14 @@ impl Queue<'_> {
                     false => self.search_bin(pool, query, spare, meter),
                 };
                 let in_ring = self.search_ring::<Bin, Q, T, M>(pool, query, spare, meter);
-                let in_bin = in_bin.map(|(slot, bin)| (slot, Some(bin)));
-                let found = in_bin.into_iter().chain(in_ring.map(|slot| (slot, None)));
-                found.min_by_key(|&(slot, _)| pool[slot].links.serial())
+                match (in_bin, in_ring) {
+                    (Some((slot, bin)), Some(other)) => {
+                        let is_first = pool[slot].links.serial() < pool[other].links.serial();
+                        Some(if is_first { (slot, Some(bin)) } else { (other, None) })
+                    }
+                    (Some((slot, bin)), None) => Some((slot, Some(bin))),
+                    (None, in_ring) => in_ring.map(|slot| (slot, None)),
+                }
             }
             Side::Unexpected if self.state.is_binned && !query.source().is_any() => {
                 let (slot, bin) = self.search_bin(pool, query, spare, meter)?;
@@ -120,15 +126,60 @@ impl Queue<'_> {
             Side::Unexpected => !query.source().is_any(),
         };
         if is_of_one_bin {
-            let (slot, bin) = self.search_bin(pool, query, spare, meter)?;
-            self.detach(Some(bin), pool, slot);
-            return Some(slot);
+            return self.take_from_bin(pool, query, spare, meter);
         }
         let (slot, bin) = self.search(pool, query, spare, meter)?;
         match (Q::SIDE, bin) {
             (Side::Unexpected, None) => self.remove(pool, slot),
             _ => self.detach(bin, pool, slot),
         }
+        Some(slot)
+    }
+
+    /// Takes the first match out of the bin of the source. This is the way of nearly every match in a long queue.
+    #[inline(always)]
+    fn take_from_bin<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        meter.hop();
+        let bin = self.index.leaves.find(self.context, query.source().bits())?;
+        let leaf = self.index.leaves.leaf_of(bin);
+        let found = match leaf.is_tagged(bin) {
+            true => Scan::Long,
+            false => scan::<Bin, Q, T, M>(*leaf.head(bin), pool, query, meter),
+        };
+        let slot = match found {
+            Scan::Found(slot) => slot,
+            Scan::Absent => return None,
+            Scan::Long => return self.reborrow().take_from_long_bin(bin, pool, query, spare, meter),
+        };
+        let (head, links) = (leaf.head(bin), pool[slot].links);
+        ring::unlink::<Bin, Q, T>(head, pool, slot, &links);
+        if head.is_none() && leaf.close() {
+            self.index.leaves.park(bin, &mut self.state.leaves);
+        }
+        if Q::SIDE == Side::Unexpected {
+            self.remove_from_ring::<Order, Q, T>(pool, slot, &links);
+        }
+        self.count_out();
+        Some(slot)
+    }
+
+    #[cold]
+    fn take_from_long_bin<Q: Query, T, M: Meter>(
+        &mut self,
+        bin: BinId,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let slot = self.search_long_bin(bin, pool, query, spare, meter)?;
+        self.detach(Some(bin), pool, slot);
         Some(slot)
     }
 
@@ -143,9 +194,10 @@ impl Queue<'_> {
     ) -> Option<(Slot, BinId)> {
         meter.hop();
         let bin = self.index.leaves.find(self.context, query.source().bits())?;
-        let found = match self.index.leaves.is_tagged(bin) {
+        let leaf = self.index.leaves.leaf_of(bin);
+        let found = match leaf.is_tagged(bin) {
             true => Scan::Long,
-            false => scan::<Bin, Q, T, M>(self.index.leaves.head(bin), pool, query, meter),
+            false => scan::<Bin, Q, T, M>(*leaf.head(bin), pool, query, meter),
         };
         match found {
             Scan::Found(slot) => Some((slot, bin)),
@@ -164,10 +216,11 @@ impl Queue<'_> {
         meter: &mut M,
     ) -> Option<Slot> {
         let (source, head) = (query.source().bits(), self.index.leaves.head(bin));
-        if !self.index.leaves.is_tagged(bin) && self.tag::<Bin, Q, T>(source, head, pool, query, spare) {
-            self.index.leaves.set_tagged(bin);
+        let mut is_tagged = self.index.leaves.leaf_of(bin).is_tagged(bin);
+        if !is_tagged && self.tag::<Bin, Q, T>(source, head, pool, query, spare) {
+            is_tagged = true;
+            self.index.leaves.leaf_of(bin).set_tagged(bin, true);
         }
-        let is_tagged = self.index.leaves.is_tagged(bin);
         self.search_long::<Bin, Q, T, M>(is_tagged, source, head, pool, query, meter)
     }
 
@@ -253,19 +306,32 @@ impl Queue<'_> {
     /// Takes an entry out of its ring, and of its bin if it has one.
     #[inline(always)]
     fn detach<Q: Query, T>(&mut self, bin: Option<BinId>, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+        let links = pool[slot].links;
         match (Q::SIDE, bin) {
-            (Side::Posted, None) => self.remove_from_ring::<Bin, Q, T>(pool, slot),
+            (Side::Posted, None) => self.remove_from_ring::<Bin, Q, T>(pool, slot, &links),
             (Side::Posted, Some(_)) => {}
-            (Side::Unexpected, _) => self.remove_from_ring::<Order, Q, T>(pool, slot),
+            (Side::Unexpected, _) => self.remove_from_ring::<Order, Q, T>(pool, slot, &links),
         }
         if let Some(bin) = bin {
             self.remove_from_bin(bin, pool, slot);
         }
+        self.count_out();
+    }
+
+    /// Notes that an entry has left.
+    #[inline(always)]
+    fn count_out(&mut self) {
         self.state.len -= 1;
         if self.state.len == 0 {
             (self.state.is_binned, self.state.is_tagged) = (false, false);
             self.index.leaves.unpark(&mut self.state.leaves);
         }
+    }
+
+    /// The same queue, for a call of a function that is not inlined: so this one need not be in memory.
+    #[inline(always)]
+    fn reborrow(&mut self) -> Queue<'_> {
+        Queue { context: self.context, state: self.state, index: self.index }
     }
 
     fn insert_binned<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
@@ -283,27 +349,29 @@ impl Queue<'_> {
     fn insert_in_bin<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let source = pool[slot].source;
         let bin = self.index.leaves.find_or_insert(self.context, source, &mut self.state.leaves);
-        let mut head = self.index.leaves.head(bin);
-        let is_new = head.is_none();
-        ring::push_back::<Bin, Q, T>(&mut head, pool, slot);
+        let leaf = self.index.leaves.leaf_of(bin);
+        let is_new = leaf.head(bin).is_none();
+        ring::push_back::<Bin, Q, T>(leaf.head(bin), pool, slot);
         if is_new {
-            self.index.leaves.open(bin, head, &mut self.state.leaves);
-        } else if self.index.leaves.is_tagged(bin) {
-            self.insert_tag(source, pool, slot);
+            if leaf.open() {
+                self.index.leaves.revive(bin, &mut self.state.leaves);
+            }
+        } else if leaf.is_tagged(bin) {
+            self.reborrow().insert_tag(source, pool, slot);
         }
     }
 
     #[inline(always)]
     fn remove_from_bin<Q: Query, T>(&mut self, bin: BinId, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let mut head = self.index.leaves.head(bin);
-        ring::unlink::<Bin, Q, T>(&mut head, pool, slot);
-        let is_tagged = match head {
-            None => self.index.leaves.close(bin, &mut self.state.leaves),
-            Some(_) => {
-                self.index.leaves.set_head(bin, head);
-                self.index.leaves.is_tagged(bin)
+        let leaf = self.index.leaves.leaf_of(bin);
+        let (is_tagged, head, links) = (leaf.is_tagged(bin), leaf.head(bin), pool[slot].links);
+        ring::unlink::<Bin, Q, T>(head, pool, slot, &links);
+        if head.is_none() {
+            leaf.set_tagged(bin, false);
+            if leaf.close() {
+                self.index.leaves.park(bin, &mut self.state.leaves);
             }
-        };
+        }
         if is_tagged {
             self.remove_tag(pool[slot].source, pool, slot);
         }
@@ -313,7 +381,7 @@ impl Queue<'_> {
     fn insert_in_ring<W: Through, Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         ring::push_back::<W, Q, T>(&mut self.state.ring, pool, slot);
         if self.state.is_tagged {
-            self.insert_tag(Source::ANY.bits(), pool, slot);
+            self.reborrow().insert_tag(Source::ANY.bits(), pool, slot);
         }
     }
 
@@ -322,10 +390,11 @@ impl Queue<'_> {
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         slot: Slot,
+        links: &AdaptiveLinks,
     ) {
-        ring::unlink::<W, Q, T>(&mut self.state.ring, pool, slot);
+        ring::unlink::<W, Q, T>(&mut self.state.ring, pool, slot, links);
         if self.state.is_tagged {
-            self.remove_tag(Source::ANY.bits(), pool, slot);
+            self.reborrow().remove_tag(Source::ANY.bits(), pool, slot);
         }
     }
 

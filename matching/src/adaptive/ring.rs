@@ -70,14 +70,15 @@ pub(super) fn push_back<W: Through, Q: Query, T>(
     *W::next(links) = Some(first);
 }
 
-/// Takes the entry at `slot` out of the ring that it is in.
+/// Takes the entry at `slot`, which has these links, out of the ring that it is in.
 #[inline(always)]
 pub(super) fn unlink<W: Through, Q: Query, T>(
     head: &mut Head,
     pool: &mut Pool<Q, AdaptiveLinks, T>,
     slot: Slot,
+    links: &AdaptiveLinks,
 ) {
-    let (prev, next) = W::neighbours(&pool[slot].links);
+    let (prev, next) = W::neighbours(links);
     if next == Some(slot) {
         *head = None;
         return;
