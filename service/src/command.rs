@@ -1,8 +1,10 @@
 //! The subcommands that tell: of what there is, of what is wrong, and of the command itself.
 
+pub(crate) mod doctor;
 pub(crate) mod info;
 pub(crate) mod manual;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 
 /// Writes to standard output. A reader that has seen enough is no failure.
@@ -11,4 +13,9 @@ fn print(text: &str) -> u8 {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
         _ => 0,
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
+fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }

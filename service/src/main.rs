@@ -18,6 +18,7 @@ use samite::launch::{
     REMOTE_SHELL_DEFAULT, Remote,
 };
 
+use crate::command::doctor::{Doctor, SELF_TEST_COMMAND};
 use crate::command::info::Info;
 
 /// A message-passing runtime over libfabric
@@ -42,6 +43,13 @@ enum Command {
     Run(Box<Run>),
     /// Show the transports of this host, which of them leads where, and what can be set
     Info(Info),
+    /// Check what on this host stands in the way of a job, and say how to remove it
+    ///
+    /// Each check passes, warns or fails, with the fix. The exit code is 1 if one failed, else 0.
+    Doctor(Doctor),
+    /// One of the two ranks by which `samite doctor` tries a transport
+    #[command(name = SELF_TEST_COMMAND, hide = true)]
+    SelfTest,
     /// Print completions for a shell, to be put where it looks for them
     Completions { shell: Shell },
     /// Print the manual page, or write one for each subcommand into a directory
@@ -110,6 +118,8 @@ fn main() -> ExitCode {
         Command::Run(run) => return launched(launch::run((*run).into())),
         Command::Agent { connection } => return launched(launch::serve_as_agent(connection).map(|()| 0)),
         Command::Guard => return launched(launch::serve_as_guard()),
+        Command::Doctor(what) => Ok(command::doctor::doctor(&what)),
+        Command::SelfTest => command::doctor::self_test_rank(),
         Command::Info(what) => command::info::info(&what),
         Command::Completions { shell } => Ok(command::manual::completions(shell, Cli::command())),
         Command::Man { directory } => command::manual::man(directory.as_deref(), Cli::command())

@@ -9,7 +9,7 @@ use samite::{Parameter, Reader, Settings, World};
 use samite_fabric::{Caps, Port, shm::Shm};
 use serde_json::{Value, json};
 
-use super::print;
+use super::{environment, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
@@ -137,10 +137,7 @@ fn providers(transports: &[Transport]) -> Section {
 /// One job says for all of its ranks; without one, two ranks of this host are started that do.
 fn peers(settings: &Settings) -> Result<Section, String> {
     let error = |error: &dyn std::fmt::Display| error.to_string();
-    let alone = matches!(
-        Launch::detect(&|name| environment(name)).map_err(|found| error(&found))?,
-        Launch::Alone { .. }
-    );
+    let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone { .. });
     if alone {
         let program = std::env::current_exe().map_err(|found| error(&found))?;
         let mut command = Command::new(&program);
@@ -300,9 +297,4 @@ fn table(rows: &[Vec<String>]) -> String {
         let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
     }
     text
-}
-
-#[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
-fn environment(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
 }

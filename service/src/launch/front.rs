@@ -54,6 +54,13 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     code
 }
 
+/// How many ranks of one host a limit of open descriptors allows.
+#[must_use]
+pub fn ranks_within(descriptors: u64) -> u64 {
+    let (fixed, each) = DESCRIPTORS;
+    descriptors.saturating_sub(fixed) / each
+}
+
 fn check(options: &Options) -> Result<(), LaunchError> {
     if !(1..=RANKS_MAX).contains(&options.ranks) {
         return Err(LaunchError::RankCount(options.ranks));

@@ -1,5 +1,6 @@
 //! The `samite` command, as users and scripts call it.
 
+mod doctor;
 mod info;
 
 use std::process::{Command, Output};

@@ -1,0 +1,149 @@
+//! Libfabric, its providers, interfaces, and what the system makes of names.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::Finding;
+
+/// What was found, and the providers that can be used.
+pub(super) fn all(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
+    let (mut findings, providers) = libfabric(asked);
+    findings.extend([loopback(), names()]);
+    (findings, providers)
+}
+
+#[cfg(feature = "ofi")]
+fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
+    use samite_fabric::ofi::survey;
+
+    const LATER: &str = "jobs on one host run without it, with `--transport samite-shm`";
+    let library = match survey::library() {
+        Ok(library) => library,
+        Err(error) => return (vec![Finding::fail("libfabric", error.to_string(), LATER)], Vec::new()),
+    };
+    let mut findings = vec![if library.closes_connections {
+        Finding::pass(
+            "libfabric",
+            format!("version {}, closes the connections of dead peers", library.version),
+        )
+    } else {
+        Finding::warn(
+            "libfabric",
+            format!("version {}, keeps the connections of dead peers", library.version),
+            "unset FI_AV_REMOVE_CLEANUP, or set it to 1: else memory of a dead peer's messages is held to the end",
+        )
+    }];
+    let found = match survey::survey() {
+        Ok(found) => found,
+        Err(error) => {
+            findings.push(Finding::fail("providers", error.to_string(), LATER));
+            return (findings, Vec::new());
+        }
+    };
+    let mut providers: Vec<String> = Vec::new();
+    let mut addresses: Vec<String> = Vec::new();
+    for entry in found.iter().filter(|entry| entry.caps.is_ok()) {
+        if !providers.contains(&entry.provider) {
+            providers.push(entry.provider.clone());
+        }
+        let address = entry.address.as_ref().map(|address| format!("{} {address}", entry.interface));
+        addresses.extend(address.filter(|address| !addresses.contains(address)));
+    }
+    let list = providers.join(", ");
+    let wanted = asked.filter(|&asked| asked != "samite-shm").unwrap_or("tcp;ofi_rxm");
+    findings.push(if providers.iter().any(|provider| provider == wanted) {
+        Finding::pass("providers", list)
+    } else {
+        let chosen = format!("`{wanted}` is not among those of libfabric here: {list}");
+        let fix = "choose another with SAMITE_TRANSPORT, or let FI_PROVIDER, if set, not exclude it";
+        match asked.is_some_and(|asked| asked == wanted) {
+            true => Finding::fail("providers", chosen, fix),
+            false => Finding::warn("providers", chosen, format!("{fix}; needed between hosts only")),
+        }
+    });
+    findings.push(interfaces(&addresses));
+    (findings, providers)
+}
+
+#[cfg(not(feature = "ofi"))]
+fn libfabric(_: Option<&str>) -> (Vec<Finding>, Vec<String>) {
+    let fix = "build with the feature `ofi` for jobs on several hosts";
+    (vec![Finding::warn("libfabric", "not built in", fix)], Vec::new())
+}
+
+/// Of addresses with their interfaces before them.
+#[cfg(feature = "ofi")]
+fn interfaces(addresses: &[String]) -> Finding {
+    let list = addresses.join(", ");
+    let parsed = addresses.iter().filter_map(|address| address.rsplit(' ').next()?.parse().ok());
+    let outside = |address: &std::net::IpAddr| !address.is_loopback();
+    match parsed.filter(outside).count() {
+        0 if addresses.is_empty() => Finding::warn(
+            "interfaces",
+            "no provider has one with an IP address",
+            "bring one up for jobs on several hosts (`ip link`, `ip address`)",
+        ),
+        0 => Finding::warn(
+            "interfaces",
+            format!("only loopback: {list}"),
+            "bring up another for jobs on several hosts (`ip link`, `ip address`)",
+        ),
+        _ => Finding::pass("interfaces", list),
+    }
+}
+
+/// Whether a byte gets from here to here.
+fn loopback() -> Finding {
+    let carries = |listener: std::io::Result<TcpListener>| {
+        let listener = listener?;
+        let mut there = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
+        let mut here = listener.accept()?.0;
+        there.write_all(&[7])?;
+        here.set_read_timeout(Some(Duration::from_secs(1)))?;
+        here.read_exact(&mut [0])
+    };
+    let v4 = carries(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let v6 = carries(TcpListener::bind((Ipv6Addr::LOCALHOST, 0)));
+    match (v4, v6) {
+        (Ok(()), Ok(())) => Finding::pass("loopback", "127.0.0.1 and ::1 carry TCP"),
+        (Ok(()), Err(error)) => {
+            Finding::pass("loopback", format!("127.0.0.1 carries TCP, ::1 does not ({error})"))
+        }
+        (Err(error), _) => Finding::fail(
+            "loopback",
+            format!("127.0.0.1 does not carry TCP: {error}"),
+            "bring it up with `ip link set lo up`, and let no firewall drop what goes over it",
+        ),
+    }
+}
+
+/// Whether this host's own name leads to addresses, and soon.
+fn names() -> Finding {
+    const CHECK: &str = "name resolution";
+    const FIX: &str =
+        "give it an address in /etc/hosts or DNS, or use addresses with `samite run --hosts` and `--address`";
+    let Ok(name) = fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()) else {
+        return Finding::warn(CHECK, "this host's name cannot be read from /proc", "mount /proc");
+    };
+    let (teller, told) = mpsc::channel();
+    let asked = name.clone();
+    #[expect(clippy::disallowed_methods, reason = "a resolver that hangs must not hang us")]
+    std::thread::spawn(move || {
+        let addresses = (asked.as_str(), 0).to_socket_addrs();
+        let _ = teller.send(addresses.map(|all| all.map(|one| one.ip().to_string()).collect::<Vec<_>>()));
+    });
+    match told.recv_timeout(Duration::from_secs(1)) {
+        Ok(Ok(mut addresses)) if !addresses.is_empty() => {
+            addresses.dedup();
+            Finding::pass(CHECK, format!("{name} is {}", addresses.join(", ")))
+        }
+        Ok(Ok(_)) => Finding::warn(CHECK, format!("{name}, this host's name, has no address"), FIX),
+        Ok(Err(error)) => {
+            Finding::warn(CHECK, format!("{name}, this host's name, leads nowhere: {error}"), FIX)
+        }
+        Err(_) => Finding::warn(CHECK, format!("{name}, this host's name, is not found within 1 s"), FIX),
+    }
+}

@@ -1,0 +1,122 @@
+//! A job of two ranks on every transport that can be used.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Finding;
+
+/// The argument by which the command knows that it is to be a rank of a self-test.
+pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
+
+/// Runs some at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads.
+pub(super) fn all(asked: Option<&str>, providers: &[String]) -> Vec<Finding> {
+    let mut transports = vec!["samite-shm"];
+    for name in providers.iter().map(String::as_str).chain(asked) {
+        if !transports.contains(&name) {
+            transports.push(name);
+        }
+    }
+    let default = |name: &str| match asked {
+        Some(asked) => name == asked,
+        None => name == "samite-shm",
+    };
+    let mut findings = Vec::new();
+    for group in transports.chunks(AT_ONCE) {
+        let jobs: Vec<_> = group.iter().map(|&transport| (transport, start(transport))).collect();
+        findings.extend(jobs.into_iter().map(|(transport, job)| judge(transport, job, default(transport))));
+    }
+    findings
+}
+
+fn start(transport: &str) -> std::io::Result<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new(&program);
+    for (name, _) in std::env::vars_os() {
+        if samite::bootstrap::OF_THE_LAUNCHER.iter().any(|(ours, _)| name == *ours) {
+            command.env_remove(name);
+        }
+    }
+    command.args(["run", "-n", "2", "--timeout", TIMEOUT_S, "--transport", transport, "--"]).arg(program);
+    command.arg(SELF_TEST_COMMAND).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+const AT_ONCE: usize = 4;
+
+/// Several times what it takes on a busy machine.
+const TIMEOUT_S: &str = "2";
+
+fn judge(transport: &str, job: std::io::Result<Child>, is_needed: bool) -> Finding {
+    let check = format!("self-test of {transport}");
+    let ended = job.and_then(Child::wait_with_output);
+    let why = match ended {
+        Ok(output) if output.status.success() => {
+            return Finding::pass(check, String::from_utf8_lossy(&output.stdout).trim());
+        }
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let first = text.lines().find(|line| !line.starts_with("samite run:")).or(text.lines().next());
+            let first = first.unwrap_or("it ended without a word");
+            first.trim_start_matches("samite run: ").trim_start_matches("samite: ").to_owned()
+        }
+        Err(error) => format!("it cannot be started: {error}"),
+    };
+    let fix = format!(
+        "see more with `FI_LOG_LEVEL=warn samite run -n 2 --transport '{transport}' -- samite {SELF_TEST_COMMAND}`"
+    );
+    match is_needed {
+        true => Finding::fail(check, why, fix),
+        false => Finding::warn(check, why, format!("leave this transport alone, or {fix}")),
+    }
+}
+
+/// One of the two ranks: short messages to and fro, then long ones, which must arrive as they were.
+#[expect(clippy::disallowed_methods, reason = "it says how long a message takes")]
+pub(crate) fn rank() -> Result<u8, String> {
+    let world = samite::init().map_err(|error| error.to_string())?;
+    if world.size() != 2 {
+        return Err(format!("a self-test has 2 ranks, not {}: `samite doctor` starts it", world.size()));
+    }
+    let peer = 1 - world.rank();
+    let bounded = world.within(Duration::from_secs(2));
+    let exchange = || {
+        let mut short = [0u64; 8];
+        let mut long = vec![0u32; 1 << 18];
+        let mut one_way = Duration::MAX;
+        for round in 0..ROUNDS {
+            let begin = Instant::now();
+            if world.rank() == 0 {
+                bounded.send(&[round; 8], peer, 0)?;
+                bounded.recv(&mut short, peer, 0)?;
+            } else {
+                bounded.recv(&mut short, peer, 0)?;
+                bounded.send(&[round; 8], peer, 0)?;
+            }
+            one_way = one_way.min(begin.elapsed() / 2);
+            if short != [round; 8] {
+                return Ok(None);
+            }
+        }
+        let sent: Vec<u32> = (0..long.len() as u32).map(|index| index ^ world.rank()).collect();
+        if world.rank() == 0 {
+            bounded.send(&sent, peer, 1)?;
+            bounded.recv(&mut long, peer, 1)?;
+        } else {
+            bounded.recv(&mut long, peer, 1)?;
+            bounded.send(&sent, peer, 1)?;
+        }
+        let intact = long.iter().zip(0u32..).all(|(&got, index)| got == index ^ peer);
+        Ok::<_, samite::Error>(intact.then_some(one_way))
+    };
+    match exchange() {
+        Ok(Some(one_way)) if world.rank() == 0 => {
+            let text = format!("64 bytes in {:.1} us at best, 1 MiB intact\n", one_way.as_secs_f64() * 1e6);
+            Ok(super::print(&text))
+        }
+        Ok(Some(_)) => Ok(0),
+        Ok(None) => Err("a message arrived with other bytes than were sent".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Few: while all transports are tried there are more ranks than cores, and each waits for its turn.
+const ROUNDS: u64 = 10;
