@@ -287,8 +287,8 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "shm_ring_bytes_max",
-        meaning: "Shared memory that a sender gets instead which keeps finding its own full; not less than \
-                  `shm_ring_bytes`.",
+        meaning: "Shared memory that a sender gets instead which keeps finding its own full; at least \
+                  `shm_ring_bytes` in any case.",
         unit: "bytes",
         reader: Reader::Rank,
         kind: Kind::Other {

@@ -7,7 +7,7 @@ use samite_fabric::loopback::{Hub, Loopback};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::{Ports, Route};
-use samite_fabric::shm::Shm;
+use samite_fabric::shm::{self, Shm};
 
 use crate::Settings;
 use crate::control::Place;
@@ -51,7 +51,8 @@ const SHM: &str = "samite-shm";
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
 fn open_shm(settings: &Settings, place: &Place) -> Result<Shm, PortError> {
-    Ok(Shm::open(&settings.shm)?.on_host(place.host))
+    let ring_bytes_max = settings.shm.ring_bytes_max.max(settings.shm.ring_bytes);
+    Ok(Shm::open(&shm::Config { ring_bytes_max, ..settings.shm.clone() })?.on_host(place.host))
 }
 
 #[cfg(feature = "ofi")]

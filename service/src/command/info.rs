@@ -79,6 +79,7 @@ struct Transport {
 
 fn transports() -> Vec<Transport> {
     let shm = Shm::open(&samite_fabric::shm::Config::default());
+    #[cfg_attr(not(feature = "ofi"), expect(unused_mut, reason = "there is nothing to add"))]
     let mut all = vec![Transport {
         name: "samite-shm".to_owned(),
         interface: "this host".to_owned(),

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod info;
+mod messages;
 
 use std::process::{Command, Output};
 
