@@ -26,6 +26,9 @@ pub(super) struct Domain {
 /// The completions read at once.
 const BATCH: usize = 16;
 
+/// The longest address that is text, with its NUL: of libfabric's shm (SMR_NAME_MAX, include/ofi_shm.h).
+const TEXT_MAX: usize = 256;
+
 /// What one read of the completion queue gave.
 pub(super) enum Completions<'a> {
     /// Nothing.
@@ -154,11 +157,22 @@ impl Domain {
         }
     }
 
+    /// Whether the provider finds all of an address in `name`: as many bytes as in another, or, where it is
+    /// text, as many as there are before the NUL.
+    pub(super) fn is_name(&self, name: &[u8], len: usize) -> bool {
+        match self.info.attributes().info.addr_format {
+            sys::FI_ADDR_STR => {
+                name.len() <= TEXT_MAX
+                    && name.iter().position(|&byte| byte == 0) == Some(name.len().wrapping_sub(1))
+            }
+            _ => name.len() == len,
+        }
+    }
+
     /// Inserts a peer's address, of this provider's format and length.
     pub(super) fn insert(&self, name: &[u8]) -> Result<sys::fi_addr_t, PortError> {
         let mut address = sys::FI_ADDR_NOTAVAIL;
-        // SAFETY: the vector is live; `name` is as long as an address (the caller compared it with the
-        // endpoint's own).
+        // SAFETY: the vector is live; `name` is an address as a whole (the caller asked `is_name`).
         let inserted = unsafe {
             sys::fi_av_insert(self.av.as_ptr(), name.as_ptr().cast(), 1, &mut address, 0, null_mut())
         };

@@ -67,7 +67,9 @@ impl OfiPort {
             | sys::FI_EHOSTDOWN
             | sys::FI_ENETUNREACH
             | sys::FI_ENETDOWN
-            | sys::FI_ETIMEDOUT => Failure::PeerLost,
+            | sys::FI_ETIMEDOUT
+            // What sockets says of a connection that has ended.
+            | sys::FI_EIO => Failure::PeerLost,
             sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
                 Failure::Refused
             }

@@ -165,7 +165,7 @@ fn memory_is_put() {
 #[test]
 fn a_put_is_seen_by_the_packet_after_it() {
     let (mut a, mut b) = (Node::open(1), Node::open(2));
-    assert!(a.port.caps().order.contains(crate::Order::SEND_AFTER_PUT));
+    let ordered = a.port.caps().order.contains(crate::Order::SEND_AFTER_PUT);
     let to = a.peer(&b);
     let len = 1 << 20;
     let (_source, from) = a.region(vec![9; len], Access::LOCAL_READ);
@@ -173,6 +173,9 @@ fn a_put_is_seen_by_the_packet_after_it() {
     for round in 0..20 {
         target.copy_in(0, &vec![0; len]).unwrap();
         post(&mut a, &mut b, |port| port.put(to, from.local(0, len), remote.remote(0), OpId(round)));
+        if !ordered {
+            pump(&mut a, &mut b, "the put", |a, _| a.result(round).is_some());
+        }
         post(&mut a, &mut b, |port| port.send(to, b"written", &[]));
         pump(&mut a, &mut b, "the packet", |_, b| b.heard.0.len() > round as usize);
         assert!(bytes_of(&target) == vec![9; len], "round {round}");
@@ -343,7 +346,7 @@ fn with_cleanup(name: &str, test: impl FnOnce()) {
 fn after_a_fence_nothing_of_the_peer_is_touched() {
     with_cleanup("ofi::tests::after_a_fence_nothing_of_the_peer_is_touched", || {
         let (mut a, mut b) = (Node::open(1), Node::open(2));
-        assert!(a.port.caps().fence);
+        let fence = a.port.caps().fence;
         let to = a.peer(&b);
         let len = 8 << 20;
         let (put, from) = a.region(vec![0xbb; len], Access::LOCAL_READ);
@@ -373,6 +376,11 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
 
         a.port.fence_peer(to);
         a.port.deregister(from);
+        assert_eq!(a.port.send(to, b"x", &[]), Err(PortError::PeerGone(to)));
+        if !fence {
+            put.reclaim().expect_err("the operations are not over");
+            return;
+        }
         // The operations have ended already: nobody but this test holds their memory.
         put.reclaim().expect("released").as_bytes_mut().fill(0x22);
         a.poll();
@@ -382,7 +390,6 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
         }
         assert_eq!(a.result(accepted[accepted.len() - 1]), Some(Err(Failure::Fenced)));
         assert!(!a.heard.0.contains(&Heard::Lost(to)), "cut off by this side, not lost");
-        assert_eq!(a.port.send(to, b"x", &[]), Err(PortError::PeerGone(to)));
 
         // b goes on, and nothing of it reaches a.
         let heard = a.heard.0.len();
@@ -422,6 +429,10 @@ fn after_a_fence_the_peer_writes_no_more() {
 
         b.port.fence_peer(to_a);
         b.port.deregister(remote);
+        if !b.port.caps().fence {
+            target.reclaim().expect_err("the put goes on");
+            return;
+        }
         let mut target = target.reclaim().expect("let go of at once");
         target.as_bytes_mut().fill(0xdd);
         for _ in 0..20_000 {
@@ -438,19 +449,23 @@ fn after_a_fence_the_peer_writes_no_more() {
 fn a_fence_is_safe_whatever_the_connection_is_about() {
     with_cleanup("ofi::tests::a_fence_is_safe_whatever_the_connection_is_about", || {
         let mut a = Node::open(1);
+        // Where there is no fence, a post may be accepted before there is a connection.
+        let fence = a.port.caps().fence;
         // Never used; connecting, with the peer deaf; refused; used by the peer only; and twice.
         let mut b = Node::open(2);
         let unused = a.peer(&b);
         a.port.fence_peer(unused);
         let connecting = a.peer(&b);
-        assert_eq!(a.port.send(connecting, b"x", &[]), Ok(Post::Again));
+        let posted = a.port.send(connecting, b"x", &[]);
+        assert!(posted == Ok(Post::Again) || !fence, "{posted:?}");
         a.port.fence_peer(connecting);
         a.port.fence_peer(connecting);
 
         let refused = a.peer(&b);
         drop(std::mem::replace(&mut b, Node::open(3)));
         for _ in 0..1000 {
-            assert_eq!(a.port.send(refused, b"x", &[]), Ok(Post::Again), "refused is again, for ever");
+            let posted = a.port.send(refused, b"x", &[]);
+            assert!(posted == Ok(Post::Again) || !fence, "refused is again, for ever: {posted:?}");
             a.poll();
         }
         a.port.fence_peer(refused);
@@ -538,9 +553,11 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    assert_eq!((put(1)(&mut a.port), put(2)(&mut a.port)), (Ok(Post::Done), Ok(Post::Done)));
-    assert_eq!(put(3)(&mut a.port), Ok(Post::Again));
-    post(&mut a, &mut b, put(3));
+    // At least one of these is too many, whether by this limit or by the provider's own.
+    let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
+    assert_eq!(posts[2], Post::Again);
+    let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);
+    rest.for_each(|(op, _)| post(&mut a, &mut b, put(op)));
     pump(&mut a, &mut b, "all puts", |a, _| (0..4).all(|op| a.result(op) == Some(Ok(()))));
 }
 
@@ -551,7 +568,7 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
     assert!(provider.contains("no provider no-such-provider") && provider.contains("fi_info"), "{provider}");
     let interface = said(OfiConfig { interface: Some("no-such-interface".into()), ..config() });
     assert!(
-        interface.contains("no interface or address no-such-interface") && interface.contains("lo"),
+        interface.contains("no interface or address no-such-interface") && interface.contains("it has"),
         "{interface}"
     );
     let packets = said(OfiConfig { packet_max: 511, ..config() });
@@ -568,18 +585,43 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
 
 #[test]
 fn an_interface_is_found_by_name_and_by_address() {
-    for interface in ["lo", "127.0.0.1"] {
-        let node = Node::with(OfiConfig { interface: Some(interface.into()), ..config() });
+    let provider = config().provider;
+    let (interfaces, get): (&[&str], _) = match provider.as_str() {
+        "tcp;ofi_rxm" | "tcp" | "net" => (&["lo", "127.0.0.1"], false),
+        "sockets" => (&["lo", "127.0.0.1"], true),
+        "shm" => (&["shm"], true),
+        _ => panic!("what {provider} can do is not known here"),
+    };
+    for interface in interfaces {
+        let node = Node::with(OfiConfig { interface: Some((*interface).into()), ..config() });
         let caps = node.port.caps();
-        assert_eq!(
-            (caps.name.as_str(), caps.put, caps.get, caps.target_must_poll),
-            ("tcp;ofi_rxm", true, false, true)
-        );
-        assert!(caps.order.contains(crate::Order::SEND_AFTER_SEND | crate::Order::SEND_AFTER_PUT));
-        assert!(
-            caps.packet_max == 16 << 10 && caps.zcopy_max == 16 << 10 && caps.immediate_bits == 64,
-            "{caps:?}"
-        );
+        let expected = Caps {
+            name: provider.clone(),
+            packet_max: 16 << 10,
+            zcopy_max: 16 << 10,
+            immediate_bits: 64,
+            put: true,
+            get,
+            segments: get,
+            target_must_poll: true,
+            fence: caps.fence && provider == "tcp;ofi_rxm",
+            ..caps.clone()
+        };
+        assert_eq!(*caps, expected);
+        assert!(caps.order.contains(crate::Order::SEND_AFTER_SEND), "{caps:?}");
+        assert_eq!(caps.order.contains(crate::Order::SEND_AFTER_PUT), provider != "shm", "{caps:?}");
+    }
+}
+
+#[test]
+fn an_address_is_of_this_provider_and_whole() {
+    let (mut a, b) = (Node::open(1), Node::open(2));
+    let good = b.port.address().0;
+    let others: [&[u8]; 4] =
+        [&good[..FORMAT_LEN], &good[..good.len() - 1], &[&good[..], b"\0"].concat(), b""];
+    for address in others {
+        let error = a.port.resolve(&Address(address.to_vec())).expect_err("not an address");
+        assert!(matches!(error, PortError::BadAddress { .. }), "{error}");
     }
 }
 
@@ -589,7 +631,9 @@ fn no_library_catches_the_signals_that_end_a_process() {
     let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line of that name");
     let caught = u64::from_str_radix(caught.trim(), 16).expect("hexadecimal");
+    // The shm provider unlinks its files, and passes them on.
+    let passed_on: &[_] = if config().provider == "shm" { &[libc::SIGINT, libc::SIGTERM] } else { &[] };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGABRT, libc::SIGILL] {
-        assert_eq!(caught >> (signal - 1) & 1, 0, "signal {signal} is caught");
+        assert_eq!(caught >> (signal - 1) & 1 == 1, passed_on.contains(&signal), "signal {signal}");
     }
 }

@@ -65,7 +65,8 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
         match post {
             Ok(Post::Done) => posted += 1,
             Ok(Post::Again) => {}
-            Err(error) => assert_eq!(error, PortError::PeerGone(to)),
+            // Where there is no fence, a post may be the first to find out.
+            Err(error) => assert!(error == PortError::PeerGone(to) || !node.port.caps().fence, "{error}"),
         }
         node.poll();
         node.heard.0.retain(|heard| !matches!(heard, Heard::Packet(_) | Heard::Notified(_)));
@@ -75,11 +76,15 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
     }
     node.port.fence_peer(to);
     node.port.deregister(from);
-    assert!(ours.reclaim().is_ok(), "round {round}: the memory is held");
+    let fence = node.port.caps().fence;
+    assert_eq!(ours.reclaim().is_ok(), fence, "round {round}: memory is held where there is no fence");
     node.poll();
     for op in first..posted {
-        let result = node.result(op).unwrap_or_else(|| panic!("round {round}: operation {op} has not ended"));
-        assert!(matches!(result, Ok(()) | Err(Failure::PeerLost | Failure::Fenced)), "{result:?}");
+        match node.result(op) {
+            Some(Ok(()) | Err(Failure::PeerLost | Failure::Fenced)) => {}
+            None if !fence => {}
+            other => panic!("round {round}: operation {op} ended as {other:?}"),
+        }
     }
     node.heard.0.clear();
 }
