@@ -52,9 +52,8 @@ fn every_message_says_what_was_tried_and_what_to_do() {
         {
             shell.env_remove(name);
         }
-        let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
-        let script_with_rank = format!("rank() {{ samite self-test; }}\n{script}");
-        let output = shell.args(["-c", &script_with_rank]).env("PATH", path).output().unwrap();
+        let script_with_rank = format!("PATH='{folder}':$PATH\nrank() {{ samite self-test; }}\n{script}");
+        let output = shell.args(["-c", &script_with_rank]).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!said.is_empty(), "{script} says nothing");
         writeln!(messages, "$ {script}\n{said}").unwrap();
