@@ -7,10 +7,18 @@ use slab::Slab;
 use crate::error::{Cause, Error, Status};
 
 /// Names a request. Generational: once collected it names nothing, and never another's operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId {
     index: u32,
     generation: u32,
+}
+
+impl std::hash::Hash for RequestId {
+    /// As one number: that is one step of a hasher.
+    #[inline]
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.to_wire());
+    }
 }
 
 impl RequestId {

@@ -191,6 +191,36 @@ impl<P: Port> Runtime<P> {
         self.wait(self.lock(), id, lent, bounds)
     }
 
+    /// Waits for all of the requests to end; one that has ended costs no poll. The failure of the first that
+    /// failed.
+    pub(crate) fn finish_all<L: Lent>(
+        &self,
+        ids: &[RequestId],
+        lent: &mut L,
+        bounds: &Bounds,
+    ) -> Result<(), Error> {
+        let mut core = self.lock();
+        let mut first = Ok(());
+        for &id in ids {
+            let collected = core.engine.collect(id, lent).map(|completion| completion.result);
+            let result = match collected {
+                Some(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate })) => {
+                    let cause = self.await_word(core, rank);
+                    core = self.lock();
+                    Err(Error::PeerFailed { rank, cause, fate })
+                }
+                Some(result) => result,
+                None => {
+                    let completion = self.wait(core, id, lent, bounds);
+                    core = self.lock();
+                    completion.result
+                }
+            };
+            first = first.and(result.map(drop));
+        }
+        first
+    }
+
     /// Drives once. The request's end, if it has ended.
     pub(crate) fn test<L: Lent>(&self, id: RequestId, lent: &mut L) -> Result<Option<Completion>, Error> {
         let mut core = self.lock();
