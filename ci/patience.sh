@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Nobody who is alive is taken for dead: 16 ranks compute for up to four seconds at a time without a word, with a
+# detection time of one second, on however few cores there are: ci/patience.sh [MINUTES]; 10 if it is not said.
+#
+# Two agents serve the ranks, over TCP as between hosts, since it is there that silence could be misread.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo build --quiet --locked --release -p samite --bins --examples
+bin=$(realpath "${CARGO_TARGET_DIR:-target}/release")
+seconds=$(awk -v minutes="${1:-10}" 'BEGIN { print int(minutes * 60) }')
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+# A remote shell for hosts that are this one.
+printf '#!/bin/sh\nshift\nexec "$@"\n' >"$dir/shell"
+chmod +x "$dir/shell"
+
+"$bin/samite" run -n 16 --hosts 127.0.0.1:8,127.0.0.2:8 --ssh "$dir/shell" --detection-time 1 \
+    -- "$bin/examples/compute" "$seconds" | tee "$dir/out"
+verified=$(grep -c ' verified [1-9][0-9]* rounds$' "$dir/out")
+echo "patience.sh: $verified of 16 ranks went on to the end, $seconds s"
+[[ $verified -eq 16 ]]

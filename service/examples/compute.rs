@@ -1,0 +1,72 @@
+//! Ranks that compute for seconds at a time and say nothing meanwhile, as solvers do: nobody must be taken for dead.
+//!
+//! ```console
+//! $ samite run -n 16 --detection-time 1 -- target/release/examples/compute [SECONDS]
+//! ```
+//! Each round a rank computes as long as its number says, then exchanges what it computed with its neighbours.
+
+#![expect(clippy::print_stdout, reason = "an example talks to its user")]
+#![expect(clippy::disallowed_methods, reason = "a program may look at the clock")]
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use samite::World;
+
+const TAG: u64 = 1;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let seconds: u64 = std::env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
+    let world = samite::init()?;
+    let begin = Instant::now();
+    let mut rounds: u64 = 0;
+    // Rank 0 says whether there is another round, so that all agree.
+    while agreed(&world, begin.elapsed() < Duration::from_secs(seconds))? {
+        compute(quiet_time(world.rank(), rounds));
+        exchange(&world, rounds)?;
+        rounds += 1;
+    }
+    println!("rank {} verified {rounds} rounds", world.rank());
+    Ok(())
+}
+
+/// From a quarter of a second to four seconds, by rank and round.
+fn quiet_time(rank: u32, round: u64) -> Duration {
+    let step = (u64::from(rank) * 7 + round * 5) % 16;
+    Duration::from_millis(250 * (step + 1))
+}
+
+/// Keeps a core busy, without a call to anybody.
+fn compute(time: Duration) {
+    let begin = Instant::now();
+    let mut sum: u64 = 0;
+    while begin.elapsed() < time {
+        for number in 0..100_000_u64 {
+            sum = black_box(sum.wrapping_mul(31).wrapping_add(number));
+        }
+    }
+}
+
+/// Passes this round's number on around the ring, and checks the neighbour's.
+fn exchange(world: &World, round: u64) -> Result<(), samite::Error> {
+    let (rank, size) = (world.rank(), world.size());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+    let mut received = [0; 2];
+    world.sendrecv(&[u64::from(rank), round], next, TAG, &mut received, previous, TAG)?;
+    assert_eq!(received, [u64::from(previous), round]);
+    Ok(())
+}
+
+/// What rank 0 wishes, along the ring.
+fn agreed(world: &World, wish: bool) -> Result<bool, samite::Error> {
+    let (rank, size) = (world.rank(), world.size());
+    let mut word = [u8::from(wish)];
+    if rank > 0 {
+        world.recv(&mut word, rank - 1, TAG)?;
+    }
+    if rank + 1 < size {
+        world.send(&word, rank + 1, TAG)?;
+    }
+    Ok(word[0] == 1)
+}
