@@ -452,6 +452,16 @@ impl<P: Port> Engine<P> {
         Ok(events)
     }
 
+    /// When to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline, at once
+    /// (0) if there is work left that the port had no room for or an address is wanted, never (`u64::MAX`).
+    pub fn due_ns(&self) -> u64 {
+        let core = &self.core;
+        if core.has_work() || !core.wanted.is_empty() {
+            return 0;
+        }
+        core.timers.peek().map_or(u64::MAX, |Reverse((deadline_ns, _))| *deadline_ns)
+    }
+
     /// Ranks whose address is wanted: give it with [`Engine::introduce`].
     pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.core.wanted.drain(..)

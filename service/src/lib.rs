@@ -42,6 +42,7 @@ mod scope;
 mod select;
 mod settings;
 mod transport;
+mod watch;
 mod world;
 
 pub use comm::{Comm, Message};

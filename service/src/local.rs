@@ -1,11 +1,12 @@
 //! Ranks as threads of one process, for doctests and for testing programs.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
+use samite_fabric::os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
@@ -34,7 +35,7 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let hub = Hub::new();
     let ports: Vec<_> = (0..n).map(|_| transport::local(hub.port())).collect();
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
-    let board = Board((0..n).map(|_| Mutex::default()).collect::<Vec<_>>().into());
+    let board = Board((0..n).map(|_| News::new()).collect::<Vec<_>>().into());
     let worlds = (0..n).zip(ports).map(|(rank, port)| {
         let identity = Identity { rank, size: n, incarnation: first_life(rank), secret: [0; 16] };
         let mut engine = Engine::new(port, identity.clone(), Config::default());
@@ -60,12 +61,30 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
 #[derive(Clone)]
 struct Board(Arc<[News]>);
 
-type News = Mutex<VecDeque<(u32, bool)>>;
+struct News {
+    ends: Mutex<VecDeque<(u32, bool)>>,
+    /// Wakes the rank; none at the limit of open files.
+    alarm: Option<Alarm>,
+}
+
+impl News {
+    fn new() -> Self {
+        Self { ends: Mutex::default(), alarm: Alarm::new().ok() }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, VecDeque<(u32, bool)>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Board {
     fn post(&self, rank: u32, failed: bool) {
         for news in self.0.iter() {
-            news.lock().unwrap_or_else(PoisonError::into_inner).push_back((rank, failed));
+            let mut ends = news.ends();
+            ends.push_back((rank, failed));
+            if let Some(alarm) = &news.alarm {
+                alarm.ring();
+            }
         }
     }
 }
@@ -81,8 +100,17 @@ impl Directory for Member {
     }
 
     fn poll(&mut self) -> Option<Notice> {
-        let (rank, failed) =
-            self.board.0[self.rank as usize].lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        let news = &self.board.0[self.rank as usize];
+        let mut ends = news.ends();
+        let end = ends.pop_front();
+        if let Some(alarm) = &news.alarm
+            && ends.is_empty()
+            && end.is_some()
+        {
+            alarm.silence();
+        }
+        drop(ends);
+        let (rank, failed) = end?;
         Some(if failed {
             Notice::Failed { rank, incarnation: first_life(rank), how: "its thread panicked".into() }
         } else {
@@ -91,7 +119,7 @@ impl Directory for Member {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.board.0[self.rank as usize].alarm.as_ref().map(AsFd::as_fd)
     }
 
     fn leave(&mut self) {

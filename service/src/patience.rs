@@ -18,7 +18,7 @@ pub(crate) enum Rest {
     Spin,
     /// Offer the core to others.
     Yield,
-    /// Leave the core.
+    /// Leave the core, until there is something to do; where that is not told, so long.
     Sleep(Duration),
 }
 
@@ -35,7 +35,7 @@ impl Patience {
             return Rest::Spin;
         }
         match now_ns.saturating_sub(since_ns) {
-            age if age >= SLEEP_AFTER_NS => Rest::Sleep(NAP),
+            age if age >= SLEEP_AFTER_NS => Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX)),
             age if age >= YIELD_AFTER_NS || self.crowded => Rest::Yield,
             _ => Rest::Spin,
         }
@@ -75,10 +75,13 @@ const BURST_MAX: u32 = 64;
 /// When to offer the core to others though there should be enough of them: after more than a message takes
 /// from host to host, which a yield in between could delay.
 const YIELD_AFTER_NS: u64 = 50_000;
-/// When to leave the core.
-const SLEEP_AFTER_NS: u64 = 5_000_000;
-/// How long a sleep lasts: what a message may be late by that comes to a rank long idle.
-const NAP: Duration = Duration::from_micros(200);
+/// When to leave the core: when the time waited is some hundred times what it takes to fall asleep and to
+/// be woken (10 to 30 us), so that this makes no wait longer by more than a hundredth.
+const SLEEP_AFTER_NS: u64 = 2_000_000;
+/// A nap with nothing to be woken by lasts this part of the time waited, which is what it may make the wait
+/// longer by; and at most so long, which costs a core under one hundredth of its time.
+const NAP_SHARE: u64 = 16;
+const NAP_MAX: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
@@ -91,11 +94,12 @@ mod tests {
             (1_000_000, false, Rest::Spin),
             (1_049_999, false, Rest::Spin),
             (1_050_000, false, Rest::Yield),
-            (5_999_999, false, Rest::Yield),
-            (6_000_000, false, Rest::Sleep(NAP)),
-            (7_000_000, true, Rest::Spin),
-            (7_010_000, false, Rest::Spin),
-            (7_050_000, false, Rest::Yield),
+            (2_999_999, false, Rest::Yield),
+            (3_000_000, false, Rest::Sleep(Duration::from_micros(125))),
+            (900_000_000, false, Rest::Sleep(NAP_MAX)),
+            (950_000_000, true, Rest::Spin),
+            (950_010_000, false, Rest::Spin),
+            (950_050_000, false, Rest::Yield),
         ] {
             assert_eq!(patience.rest(now_ns, came), rest, "{now_ns}");
         }

@@ -2,17 +2,18 @@
 //!
 //! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets
 //! others at the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
-//! sleeps until the launcher speaks or a short time has passed.
+//! sleeps until there is something to do ([`Watch`]). Of several threads that wait, one sleeps on the
+//! descriptors; the others wait for it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::control::Secret;
 use crate::patience::{Burst, Patience, Rest};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use samite_fabric::{Address, Port};
+use crate::watch::{Watch, nap};
+use samite_fabric::{Address, Port, Sleep};
 use samite_p2p::{
     Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Operation, Outcome, Pattern,
     Reading, Received, Report, RequestId, Sent, Source, Status, Writing,
@@ -70,8 +71,10 @@ pub(crate) struct Runtime<P> {
     linger: Duration,
     /// Whether this host has fewer cores than ranks.
     crowded: bool,
-    /// Readable when the directory has news; what a sleep waits for.
-    bell: Option<OwnedFd>,
+    /// What to sleep on; none at the limit of open files.
+    watch: Option<Arc<Watch>>,
+    /// Notified for those who wait while another sleeps.
+    woken: Condvar,
 }
 
 struct Core<P> {
@@ -87,6 +90,16 @@ struct Core<P> {
     /// Why this rank was given up, if it was: nothing is done for it any more.
     condemned: Option<String>,
     burst: Burst,
+    /// The thread that sleeps on the descriptors.
+    sleeper: Option<Sleeper>,
+    /// Threads that wait until it wakes.
+    followers: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Sleeper {
+    until_ns: u64,
+    is_roused: bool,
 }
 
 /// The bounds of one operation.
@@ -98,7 +111,14 @@ pub(crate) struct Bounds {
 
 /// Ends the operations that were begun under it, from any thread. See [`Comm::until`](crate::Comm::until).
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<Cancelled>);
+
+#[derive(Debug, Default)]
+struct Cancelled {
+    is_cancelled: AtomicBool,
+    /// Who may sleep meanwhile.
+    sleepers: Mutex<Vec<Weak<Watch>>>,
+}
 
 impl Cancel {
     /// One that has not been used.
@@ -109,11 +129,22 @@ impl Cancel {
 
     /// Ends what is under way, and all that is begun under it from now on.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.is_cancelled.store(true, Ordering::Release);
+        let sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers.iter().filter_map(Weak::upgrade).for_each(|watch| watch.wake());
     }
 
     fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// Has `watch` woken when it is used.
+    fn wakes(&self, watch: &Arc<Watch>) {
+        let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers.retain(|sleeper| sleeper.strong_count() > 0);
+        if !sleepers.iter().any(|sleeper| sleeper.as_ptr() == Arc::as_ptr(watch)) {
+            sleepers.push(Arc::downgrade(watch));
+        }
     }
 }
 
@@ -126,7 +157,8 @@ impl<P: Port> Runtime<P> {
         local: u32,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let bell = directory.descriptor().and_then(|fd| fd.try_clone_to_owned().ok());
+        let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
+        let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
         let core = Core {
             engine,
@@ -136,6 +168,8 @@ impl<P: Port> Runtime<P> {
             awaited: 0,
             condemned: None,
             burst: Burst::default(),
+            sleeper: None,
+            followers: 0,
         };
         Self {
             core: Mutex::new(core),
@@ -145,7 +179,8 @@ impl<P: Port> Runtime<P> {
             identity: identity.clone(),
             linger,
             crowded: local as usize > cores,
-            bell,
+            watch,
+            woken: Condvar::new(),
         }
     }
 
@@ -162,7 +197,10 @@ impl<P: Port> Runtime<P> {
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
         match core.engine.send(now_ns, to, context, tag, data, deadline_ns)? {
-            Sent::Now => Ok(()),
+            Sent::Now => {
+                self.hand_over(&mut core);
+                Ok(())
+            }
             Sent::Pending(id) => self.wait(core, id, &mut Reading(id, data), bounds).result.map(|_| ()),
         }
     }
@@ -173,7 +211,10 @@ impl<P: Port> Runtime<P> {
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
         match core.engine.recv(now_ns, pattern, buffer, deadline_ns)? {
-            Received::Now(status) => Ok(status),
+            Received::Now(status) => {
+                self.hand_over(&mut core);
+                Ok(status)
+            }
             Received::Pending(id) => self.wait(core, id, &mut Writing(id, buffer), bounds).result,
         }
     }
@@ -183,7 +224,9 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
-        start(&mut core.engine, now_ns, deadline_ns)
+        let started = start(&mut core.engine, now_ns, deadline_ns);
+        self.hand_over(&mut core);
+        started
     }
 
     /// Waits for a request to end.
@@ -224,7 +267,9 @@ impl<P: Port> Runtime<P> {
     /// Drives once. The request's end, if it has ended.
     pub(crate) fn test<L: Lent>(&self, id: RequestId, lent: &mut L) -> Result<Option<Completion>, Error> {
         let mut core = self.lock();
-        core.step(self.clock.now_ns(), lent)?;
+        if core.step(self.clock.now_ns(), lent)? > 0 {
+            self.rouse(&mut core);
+        }
         match core.engine.outcome(id) {
             Outcome::Pending => Ok(None),
             Outcome::FailurePending => core.engine.failure_pending(id).map_or(Ok(None), Err),
@@ -245,7 +290,9 @@ impl<P: Port> Runtime<P> {
     /// Drives once, then looks.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Engine<P>) -> Result<R, Error>) -> Result<R, Error> {
         let mut core = self.lock();
-        core.step(self.clock.now_ns(), &mut ())?;
+        if core.step(self.clock.now_ns(), &mut ())? > 0 {
+            self.rouse(&mut core);
+        }
         look(&mut core.engine)
     }
 
@@ -285,7 +332,8 @@ impl<P: Port> Runtime<P> {
                 break;
             }
             let Ok(events) = core.step(now_ns, &mut ()) else { break };
-            core = self.rest(core, patience.rest(now_ns, events > 0));
+            let until_ns = start_ns + self.linger.as_nanos() as u64;
+            core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, None);
         }
         core.directory.leave();
     }
@@ -326,6 +374,10 @@ impl<P: Port> Runtime<P> {
             let mut came = false;
             for _ in 0..core.burst.polls() {
                 let polled = core.poll(lent);
+                if matches!(polled, Ok(1..)) {
+                    came = true;
+                    self.rouse(&mut core);
+                }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
                         let mut completion = core.engine.collect(id, lent).unwrap_or_else(no_such_request);
@@ -347,7 +399,7 @@ impl<P: Port> Runtime<P> {
                 }
                 match polled {
                     Ok(0) => std::hint::spin_loop(),
-                    Ok(_) => came = true,
+                    Ok(_) => {}
                     Err(error) => {
                         core.engine.forget(id);
                         return Completion { result: Err(error), memory: None };
@@ -358,16 +410,24 @@ impl<P: Port> Runtime<P> {
             if let Some(begun_ns) = begun_ns {
                 core.burst.took(now_ns - begun_ns);
             }
-            if let Err(error) = core.attend(now_ns) {
-                core.engine.forget(id);
-                return Completion { result: Err(error), memory: None };
+            match core.attend(now_ns) {
+                Ok(false) => {}
+                // The news may be what was waited for, by this thread or another.
+                Ok(true) => {
+                    self.rouse(&mut core);
+                    continue;
+                }
+                Err(error) => {
+                    core.engine.forget(id);
+                    return Completion { result: Err(error), memory: None };
+                }
             }
             if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 cancelled = true;
                 core.engine.cancel(id);
                 continue;
             }
-            core = self.rest(core, patience.rest(now_ns, came));
+            core = self.rest(core, patience.rest(now_ns, came), u64::MAX, bounds.cancel.as_ref());
             begun_ns = Some(self.clock.now_ns());
         }
     }
@@ -386,6 +446,9 @@ impl<P: Port> Runtime<P> {
         loop {
             let now_ns = self.clock.now_ns();
             let events = core.step(now_ns, &mut ())?;
+            if events > 0 {
+                self.rouse(&mut core);
+            }
             if let Some(found) = look(&mut core.engine)? {
                 return Ok(found);
             }
@@ -404,7 +467,10 @@ impl<P: Port> Runtime<P> {
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { fate: Fate::NotDelivered });
             }
-            core = self.rest(core, patience.rest(now_ns, events > 0));
+            let until_ns = bounds.timeout.map_or(u64::MAX, |timeout| {
+                start_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+            });
+            core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref());
         }
     }
 
@@ -418,21 +484,111 @@ impl<P: Port> Runtime<P> {
             let now_ns = self.clock.now_ns();
             let heard = core.step(now_ns, &mut ()).is_ok() && now_ns - start_ns < WORD_WITHIN_NS;
             match core.engine.failure(rank) {
-                Some(Cause::Lost) if heard => core = self.rest(core, patience.rest(now_ns, false)),
+                Some(Cause::Lost) if heard => {
+                    let until_ns = start_ns + WORD_WITHIN_NS;
+                    core = self.rest(core, patience.rest(now_ns, false), until_ns, None);
+                }
                 cause => return cause.unwrap_or(Cause::Lost),
             }
         }
     }
 
-    /// Lets others at the lock, and at the processor.
-    fn rest<'a>(&'a self, core: MutexGuard<'a, Core<P>>, rest: Rest) -> MutexGuard<'a, Core<P>> {
-        drop(core);
+    /// Lets others at the lock, and at the processor, at most until `until_ns`, `cancel` or any event.
+    fn rest<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core<P>>,
+        rest: Rest,
+        until_ns: u64,
+        cancel: Option<&Cancel>,
+    ) -> MutexGuard<'a, Core<P>> {
         match rest {
-            Rest::Spin => {}
-            Rest::Yield => std::thread::yield_now(),
-            Rest::Sleep(time) => sleep(self.bell.as_ref(), time),
+            Rest::Spin => drop(core),
+            Rest::Yield => {
+                drop(core);
+                std::thread::yield_now();
+            }
+            Rest::Sleep(nap) => return self.sleep(core, nap, until_ns, cancel),
         }
         self.lock()
+    }
+
+    /// Sleeps until there is something to do; a `nap` long where that is not told.
+    fn sleep<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core<P>>,
+        nap_time: Duration,
+        until_ns: u64,
+        cancel: Option<&Cancel>,
+    ) -> MutexGuard<'a, Core<P>> {
+        let now_ns = core.now_ns;
+        let due_ns = core.engine.due_ns().min(until_ns);
+        let until_due = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
+        // What is due at once was refused by the port, and nothing tells when it has room.
+        let time = if until_due.is_zero() { nap_time } else { until_due };
+        if core.sleeper.is_some() {
+            core.followers += 1;
+            let (mut core, _) = self.woken.wait_timeout(core, time).unwrap_or_else(PoisonError::into_inner);
+            core.followers -= 1;
+            return core;
+        }
+        let time = match core.engine.port_mut().arm() {
+            Sleep::NotNow => return core,
+            Sleep::Briefly => nap_time.min(time),
+            Sleep::UntilReadable => time,
+        };
+        if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
+            cancel.wakes(watch);
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            core.engine.port_mut().disarm();
+            return core;
+        }
+        let until_ns = now_ns.saturating_add(time.as_nanos() as u64);
+        core.sleeper = Some(Sleeper { until_ns, is_roused: false });
+        drop(core);
+        match &self.watch {
+            Some(watch) => watch.sleep(time),
+            None => nap(nap_time.min(time)),
+        }
+        let mut core = self.lock();
+        core.sleeper = None;
+        core.engine.port_mut().disarm();
+        if let Some(watch) = &self.watch {
+            watch.silence();
+        }
+        // It may be the directory that has woken it.
+        core.ask_ns = 0;
+        if core.followers > 0 {
+            self.woken.notify_all();
+        }
+        core
+    }
+
+    /// Wakes all who sleep: what has come may be theirs.
+    #[inline]
+    fn rouse(&self, core: &mut Core<P>) {
+        if let Some(sleeper) = &mut core.sleeper {
+            self.wake(sleeper);
+        }
+    }
+
+    /// Wakes the one that sleeps, if a call has left work that it would come to too late.
+    #[inline]
+    fn hand_over(&self, core: &mut Core<P>) {
+        if let Some(sleeper) = &mut core.sleeper
+            && core.engine.due_ns() < sleeper.until_ns
+        {
+            self.wake(sleeper);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, sleeper: &mut Sleeper) {
+        if let Some(watch) = &self.watch
+            && !std::mem::replace(&mut sleeper.is_roused, true)
+        {
+            watch.wake();
+        }
     }
 }
 
@@ -442,14 +598,14 @@ impl<P: Port> Core<P> {
         self.engine.poll(self.now_ns, lent)
     }
 
-    /// Drives once, at the current time.
+    /// Drives once, at the current time. Returns the number of events, news among them.
     fn step<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
-        self.attend(now_ns)?;
-        self.poll(lent)
+        let news = self.attend(now_ns)?;
+        Ok(self.poll(lent)? + usize::from(news))
     }
 
-    /// Notes the time, and hears the news if it is time to.
-    fn attend(&mut self, now_ns: u64) -> Result<(), Error> {
+    /// Notes the time, and hears the news if it is time to; whether there were any.
+    fn attend(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.now_ns = now_ns;
         let wanted: Vec<u32> = self.engine.wanted().collect();
         for rank in wanted {
@@ -457,10 +613,12 @@ impl<P: Port> Core<P> {
             self.awaited += 1;
         }
         if self.awaited == 0 && now_ns < self.ask_ns {
-            return Ok(());
+            return Ok(false);
         }
+        let mut news = false;
         self.ask_ns = now_ns + ASK_EVERY_NS;
         while let Some(notice) = self.directory.poll() {
+            news = true;
             match notice {
                 Notice::Address { rank, incarnation, address } => {
                     self.awaited = self.awaited.saturating_sub(1);
@@ -479,7 +637,7 @@ impl<P: Port> Core<P> {
         }
         match &self.condemned {
             Some(why) => Err(Error::Condemned { why: why.clone() }),
-            None => Ok(()),
+            None => Ok(news),
         }
     }
 
@@ -488,14 +646,6 @@ impl<P: Port> Core<P> {
         while self.engine.poll(self.now_ns, &mut ())? > 0 {}
         Ok(())
     }
-}
-
-/// Sleeps until the descriptor is readable or the time has passed.
-fn sleep(bell: Option<&OwnedFd>, time: Duration) {
-    let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
-    let mut watched: Vec<PollFd<'_>> = bell.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
-    // Whatever ends it early only makes the caller look again.
-    let _ = poll(&mut watched, Some(&timeout));
 }
 
 fn no_such_request() -> Completion {
@@ -524,3 +674,7 @@ const WORD_WITHIN_NS: u64 = 100_000_000;
 /// How often the directory is asked for news while somebody waits: well under the time in which a death
 /// should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;
+
+/// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
+/// providers that forget to wake.
+const SLEEP_MAX: Duration = Duration::from_millis(100);

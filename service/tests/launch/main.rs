@@ -6,4 +6,5 @@ mod join;
 mod kill;
 mod run;
 mod support;
+mod waiting;
 mod world;

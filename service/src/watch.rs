@@ -1,0 +1,79 @@
+//! What wakes a rank that sleeps, all of it together.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use samite_fabric::os::alarm::Alarm;
+
+/// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, in
+/// one descriptor that is readable when any of them is. One that is closed elsewhere is watched no more.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    all: OwnedFd,
+    alarm: Alarm,
+}
+
+impl Watch {
+    pub(crate) fn new<'a>(descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<Self> {
+        let (all, alarm) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, Alarm::new()?);
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&all, &alarm, data, epoll::EventFlags::IN)?;
+        for descriptor in descriptors {
+            epoll::add(&all, descriptor, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self { all, alarm })
+    }
+
+    /// Sleeps until something is readable or the time has passed; or a signal has come, which only makes the
+    /// caller look again.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let mut watched = [PollFd::new(&self.all, PollFlags::IN)];
+        let _ = poll(&mut watched, Some(&timespec(time)));
+    }
+
+    /// Wakes the thread that sleeps, or that is about to.
+    pub(crate) fn wake(&self) {
+        self.alarm.ring();
+    }
+
+    /// To be called by the thread that slept.
+    pub(crate) fn silence(&self) {
+        self.alarm.silence();
+    }
+}
+
+/// Sleeps with nothing to be woken by.
+pub(crate) fn nap(time: Duration) {
+    let _ = poll(&mut [], Some(&timespec(time)));
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::thread;
+
+    /// Longer than the test lasts.
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn each_descriptor_and_the_alarm_wake() {
+        let other = Alarm::new().unwrap();
+        let watch = Watch::new([other.as_fd()]).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| watch.wake());
+            watch.sleep(LONG);
+            watch.silence();
+            scope.spawn(|| other.ring());
+            watch.sleep(LONG);
+            other.silence();
+        });
+        watch.sleep(Duration::from_millis(1));
+    }
+}

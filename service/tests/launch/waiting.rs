@@ -1,0 +1,176 @@
+//! Ranks that wait long: they leave their core to others, and still hear of everything at once.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use samite::{Cancel, Error, Source};
+
+use crate::world::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
+
+/// Long beside the time after which a rank falls asleep.
+const LONG: Duration = Duration::from_millis(500);
+
+/// What may pass before a sleeper has acted on what woke it, on a busy machine.
+const PROMPT: Duration = Duration::from_millis(50);
+
+fn now_of(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The second rank waits for the first, which does something else for long.
+#[test]
+fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            output_of(job_of_test(
+                "waiting::a_blocked_rank_takes_under_a_fiftieth_of_a_core",
+                &format!("-n 2 {transport}"),
+            ));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    let mut sent = [0_u64];
+    for round in 0..2 {
+        if world.rank() == 0 {
+            thread::sleep(LONG);
+            world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, round).unwrap();
+            world.recv(&mut sent, 1, round).unwrap();
+        } else {
+            let (start, busy) = (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime));
+            world.recv(&mut sent, 0, round).unwrap();
+            let (now, busy) = (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime) - busy);
+            world.send(&sent, 0, round).unwrap();
+            // The first time, connections are made.
+            if round > 0 {
+                let (waited, late) = (now - start, now - Duration::from_nanos(sent[0]));
+                eprintln!("waited {waited:?}, busy {busy:?}, woken after {late:?}");
+                assert!(waited > LONG / 2 && busy < waited / 50, "busy {busy:?} of {waited:?}");
+                assert!(late < PROMPT, "{late:?} late");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_learns_of_a_killed_peer_at_once() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            let arguments = format!("-n 2 --on-failure continue {transport}");
+            let output =
+                job_of_test("waiting::a_sleeper_learns_of_a_killed_peer_at_once", &arguments).output();
+            let errors = crate::support::text(&output.stderr);
+            assert!(!errors.contains("panicked"), "{errors}");
+            assert_eq!(output.status.code(), Some(137), "{errors}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    let mut killed = [0_u64];
+    if world.rank() == 0 {
+        // Taken before the end: the others are told by the launcher's agent, not by the port.
+        world.recv(&mut killed, 1, 0).unwrap();
+        thread::sleep(LONG);
+        world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, 0).unwrap();
+        thread::sleep(LONG);
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    world.send(&killed, 0, 0).unwrap();
+    world.recv(&mut killed, 0, 0).unwrap();
+    let expected = Duration::from_nanos(killed[0]) + LONG;
+    let error = world.recv(&mut killed, 0, 1).unwrap_err();
+    let late = now_of(ClockId::Monotonic).saturating_sub(expected);
+    assert!(matches!(error, Error::PeerFailed { rank: 0, .. }), "{error}");
+    eprintln!("known after {late:?}");
+    assert!(late < PROMPT, "{late:?} late");
+}
+
+#[test]
+fn a_stopped_sleeper_goes_on_where_it_was() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            output_of(job_of_test(
+                "waiting::a_stopped_sleeper_goes_on_where_it_was",
+                &format!("-n 2 {transport}"),
+            ));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    let mut pid = [0_i32];
+    if world.rank() == 0 {
+        world.recv(&mut pid, 1, 0).unwrap();
+        let sleeper = rustix::process::Pid::from_raw(pid[0]).unwrap();
+        for round in 1..=20 {
+            thread::sleep(Duration::from_millis(10));
+            kill_process(sleeper, Signal::STOP).unwrap();
+            world.send(&[round], 1, 1).unwrap();
+            kill_process(sleeper, Signal::CONT).unwrap();
+            world.recv(&mut pid, 1, 2).unwrap();
+            assert_eq!(pid, [round]);
+        }
+    } else {
+        world.send(&[getpid().as_raw_nonzero().get()], 0, 0).unwrap();
+        for _ in 1..=20 {
+            world.recv(&mut pid, 0, 1).unwrap();
+            world.send(&pid, 0, 2).unwrap();
+        }
+    }
+}
+
+/// A deadline, a cancel, a message to self, and a message that another thread receives.
+#[test]
+fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            let name = "waiting::a_sleeper_wakes_for_what_happens_in_its_own_process";
+            output_of(job_of_test(name, &format!("-n 1 {transport}")));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    let start = Instant::now();
+    let error = world.within(LONG).recv(&mut [0_u8], 0, 0).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert!((LONG..LONG + PROMPT).contains(&start.elapsed()), "{:?}", start.elapsed());
+
+    let cancel = Cancel::new();
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let error = world.until(&cancel).recv(&mut [0_u8], 0, 0).unwrap_err();
+            (error, Instant::now())
+        });
+        thread::sleep(LONG);
+        let start = Instant::now();
+        cancel.cancel();
+        let (error, woken) = sleeper.join().unwrap();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        assert!(woken - start < PROMPT, "{:?}", woken - start);
+    });
+
+    thread::scope(|scope| {
+        let sleepers: Vec<_> = (1_u64..4)
+            .map(|tag| {
+                let world = &world;
+                scope.spawn(move || {
+                    world.recv(&mut [0_u8], Source::ANY, tag).unwrap();
+                    Instant::now()
+                })
+            })
+            .collect();
+        for (tag, sleeper) in (1_u64..4).zip(sleepers).collect::<Vec<_>>().into_iter().rev() {
+            thread::sleep(LONG);
+            let start = Instant::now();
+            world.send(&[1_u8], 0, tag).unwrap();
+            let woken = sleeper.join().unwrap();
+            assert!(woken - start < PROMPT, "{:?}", woken - start);
+        }
+    });
+}
