@@ -30,6 +30,20 @@ fn process(job: &Running, word: &str, number: usize) -> Pid {
     found[number]
 }
 
+/// The agent of the second host. Agents start side by side, so their numbers may be in either order; those of
+/// the guards, their parents, follow the hosts.
+fn second_agent(job: &Running) -> Pid {
+    let guard = process(job, "guard", 1);
+    let mut agents = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == "agent");
+    agents.find(|&pid| parent(pid) == Some(guard)).unwrap()
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Pid::from_raw(line.trim().parse().ok()?)
+}
+
 /// At least two words.
 fn command_line(pid: Pid) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
@@ -98,19 +112,22 @@ const CLINGING: &str =
 #[test]
 fn whoever_is_killed_no_process_is_left() {
     let scratch = Scratch::new("kill");
-    for (word, number, message) in [
-        ("run", 0, ""),
-        ("guard", 1, "rank 2 was "),
+    type Choose = fn(&Running) -> Pid;
+    let front: Choose = |job| process(job, "run", 0);
+    let guard: Choose = |job| process(job, "guard", 1);
+    for (word, choose, message) in [
+        ("run", front, ""),
+        ("guard", guard, "rank 2 was "),
         (
             "agent",
-            1,
+            second_agent,
             "each of the ranks 2 to 3 was lost with its host 127.0.0.2 (the agent there is gone); ending the job\n",
         ),
     ] {
         let mut job = job(&scratch, "", CLINGING).start();
         job.lines(4);
         let processes = job.processes();
-        kill_process(process(&job, word, number), Signal::KILL).unwrap();
+        kill_process(choose(&job), Signal::KILL).unwrap();
         processes.wait();
         let (code, _, stderr) = job.finish();
         assert_ne!(code, Some(0));
@@ -124,7 +141,7 @@ fn with_continue_the_ranks_of_other_hosts_go_on() {
     let script = "echo ready; read line; echo $SAMITE_RANK; test $SAMITE_RANK -lt 2 || sleep 1000";
     let mut job = job(&scratch, "--on-failure continue", script).start();
     job.lines(4);
-    kill_process(process(&job, "agent", 1), Signal::KILL).unwrap();
+    kill_process(second_agent(&job), Signal::KILL).unwrap();
     let (code, _, stderr) = job.finish();
     assert_eq!(code, Some(255));
     assert_eq!(
