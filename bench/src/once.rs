@@ -76,7 +76,7 @@ impl Once {
             Ours::Samite => {
                 let world = samite::init()?;
                 self.check_size(world.size())?;
-                let mut messages = Samite::new(world);
+                let mut messages = Samite::new(world)?;
                 if self.benchmark == Benchmark::Memory {
                     for &point in &self.points {
                         let (transport, spread) = memory::measure(&mut messages, point)?;

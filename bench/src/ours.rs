@@ -9,12 +9,21 @@ use crate::measure::EndError;
 #[derive(Debug)]
 pub(crate) struct Samite {
     world: World,
+    /// What carries messages to the next rank: asked for while it is there.
+    transport: String,
 }
 
 impl Samite {
-    /// The rank of a world.
-    pub(crate) fn new(world: World) -> Self {
-        Self { world }
+    /// The rank of a world, which meets its neighbours.
+    ///
+    /// # Errors
+    /// It does not reach them.
+    pub(crate) fn new(world: World) -> Result<Self, EndError> {
+        let (rank, size) = (world.rank(), world.size());
+        let next = (rank + 1) % size;
+        world.sendrecv(&[0_u8; 0], next, 0, &mut [0_u8; 0], (rank + size - 1) % size, 0)?;
+        let transport = world.transport(next).unwrap_or_default();
+        Ok(Self { world, transport })
     }
 }
 
@@ -28,7 +37,7 @@ impl Messages for Samite {
     }
 
     fn transport(&self) -> String {
-        self.world.transport((self.rank() + 1) % self.size()).unwrap_or_default()
+        self.transport.clone()
     }
 
     #[inline]

@@ -398,6 +398,8 @@ impl<P: Port> Runtime<P> {
                     Outcome::Pending => {}
                 }
                 match polled {
+                    // Whoever is waited for may need this core.
+                    Ok(0) if self.crowded => break,
                     Ok(0) => std::hint::spin_loop(),
                     Ok(_) => {}
                     Err(error) => {
