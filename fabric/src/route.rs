@@ -463,11 +463,11 @@ const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 /// An idle loopback port is looked at once in so many polls. It costs a few nanoseconds.
 const LOOPBACK_INTERVAL_MAX: u32 = 16;
 
-/// An idle provider is looked at once in so many polls. Over tcp that is a system call, half a microsecond or
-/// so, and thus some 4 ns a poll. Not more, since a caller may poll but now and then: its wait for the first
-/// packet is as many times as long.
+/// An idle provider is looked at once in so many polls. Over tcp that is a system call, 0.2 us, and thus some
+/// 1 ns a poll (examples/idle_network.rs). Not more, since a caller may poll but now and then: its wait for
+/// the first packet is as many times as long.
 #[cfg(feature = "ofi")]
-const OFI_INTERVAL_MAX: u32 = 128;
+const OFI_INTERVAL_MAX: u32 = 256;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,79 @@
+//! What an idle network adds to a poll of shared memory: `cargo run --release -p samite-fabric --example
+//! idle_network`.
+//!
+//! Three routes are polled in turns: of shared memory alone; with libfabric's `tcp;ofi_rxm` beside it; and the
+//! same with a connection over which a packet has come.
+
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures and prints")]
+
+use std::error::Error;
+use std::time::Instant;
+
+use samite_fabric::ofi::{OfiConfig, OfiPort};
+use samite_fabric::route::{Ports, Route};
+use samite_fabric::shm::{Config, Shm};
+use samite_fabric::{Failure, OpId, PeerId, Port, Post, Sink};
+
+const POLLS: u32 = 10_000_000;
+const ROUNDS: usize = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (mut alone, mut beside, mut connected) = (route(None)?, route(Some(1))?, route(Some(2))?);
+    let sender = connect(&mut connected)?;
+    println!("ns a poll: shared memory alone, with an idle network, with an idle connection");
+    for _ in 0..ROUNDS {
+        let [alone, beside, connected] = [&mut alone, &mut beside, &mut connected].map(poll_ns);
+        println!("{:.2}  {:.2}  {:.2}", alone?, beside?, connected?);
+    }
+    drop(sender);
+    Ok(())
+}
+
+/// What a poll takes that finds nothing, on average.
+fn poll_ns(route: &mut Route) -> Result<f64, Box<dyn Error>> {
+    let (start, mut received) = (Instant::now(), Count::default());
+    for _ in 0..POLLS {
+        route.poll(&mut received)?;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / f64::from(POLLS))
+}
+
+fn route(network: Option<u64>) -> Result<Route, Box<dyn Error>> {
+    let shm = Some(Shm::open(&Config::default())?);
+    let ofi = network.map(open).transpose()?;
+    Ok(Route::new(Ports { shm, ofi, ..Ports::default() })?)
+}
+
+fn open(seed: u64) -> Result<OfiPort, Box<dyn Error>> {
+    Ok(OfiPort::open(&OfiConfig { stays_on_host: true, seed, ..OfiConfig::default() })?)
+}
+
+/// A route over the network alone, which has sent a packet to this one.
+fn connect(receiver: &mut Route) -> Result<Route, Box<dyn Error>> {
+    let mut sender = Route::new(Ports { ofi: Some(open(3)?), ..Ports::default() })?;
+    let mut received = Count::default();
+    // Without shared memory of its own, it finds the other's network address.
+    let to = sender.resolve(&receiver.address())?;
+    while sender.send(to, b"first", &[])? == Post::Again {
+        sender.poll(&mut received)?;
+        receiver.poll(&mut received)?;
+    }
+    while received.0 == 0 {
+        sender.poll(&mut received)?;
+        receiver.poll(&mut received)?;
+    }
+    Ok(sender)
+}
+
+/// Counts packets.
+#[derive(Default)]
+struct Count(u32);
+
+impl Sink for Count {
+    fn packet(&mut self, _: &[u8]) {
+        self.0 += 1;
+    }
+    fn completed(&mut self, _: OpId, _: Result<(), Failure>) {}
+    fn notified(&mut self, _: u64) {}
+    fn peer_lost(&mut self, _: PeerId) {}
+}
