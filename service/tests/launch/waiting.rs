@@ -1,5 +1,11 @@
 //! Ranks that wait long: they leave their core to others, and still hear of everything at once.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what is tested is time: a pause here is what the other rank waits through"
+)]
+#![expect(clippy::print_stderr, reason = "the figures, for who wants to see them")]
+
 use std::thread;
 use std::time::{Duration, Instant};
 
