@@ -46,6 +46,7 @@ pub fn addresses(bytes: &[u8]) {
     });
 }
 
+#[allow(clippy::needless_update, reason = "with libfabric there is one more port")]
 fn route() -> Route {
     let shm = Shm::open(&Config::default()).expect("shared memory works here");
     let ports = Ports { loopback: Some(Hub::new().port()), shm: Some(shm), ..Ports::default() };
