@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -31,6 +32,8 @@ pub(crate) struct Job {
     /// Started and not killed, with handles that name no other process.
     living: BTreeMap<u32, OwnedFd>,
     pids: BTreeSet<i32>,
+    /// What others had left in shared memory, by names that may hold the number of a process of this job: numbers return.
+    strangers: BTreeSet<OsString>,
     joined: u32,
     killed: BTreeMap<u32, u64>,
     stopped: BTreeMap<u32, Instant>,
@@ -89,6 +92,7 @@ impl Job {
         let mut rng = SplitMix64::new(seed);
         let size = 4 + rng.below(13) as u32;
         let survivors = 1 + rng.below(3) as u32;
+        let strangers = shared_files().collect();
         let program = std::env::current_exe()?;
         let dir = std::env::temp_dir().join(format!("samite-chaos-{}-{seed}", std::process::id()));
         fs::create_dir_all(&dir)?;
@@ -112,6 +116,7 @@ impl Job {
             began: Instant::now(),
             living: BTreeMap::new(),
             pids: BTreeSet::new(),
+            strangers,
             joined: 0,
             killed: BTreeMap::new(),
             stopped: BTreeMap::new(),
@@ -283,8 +288,8 @@ impl Job {
         if !left.is_empty() {
             self.outcome.leaks.push(format!("processes {left:?} are left"));
         }
-        for file in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-            let name = file.file_name().to_string_lossy().into_owned();
+        for name in shared_files().filter(|name| !self.strangers.contains(name)) {
+            let name = name.to_string_lossy();
             let is_ours =
                 |pid: &i32| name.split(|c: char| !c.is_ascii_digit()).any(|part| part == pid.to_string());
             if self.pids.iter().any(is_ours) {
@@ -333,6 +338,11 @@ impl Job {
             self.outcome.wrong.push(format!("rank {rank} does not know that {unaware:?} died"));
         }
     }
+}
+
+/// The names of the files in shared memory.
+fn shared_files() -> impl Iterator<Item = OsString> {
+    fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|file| file.file_name())
 }
 
 /// The processes in whose environment `variable` stands.
