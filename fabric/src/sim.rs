@@ -39,7 +39,7 @@ mod world;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::Address;
+use crate::{Address, Caps};
 use world::World;
 
 pub use config::{Config, Costs, Cut, Death};
@@ -68,10 +68,18 @@ impl Net {
     /// may still be under way.
     #[must_use]
     pub fn start(&self, rank: u32) -> SimPort {
+        let caps = self.0.borrow().config.caps.clone();
+        self.start_as(rank, caps)
+    }
+
+    /// As [`Net::start`], for a port whose limits and operations are others than its peers'. Orders, and what
+    /// the target must do, are the network's.
+    #[must_use]
+    pub fn start_as(&self, rank: u32, caps: Caps) -> SimPort {
         let mut world = self.0.borrow_mut();
         world.kill(rank);
         let life = world.start(rank);
-        SimPort::new(Rc::clone(&self.0), life, world.config.caps.clone())
+        SimPort::new(Rc::clone(&self.0), life, caps)
     }
 
     /// Ends the life of `rank` at this moment, as SIGKILL does. Its port does nothing any more. What it sent

@@ -339,8 +339,8 @@ impl Core {
             self.counters.stale += 1;
             return Ok(());
         }
-        let given_up =
-            request.result.is_some() || (request.collected && !matches!(request.buffer, Buffer::Owned(_)));
+        let is_gone = matches!(request.buffer, Buffer::Lent { .. } | Buffer::Gone);
+        let given_up = request.result.is_some() || (request.collected && is_gone);
         if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
             // It has timed out, or its owner has gone with the data; the receiver has none of it yet.
             self.answer(index, kind::ABORT, &Abort { recv: cts.recv });

@@ -203,17 +203,24 @@ impl<P: Port> Engine<P> {
                 // What waits for room was there before.
                 return Ok(Post::Again);
             }
-            let bytes = match &request.buffer {
-                Buffer::Owned(memory) => memory.as_bytes(),
-                Buffer::Lent { .. } => match lent.read(id) {
-                    Some(bytes) => bytes,
-                    None => return Ok(Post::Again),
-                },
-                // Exposed memory is got, not called for.
-                Buffer::Exposed { .. } | Buffer::Gone => return Ok(Post::Done),
-            };
             let total = request.buffer.len();
             let upto = end.min(next + limits.piece(total));
+            let copied;
+            let bytes = match &request.buffer {
+                Buffer::Owned(memory) => &memory.as_bytes()[next..upto],
+                Buffer::Lent { .. } => match lent.read(id) {
+                    Some(bytes) => &bytes[next..upto],
+                    None => return Ok(Post::Again),
+                },
+                // It was there to be got, but the receiver's port cannot.
+                Buffer::Exposed { region, .. } => {
+                    let mut piece = vec![0; upto - next];
+                    region.copy_out(next, &mut piece)?;
+                    copied = piece;
+                    &copied
+                }
+                Buffer::Gone => return Ok(Post::Done),
+            };
             let head = DataHead {
                 header: core.header(
                     index,
@@ -225,7 +232,7 @@ impl<P: Port> Engine<P> {
                 ),
                 data: Data { recv: recv.into(), offset: (next as u64).into() },
             };
-            if self.port.send(path, head.as_bytes(), &bytes[next..upto])? == Post::Again {
+            if self.port.send(path, head.as_bytes(), bytes)? == Post::Again {
                 core.counters.again += 1;
                 return Ok(Post::Again);
             }

@@ -10,12 +10,12 @@ mod misuse;
 
 use std::time::Instant;
 
-use samite_fabric::SplitMix64;
 use samite_fabric::loopback::{Hub, Loopback};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::offer::recorded;
 use samite_fabric::shm::{Config as ShmConfig, Shm};
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
+use samite_fabric::{Caps, SplitMix64};
 
 use job::Medium;
 
@@ -166,6 +166,35 @@ impl Medium for Ofi {
     }
 }
 
+/// Ports of two kinds in one network: those of odd ranks cannot get.
+struct Mixed(Simulated);
+
+impl Mixed {
+    fn new() -> Self {
+        Self(Simulated::kind())
+    }
+}
+
+impl Medium for Mixed {
+    type Port = SimPort;
+
+    fn open(&mut self, rank: u32) -> SimPort {
+        self.0.0.start_as(rank, Caps { get: rank.is_multiple_of(2), ..SimConfig::default().caps })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn rest(&mut self) {
+        self.0.rest();
+    }
+
+    fn kill(&mut self, rank: u32) {
+        self.0.kill(rank);
+    }
+}
+
 /// Real time.
 struct Clock(Instant);
 
@@ -187,6 +216,7 @@ macro_rules! on_every_port {
         on_every_port!(@port sim, crate::Simulated::kind(), $($module: $($case),+;)+);
         on_every_port!(@port sim_poor, crate::Simulated::poor(), $($module: $($case),+;)+);
         on_every_port!(@port sim_adverse, crate::Simulated::adverse(), $($module: $($case),+;)+);
+        on_every_port!(@port sim_mixed, crate::Mixed::new(), $($module: $($case),+;)+);
         on_every_port!(@port shm, crate::SharedMemory::new(), $($module: $($case),+;)+);
         #[cfg(feature = "ofi")]
         on_every_port!(@port ofi, crate::Ofi::new(), $($module: $($case),+;)+);
