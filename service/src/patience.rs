@@ -68,6 +68,11 @@ impl Default for Burst {
     }
 }
 
+/// Whether this host has fewer cores than `ranks`, so that they must take turns.
+pub(crate) fn is_crowded(ranks: u32) -> bool {
+    ranks as usize > std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside
 /// it, short beside a switch to another process.
 const BURST_NS: u64 = 4_000;
@@ -81,7 +86,7 @@ const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// A nap with nothing to be woken by lasts this part of the time waited, which is what it may make the wait
 /// longer by; and at most so long, which costs a core under one hundredth of its time.
 const NAP_SHARE: u64 = 16;
-const NAP_MAX: Duration = Duration::from_millis(2);
+const NAP_MAX: Duration = Duration::from_millis(8);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::control::Secret;
-use crate::patience::{Burst, Patience, Rest};
+use crate::patience::{Burst, Patience, Rest, is_crowded};
 use crate::watch::{Watch, nap};
 use samite_fabric::{Address, Port, Sleep};
 use samite_p2p::{
@@ -156,7 +156,6 @@ impl<P: Port> Runtime<P> {
         identity: &Identity,
         local: u32,
     ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
@@ -178,7 +177,7 @@ impl<P: Port> Runtime<P> {
             size: identity.size,
             identity: identity.clone(),
             linger,
-            crowded: local as usize > cores,
+            crowded: is_crowded(local),
             watch,
             woken: Condvar::new(),
         }
@@ -370,9 +369,11 @@ impl<P: Port> Runtime<P> {
         let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
         let mut begun_ns = None;
+        let mut slept = false;
         loop {
             let mut came = false;
-            for _ in 0..core.burst.polls() {
+            // What a sleeper slept for is there, or it is not.
+            for _ in 0..if slept { 1 } else { core.burst.polls() } {
                 let polled = core.poll(lent);
                 if matches!(polled, Ok(1..)) {
                     came = true;
@@ -429,8 +430,10 @@ impl<P: Port> Runtime<P> {
                 core.engine.cancel(id);
                 continue;
             }
-            core = self.rest(core, patience.rest(now_ns, came), u64::MAX, bounds.cancel.as_ref());
-            begun_ns = Some(self.clock.now_ns());
+            let rest = patience.rest(now_ns, came);
+            slept = matches!(rest, Rest::Sleep(_));
+            core = self.rest(core, rest, u64::MAX, bounds.cancel.as_ref());
+            begun_ns = if slept { None } else { Some(self.clock.now_ns()) };
         }
     }
 

@@ -25,6 +25,7 @@ pub struct Settings {
     pub(crate) shm: shm::Config,
     pub(crate) transport: Option<String>,
     pub(crate) interface: Option<String>,
+    pub(crate) network_wakes: Option<bool>,
     remote_shell: String,
     detection: Duration,
     origins: HashMap<&'static str, Origin>,
@@ -82,6 +83,7 @@ impl Default for Settings {
             shm: shm::Config::default(),
             transport: None,
             interface: None,
+            network_wakes: None,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
             origins: HashMap::new(),
@@ -275,6 +277,23 @@ const OTHERS: &[Parameter] = &[
         },
     },
     Parameter {
+        name: "network_wakes",
+        meaning: "Whether a message from the network wakes a rank that has waited so long for it that it sleeps. Else \
+                  the rank looks for itself, after naps of a sixteenth of the time waited and at most 8 ms; short \
+                  messages over tcp are a quarter faster for it on loopback. By default only where a host has more \
+                  ranks than cores.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`yes` or `no`",
+            get: |settings| match settings.network_wakes {
+                None => AUTOMATIC.to_owned(),
+                Some(wakes) => (if wakes { "yes" } else { "no" }).to_owned(),
+            },
+            set: |settings, text| yes_or_no(text).map(|wakes| settings.network_wakes = wakes),
+        },
+    },
+    Parameter {
         name: "shm_ring_bytes",
         meaning: "Shared memory that each sender to this rank gets when it first sends.",
         unit: "bytes",
@@ -330,6 +349,15 @@ fn name(text: &str) -> Option<Option<String>> {
         "" => None,
         AUTOMATIC => Some(None),
         name => Some(Some(name.to_owned())),
+    }
+}
+
+fn yes_or_no(text: &str) -> Option<Option<bool>> {
+    match text {
+        AUTOMATIC => Some(None),
+        "yes" => Some(Some(true)),
+        "no" => Some(Some(false)),
+        _ => None,
     }
 }
 

@@ -50,9 +50,9 @@ impl Batch {
 }
 
 impl Domain {
-    /// Opens a domain on `info` with a completion queue of `completions` entries; with a descriptor to sleep
-    /// on, if `sleeps` and the provider has one.
-    pub(super) fn open(info: Info, completions: usize, sleeps: bool) -> Result<Self, PortError> {
+    /// Opens a domain on `info` with a completion queue of `completions` entries; with a descriptor that wakes
+    /// who sleeps, if it `wakes` and the provider has one.
+    pub(super) fn open(info: Info, completions: usize, wakes: bool) -> Result<Self, PortError> {
         let attributes = info.attributes();
         let (mut cq_attr, mut av_attr) = (
             sys::fi_cq_attr { size: completions, format: sys::FI_CQ_FORMAT_DATA, ..Default::default() },
@@ -73,7 +73,7 @@ impl Domain {
                     sys::fi_cq_open(domain.as_ptr(), &mut cq_attr, cq, null_mut())
                 })
             };
-            let waiting = if sleeps { open_cq(sys::FI_WAIT_FD).ok() } else { None };
+            let waiting = if wakes { open_cq(sys::FI_WAIT_FD).ok() } else { None };
             let (wait_fd, cq) = match waiting {
                 Some(cq) => (wait_fd(&cq), cq),
                 None => (None, open_cq(sys::FI_WAIT_NONE)?),
