@@ -32,10 +32,11 @@ impl Job {
         Job { mark, command }
     }
 
-    /// The same, and each rank runs this script.
+    /// The same, and each rank runs this script, to which no signal is ignored: a shell cannot trap what was ignored
+    /// when it started, as all is that was under `nohup`.
     pub(crate) fn shell(arguments: &str, script: &str) -> Job {
         let mut job = Job::new(arguments);
-        job.command.args(["--", "sh", "-c", script]);
+        job.command.args(["--", "env", "--default-signal", "sh", "-c", script]);
         job
     }
 
