@@ -55,9 +55,9 @@ impl FailureArgs {
     /// Whatever stood in the way, ready to be printed.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match Launch::detect(&|name| std::env::var_os(name))? {
-            Launch::Invited(_) => take_part(&samite::init()?)?,
             Launch::Alone { .. } if self.once => self.launch()?,
             Launch::Alone { .. } => self.measure()?,
+            _ => take_part(&samite::init()?)?,
         }
         Ok(ExitCode::SUCCESS)
     }

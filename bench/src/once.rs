@@ -71,6 +71,7 @@ impl Once {
                 })?;
                 return Ok(code.into());
             }
+            _ => return Err("a benchmark starts its ranks itself: run it under no launcher".into()),
         };
         match self.implementation {
             Ours::Samite => {

@@ -560,16 +560,21 @@ pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(|(name, _)| os::env::get(name).is_none())
 }
 
+/// Sets [`environment`] for this process, as long as the program has no second thread: later, and where no
+/// launcher did, ports do without. To be called before anything starts one.
+pub fn settle_environment() {
+    for (name, value) in environment() {
+        let _ = os::env::set_while_alone(name, value);
+    }
+}
+
 const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
 
 /// Loads libfabric, once. Whether removing an address will close its connection.
 fn load() -> Result<bool, PortError> {
     static CLEANED_UP: OnceLock<bool> = OnceLock::new();
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
-        for (name, value) in environment() {
-            // Not with a second thread: then this port does without.
-            let _ = os::env::set_while_alone(name, value);
-        }
+        settle_environment();
         let _ = sys::load();
         // Where the environment could not keep it from installing them.
         os::handlers::remove_those_of("libinfinipath");

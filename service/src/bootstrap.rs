@@ -9,14 +9,19 @@
 
 mod connection;
 mod detect;
+mod entry;
 mod error;
 mod job;
+mod key_values;
+mod pmi;
 pub(crate) mod variable;
 
 pub use connection::{Connection, ControlError, Notice};
 pub use detect::{Invitation, Launch};
 pub use error::BootstrapError;
 pub use job::Job;
-pub use variable::OF_THE_LAUNCHER;
+pub(crate) use key_values::Candidate;
+pub use pmi::{PmiError, PmiJob};
+pub use variable::{OF_JOINING, OF_THE_LAUNCHER};
 
 pub use crate::control::{ChannelError, Ending, JobId};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Engine, Identity};
 
-use crate::bootstrap::{self, BootstrapError, Connection, ControlError, Job, Launch};
+use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch};
 use crate::control::{Ending, Place, Secret};
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
@@ -46,7 +46,22 @@ impl Settings {
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
                 Ok(world(transport, identity, self, Box::new(Member(Some(connection))), place.neighbours))
             }
+            Launch::Pmi(job) => {
+                let candidate = job.join(self.join_timeout)?;
+                self.meet(candidate)
+            }
         }
+    }
+
+    /// As one of those that meet in a launcher's key-value space.
+    fn meet(self, candidate: Candidate) -> Result<World, InitError> {
+        let Candidate { rank, size, .. } = candidate;
+        let place = candidate.place.clone();
+        let transport = open(&self, &place)?;
+        let (secret, directory) = candidate.join(&transport.address())?;
+        let incarnation = secret.first_incarnation(rank);
+        let identity = Identity { rank, size, incarnation, secret: secret.0 };
+        Ok(world(transport, identity, self, Box::new(directory), place.neighbours))
     }
 }
 

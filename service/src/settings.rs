@@ -28,6 +28,7 @@ pub struct Settings {
     pub(crate) network_wakes: Option<bool>,
     remote_shell: String,
     detection: Duration,
+    pub(crate) join_timeout: Duration,
     origins: HashMap<&'static str, Origin>,
 }
 
@@ -86,6 +87,7 @@ impl Default for Settings {
             network_wakes: None,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
+            join_timeout: JOIN_TIMEOUT_DEFAULT,
             origins: HashMap::new(),
         }
     }
@@ -339,7 +341,21 @@ const OTHERS: &[Parameter] = &[
             set: |settings, text| detection_time(text).map(|time| settings.detection = time),
         },
     },
+    Parameter {
+        name: "join_timeout",
+        meaning: "How long a rank waits, when it joins, for the launcher's answers and thus for the other ranks.",
+        unit: "s",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "a number of seconds, 0.001 or more",
+            get: |settings| settings.join_timeout.as_secs_f64().to_string(),
+            set: |settings, text| join_timeout(text).map(|time| settings.join_timeout = time),
+        },
+    },
 ];
+
+/// As long as a container takes to be fetched to the last host.
+const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// How a choice is written that is left to the library.
 const AUTOMATIC: &str = "auto";
@@ -368,6 +384,11 @@ pub fn detection_time(text: &str) -> Option<Duration> {
     (time >= DETECTION_MIN).then_some(time)
 }
 
+fn join_timeout(text: &str) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+    (time >= Duration::from_millis(1)).then_some(time)
+}
+
 fn power_of_two(text: &str, least: u32, most: u32) -> Option<usize> {
     let bytes = number(text).filter(|bytes| bytes.is_power_of_two())?;
     ((1 << least)..=(1 << most)).contains(&bytes).then(|| usize::try_from(bytes).ok())?
@@ -393,7 +414,8 @@ const FACTORS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 /// Whether samite gives a variable that is called like its own a meaning; a user who misspells one is to know.
 #[must_use]
 pub fn is_known_variable(name: &str) -> bool {
-    variable::OF_THE_LAUNCHER.iter().any(|(known, _)| *known == name)
+    let joining = variable::OF_JOINING.iter().chain(&variable::OF_THE_LAUNCHER);
+    joining.into_iter().any(|(known, _)| *known == name)
         || Parameter::all().any(|parameter| parameter.variable() == name)
 }
 

@@ -54,6 +54,14 @@ impl Process {
         Ok(Self { pid, start: start_of(pid)? })
     }
 
+    /// The process that has this id now, in the pid namespace whose /proc is mounted.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self { pid, start: start_of(pid)? })
+    }
+
     /// Whether the process still runs, in any of its threads. `false` is certain and final; `true` may be
     /// over by the time it is read, and is the answer where the system does not let itself be asked.
     #[must_use]
@@ -71,6 +79,17 @@ impl Process {
             _ => {}
         }
         !pidfd.is_some_and(|pidfd| has_ended(&pidfd))
+    }
+
+    /// A descriptor that becomes readable when the process has ended, in all its threads.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended already; otherwise what pidfd_open(2) says: Linux before 5.3 has none.
+    pub fn end(&self) -> io::Result<OwnedFd> {
+        let pidfd = open_pidfd(self.pid)?;
+        // Read after the descriptor was opened: if it is the right process now, the descriptor is not of a
+        // later one.
+        if self.is_alive() { Ok(pidfd) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
 }
 
@@ -154,13 +173,17 @@ mod tests {
     #[test]
     fn a_killed_process_is_dead_before_it_is_reaped() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let process = Process { pid: child.id(), start: start_of(child.id()).unwrap() };
+        let process = Process::of(child.id()).unwrap();
         assert!(process.is_alive());
+        let end = process.end().unwrap();
+        assert!(!has_ended(&end));
         child.kill().unwrap();
         // Until the signal is delivered it is alive; nobody reaps it meanwhile.
         while process.is_alive() {
             std::thread::yield_now();
         }
+        assert!(has_ended(&end));
+        assert_eq!(process.end().unwrap_err().raw_os_error(), Some(libc::ESRCH));
         child.wait().unwrap();
         assert!(!process.is_alive());
     }

@@ -4,14 +4,18 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use super::BootstrapError;
-use super::variable::{CONTROL, JOB, RANK, SIZE, TRANSPORT};
+use super::pmi::{PmiJob, Wire};
+use super::variable::{CONTROL, JOB, LAUNCHER, RANK, SIZE, TRANSPORT};
 use crate::control::JobId;
 
 /// How this process was started.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Launch {
     /// By `samite run`: there is a job to join.
     Invited(Invitation),
+    /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
+    Pmi(PmiJob),
     /// By nobody in particular: it is a job of one rank.
     Alone {
         /// The value of `SAMITE_TRANSPORT`.
@@ -32,33 +36,82 @@ pub struct Invitation {
 impl Launch {
     /// Decides from the variables that `env` gives. Changes and opens nothing.
     ///
+    /// `samite run` comes before all others, since it may well run inside a job of one of them; then what
+    /// `SAMITE_LAUNCHER` names; then the launcher whose variables are there.
+    ///
     /// # Errors
-    /// [`BootstrapError`]: variables of `samite run` are missing or make no sense, or another launcher is at
-    /// work, under which each process would otherwise believe to be alone.
+    /// [`BootstrapError`]: variables of a launcher are missing or make no sense, or one is at work that samite
+    /// cannot join, under which each process would otherwise believe to be alone.
     pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
-        let transport = parse(env, TRANSPORT, "the name of a transport")?;
-        let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) else {
-            return match foreign_launcher(env) {
-                Some((variable, launcher)) => Err(BootstrapError::ForeignLauncher { variable, launcher }),
-                None => Ok(Launch::Alone { transport }),
-            };
-        };
-        let required = |missing| move || BootstrapError::Incomplete { present, missing };
-        let control: String = parse(env, CONTROL, "`fd:` and a number")?.ok_or_else(required(CONTROL))?;
-        let rank = parse(env, RANK, "a rank")?.ok_or_else(required(RANK))?;
-        let size = parse(env, SIZE, "the number of ranks")?.ok_or_else(required(SIZE))?;
-        let job = parse(env, JOB, "a job's id, in hexadecimal digits")?.ok_or_else(required(JOB))?;
+        let transport = parse(env, TRANSPORT, "the name of a transport", BY_USER)?;
+        if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) {
+            return Invitation::detect(env, present, transport).map(Launch::Invited);
+        }
+        let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi` or `none`", BY_USER)?;
+        match asked {
+            Some(Choice::None) => return Ok(Launch::Alone { transport }),
+            Some(Choice::Pmi) => return pmi(env, LAUNCHER).map(Launch::Pmi),
+            None if env(PMI_FD).is_some() => return pmi(env, PMI_FD).map(Launch::Pmi),
+            None => {}
+        }
+        match FOREIGN_LAUNCHERS.iter().find(|foreign| foreign.is_at_work(env)) {
+            Some(&Foreign { variable, launcher, fix, .. }) => {
+                Err(BootstrapError::ForeignLauncher { variable, launcher, fix })
+            }
+            None => Ok(Launch::Alone { transport }),
+        }
+    }
+}
+
+impl Invitation {
+    fn detect(
+        env: &impl Fn(&str) -> Option<OsString>,
+        present: &'static str,
+        transport: Option<String>,
+    ) -> Result<Invitation, BootstrapError> {
+        let required = |missing| move || BootstrapError::Incomplete { present, missing, fix: BY_SAMITE_RUN };
+        let expected = "`fd:` and a number";
+        let control: String = parse(env, CONTROL, expected, BY_SAMITE_RUN)?.ok_or_else(required(CONTROL))?;
+        let rank = parse(env, RANK, "a rank", BY_SAMITE_RUN)?.ok_or_else(required(RANK))?;
+        let size = parse(env, SIZE, "the number of ranks", BY_SAMITE_RUN)?.ok_or_else(required(SIZE))?;
+        let expected_job = "a job's id, in hexadecimal digits";
+        let job = parse(env, JOB, expected_job, BY_SAMITE_RUN)?.ok_or_else(required(JOB))?;
         let Some(fd) = control.strip_prefix("fd:").and_then(|number| number.parse::<u16>().ok()) else {
             return Err(BootstrapError::Malformed {
                 variable: CONTROL,
                 value: control,
-                expected: "`fd:` and a number",
+                expected,
+                fix: BY_SAMITE_RUN,
             });
         };
-        if rank >= size {
-            return Err(BootstrapError::RankOutOfRange { rank, size });
-        }
-        Ok(Launch::Invited(Invitation { fd: fd.into(), rank, size, job, transport }))
+        in_range(rank, size, RANK, SIZE)?;
+        Ok(Invitation { fd: fd.into(), rank, size, job, transport })
+    }
+}
+
+/// A job of a launcher that speaks PMI, of which `present` has told.
+fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmiJob, BootstrapError> {
+    let number = |variable, expected| {
+        let missing = BootstrapError::Incomplete { present, missing: variable, fix: BY_ITS_LAUNCHER };
+        parse(env, variable, expected, BY_ITS_LAUNCHER)?.ok_or(missing)
+    };
+    let fd = number(PMI_FD, "the number of a descriptor")?;
+    let (rank, size) = (number(PMI_RANK, "a rank")?, number(PMI_SIZE, "the number of ranks")?);
+    in_range(rank, size, PMI_RANK, PMI_SIZE)?;
+    // Hydra speaks both, Slurm's plugin for PMI-2 the second better. Hydra may itself have been started by srun.
+    let wire = if env("SLURM_STEP_ID").is_some() { Wire::Two } else { Wire::One };
+    Ok(PmiJob { fd, rank, size, wire })
+}
+
+fn in_range(
+    rank: u32,
+    size: u32,
+    rank_variable: &'static str,
+    size_variable: &'static str,
+) -> Result<(), BootstrapError> {
+    match rank < size {
+        true => Ok(()),
+        false => Err(BootstrapError::RankOutOfRange { rank, size, rank_variable, size_variable }),
     }
 }
 
@@ -66,29 +119,55 @@ fn parse<T: FromStr>(
     env: &impl Fn(&str) -> Option<OsString>,
     variable: &'static str,
     expected: &'static str,
+    fix: &'static str,
 ) -> Result<Option<T>, BootstrapError> {
     let Some(value) = env(variable) else { return Ok(None) };
     match value.to_str().and_then(|text| text.parse().ok()) {
         Some(parsed) => Ok(Some(parsed)),
         None => {
             let value = value.to_string_lossy().into_owned();
-            Err(BootstrapError::Malformed { variable, value, expected })
+            Err(BootstrapError::Malformed { variable, value, expected, fix })
         }
     }
 }
 
-/// The first sign of a launcher that we cannot join: its variable and its name.
-fn foreign_launcher(env: &impl Fn(&str) -> Option<OsString>) -> Option<(&'static str, &'static str)> {
-    FOREIGN_LAUNCHERS
-        .iter()
-        .find(|(variable, _, sign)| match sign {
-            Sign::Set => env(variable).is_some(),
-            Sign::SeveralWith(other) => {
-                let several = env(variable).is_some_and(|value| value.to_str() != Some("1"));
-                several && env(other).is_some()
-            }
-        })
-        .map(|&(variable, launcher, _)| (variable, launcher))
+/// What `SAMITE_LAUNCHER` may say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Pmi,
+    None,
+}
+
+impl FromStr for Choice {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Choice, ()> {
+        match text {
+            "pmi" => Ok(Choice::Pmi),
+            "none" => Ok(Choice::None),
+            _ => Err(()),
+        }
+    }
+}
+
+const PMI_FD: &str = "PMI_FD";
+const PMI_RANK: &str = "PMI_RANK";
+const PMI_SIZE: &str = "PMI_SIZE";
+
+/// Who sets a variable, and thus what is to be done about one that is wrong.
+const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
+                             variable";
+const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
+                               run one process alone, set SAMITE_LAUNCHER=none";
+const BY_USER: &str = "correct it, or unset it";
+
+/// A launcher that samite cannot join, and what tells of it.
+struct Foreign {
+    variable: &'static str,
+    launcher: &'static str,
+    sign: Sign,
+    /// How to start the program instead.
+    fix: &'static str,
 }
 
 enum Sign {
@@ -98,21 +177,45 @@ enum Sign {
     SeveralWith(&'static str),
 }
 
+impl Foreign {
+    const fn new(variable: &'static str, launcher: &'static str, sign: Sign, fix: &'static str) -> Foreign {
+        Foreign { variable, launcher, sign, fix }
+    }
+
+    fn is_at_work(&self, env: &impl Fn(&str) -> Option<OsString>) -> bool {
+        match self.sign {
+            Sign::Set => env(self.variable).is_some(),
+            Sign::SeveralWith(other) => {
+                let several = env(self.variable).is_some_and(|value| value.to_str() != Some("1"));
+                several && env(other).is_some()
+            }
+        }
+    }
+}
+
+const SAMITE_RUN: &str = "start the program with `samite run -n N -- program`";
+const SRUN: &str =
+    "start the program with `srun --mpi=pmi2 program`, or inside an allocation with `samite run`";
+
 /// From each launcher's documentation; the specific first, since several set the general ones too.
-const FOREIGN_LAUNCHERS: &[(&str, &str, Sign)] = &[
-    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", Sign::Set),
-    ("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set),
-    ("JSM_NAMESPACE_SIZE", "IBM's jsrun", Sign::Set),
-    ("PALS_RANKID", "Cray PALS (mpiexec or aprun)", Sign::Set),
-    ("FLUX_TASK_RANK", "flux run", Sign::Set),
-    ("MPI_LOCALNRANKS", "Hydra (the mpiexec of MPICH and Intel MPI)", Sign::Set),
-    ("PMIX_RANK", "a PMIx launcher (prterun, or srun --mpi=pmix)", Sign::Set),
-    ("PMI_FD", "a PMI launcher (mpiexec, or srun --mpi=pmi2)", Sign::Set),
-    ("PMI_PORT", "a PMI launcher (mpiexec)", Sign::Set),
-    ("PMI_RANK", "a PMI launcher (mpiexec, or srun --mpi=pmi2)", Sign::Set),
-    ("PMI_SIZE", "a PMI launcher (mpiexec, or srun --mpi=pmi2)", Sign::Set),
-    ("SLURM_NTASKS", "Slurm (srun, or a batch script of several tasks)", Sign::SeveralWith("SLURM_PROCID")),
-    ("WORLD_SIZE", "torchrun, or a launcher that sets its variables", Sign::SeveralWith("RANK")),
+const FOREIGN_LAUNCHERS: &[Foreign] = &[
+    Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", Sign::Set, SAMITE_RUN),
+    Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),
+    Foreign::new("JSM_NAMESPACE_SIZE", "IBM's jsrun", Sign::Set, SAMITE_RUN),
+    Foreign::new("PALS_RANKID", "Cray PALS (mpiexec or aprun)", Sign::Set, SAMITE_RUN),
+    Foreign::new("FLUX_TASK_RANK", "flux run without PMI", Sign::Set, SAMITE_RUN),
+    Foreign::new("PMIX_RANK", "a PMIx launcher (prterun, or srun --mpi=pmix)", Sign::Set, SAMITE_RUN),
+    Foreign::new("MPI_LOCALNRANKS", "Hydra (the mpiexec of MPICH and Intel MPI)", Sign::Set, SAMITE_RUN),
+    Foreign::new("PMI_PORT", "a PMI launcher that listens on a port", Sign::Set, SAMITE_RUN),
+    Foreign::new("PMI_RANK", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
+    Foreign::new("PMI_SIZE", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
+    Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_PROCID"), SRUN),
+    Foreign::new(
+        "WORLD_SIZE",
+        "torchrun, or a launcher that sets its variables",
+        Sign::SeveralWith("RANK"),
+        SAMITE_RUN,
+    ),
 ];
 
 #[cfg(test)]
@@ -138,6 +241,21 @@ mod tests {
             detect(&format!("{samite} SLURM_NTASKS=4 SLURM_PROCID=0 SAMITE_TRANSPORT=tcp;ofi_rxm"));
         let Launch::Invited(invitation) = in_slurm.unwrap() else { panic!("there is an invitation") };
         assert_eq!(invitation.transport.as_deref(), Some("tcp;ofi_rxm"));
+    }
+
+    #[test]
+    fn pmi_is_joined_in_the_version_that_its_launcher_speaks_best() {
+        let hydra = "PMI_FD=9 PMI_RANK=1 PMI_SIZE=4 MPI_LOCALNRANKS=4 MPI_LOCALRANKID=1";
+        let job = |wire| Launch::Pmi(PmiJob { fd: 9, rank: 1, size: 4, wire });
+        assert_eq!(detect(hydra).unwrap(), job(Wire::One));
+        let slurm =
+            "PMI_FD=9 PMI_RANK=1 PMI_SIZE=4 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=1 PMI_JOBID=7.0";
+        assert_eq!(detect(slurm).unwrap(), job(Wire::Two));
+        assert_eq!(detect(&format!("{hydra} SAMITE_LAUNCHER=pmi")).unwrap(), job(Wire::One));
+        assert_eq!(
+            detect(&format!("{hydra} SAMITE_LAUNCHER=none")).unwrap(),
+            Launch::Alone { transport: None }
+        );
     }
 
     #[test]
@@ -176,7 +294,11 @@ mod tests {
             "JSM_NAMESPACE_SIZE=4",
             "PALS_RANKID=1 PMI_RANK=1",
             "FLUX_TASK_RANK=1",
-            "MPI_LOCALNRANKS=4 PMI_RANK=0 PMI_FD=9",
+            "MPI_LOCALNRANKS=4 PMI_RANK=0 PMI_SIZE=4",
+            "PMI_FD=9 PMI_RANK=4 PMI_SIZE=4",
+            "PMI_FD=x PMI_RANK=0 PMI_SIZE=4",
+            "SAMITE_LAUNCHER=pmi PMI_RANK=0 PMI_SIZE=4",
+            "SAMITE_LAUNCHER=mpi",
             "PMIX_RANK=0 SLURM_NTASKS=2 SLURM_PROCID=0",
             "PMI_FD=9 PMI_RANK=0",
             "PMI_PORT=host:1",

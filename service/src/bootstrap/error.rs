@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::pmi::PmiError;
 use crate::control::ChannelError;
 
 /// Why a process cannot join its job. Each message says what to do.
@@ -9,21 +10,17 @@ use crate::control::ChannelError;
 #[non_exhaustive]
 pub enum BootstrapError {
     /// Some of the launcher's variables are set and others are not.
-    #[error(
-        "{present} is set but {missing} is not: start the program with `samite run -n N -- program`, or unset every \
-         SAMITE_ variable to run it alone"
-    )]
+    #[error("{present} is set but {missing} is not: {fix}")]
     Incomplete {
         /// A variable that is set.
         present: &'static str,
         /// The first one that is not.
         missing: &'static str,
+        /// What to do.
+        fix: &'static str,
     },
-    /// A variable of the launcher has a value that it never gives.
-    #[error(
-        "{variable} is `{value}` where {expected} is expected: `samite run` sets it, so leave it alone, or unset every \
-         SAMITE_ variable to run the program alone"
-    )]
+    /// A variable has a value that it never has.
+    #[error("{variable} is `{value}` where {expected} is expected: {fix}")]
     Malformed {
         /// The variable.
         variable: &'static str,
@@ -31,27 +28,81 @@ pub enum BootstrapError {
         value: String,
         /// What would be right.
         expected: &'static str,
+        /// What to do.
+        fix: &'static str,
     },
     /// The rank lies outside the job.
     #[error(
-        "SAMITE_RANK is {rank} but SAMITE_SIZE is {size}: ranks go from 0 to SAMITE_SIZE - 1; let `samite run` set both"
+        "{rank_variable} is {rank} but {size_variable} is {size}: ranks go from 0 to {size_variable} - 1; let the launcher \
+         set both"
     )]
     RankOutOfRange {
         /// The rank.
         rank: u32,
         /// The number of ranks.
         size: u32,
+        /// What the rank was read from.
+        rank_variable: &'static str,
+        /// What the number of ranks was read from.
+        size_variable: &'static str,
     },
     /// Another launcher started this process, and samite does not know how to join it.
     #[error(
-        "{variable} is set, so {launcher} has started this process, and samite cannot join a job of that launcher: start \
-         the program with `samite run -n N -- program` (to run one process alone, unset {variable})"
+        "{variable} is set, so {launcher} has started this process, and samite cannot join a job of that launcher: {fix} \
+         (to run one process alone, set SAMITE_LAUNCHER=none)"
     )]
     ForeignLauncher {
         /// The variable that gave it away.
         variable: &'static str,
         /// The launcher.
         launcher: &'static str,
+        /// How to start the program instead.
+        fix: &'static str,
+    },
+    /// The descriptor that a PMI launcher passed is not there.
+    #[error(
+        "PMI_FD names descriptor {fd}, but the launcher's connection is not there: either this process or the one that \
+         started it has joined as this rank already, which goes once, or a wrapper has closed the descriptor; let the \
+         launcher start this program itself"
+    )]
+    NoPmi {
+        /// The number in `PMI_FD`.
+        fd: u32,
+    },
+    /// The launcher does not say where this rank belongs.
+    #[error("joining the job over PMI failed: {0}")]
+    Pmi(#[source] PmiError),
+    /// The ranks cannot tell each other where they are.
+    #[error("exchanging addresses over {launcher} failed: {source}")]
+    Exchange {
+        /// What the launcher speaks.
+        launcher: &'static str,
+        /// What happened.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// What a rank has published cannot be read.
+    #[error(
+        "what rank {rank} has published over {launcher} is not of this release of samite: build every program of the job \
+         with the same one"
+    )]
+    Stranger {
+        /// What the launcher speaks.
+        launcher: &'static str,
+        /// The rank.
+        rank: u32,
+    },
+    /// Two ranks do not agree how many there are.
+    #[error(
+        "this process believes to be one of {ours} ranks, and rank 0 says that there are {theirs}, over {launcher}: \
+         variables of two jobs are mixed; leave them as the launcher sets them"
+    )]
+    Sizes {
+        /// What the launcher speaks.
+        launcher: &'static str,
+        /// As this process has it.
+        ours: u32,
+        /// As rank 0 has it.
+        theirs: u32,
     },
     /// The descriptor that the launcher passed is not there.
     #[error(

@@ -11,6 +11,15 @@ pub(crate) const JOB: &str = "SAMITE_JOB";
 /// The transport that the user asked for; the only one that a user may set.
 pub(crate) const TRANSPORT: &str = "SAMITE_TRANSPORT";
 
+/// Which launcher to join, where several or none seem to be at work.
+pub(crate) const LAUNCHER: &str = "SAMITE_LAUNCHER";
+
+/// Those by which a user says how a program is to join: with their meanings.
+pub const OF_JOINING: [(&str, &str); 1] = [(
+    LAUNCHER,
+    "Which launcher to join: `pmi`, or `none` to run each process alone. By default the one whose variables are there.",
+)];
+
 /// Those that `samite run` sets, and no user: with their meanings.
 pub const OF_THE_LAUNCHER: [(&str, &str); 4] = [
     (CONTROL, "The inherited descriptor that holds the rank's ticket: `fd:` and its number."),

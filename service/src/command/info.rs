@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 use clap::Args;
-use samite::bootstrap::{Launch, OF_THE_LAUNCHER};
+use samite::bootstrap::{Launch, OF_JOINING, OF_THE_LAUNCHER};
 use samite::{Parameter, Reader, Settings, World};
 use samite_fabric::{Caps, Port, shm::Shm};
 use serde_json::{Value, json};
@@ -264,6 +264,11 @@ fn markdown() -> String {
         }
         text.push('\n');
     }
+    text.push_str("## How to join\n\n| Variable | Meaning |\n| --- | --- |\n");
+    for (variable, meaning) in OF_JOINING {
+        let _ = writeln!(text, "| `{variable}` | {meaning} |");
+    }
+    text.push('\n');
     text.push_str("## Set by `samite run` for its ranks\n\n| Variable | Meaning |\n| --- | --- |\n");
     for (variable, meaning) in OF_THE_LAUNCHER {
         let _ = writeln!(text, "| `{variable}` | {meaning} |");

@@ -86,6 +86,6 @@ fn under_a_foreign_launcher_nothing_runs() {
     let output = Command::new(example("hello")).env("PMI_RANK", "0").env("PMI_SIZE", "4").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
-    let message = "PMI_RANK is set, so a PMI launcher (mpiexec, or srun --mpi=pmi2) has started this process";
+    let message = "PMI_RANK is set, so a PMI launcher without a PMI_FD has started this process";
     assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
 }

@@ -1,0 +1,200 @@
+//! Joining where the launcher keeps texts by key, and tells nothing else: PMI and PMIx.
+//!
+//! Each rank publishes one [`Entry`], all meet in one fence, and from then on an entry is fetched when its rank
+//! is first sent to. A start-up thus costs each rank the same few messages to its launcher, however many ranks
+//! there are.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::rand::{GetRandomFlags, getrandom};
+use samite_fabric::Address;
+use samite_fabric::os::process;
+
+use super::BootstrapError;
+use super::entry::Entry;
+use crate::control::{Place, Secret};
+use crate::runtime::{Directory, Notice};
+
+/// A launcher that keeps texts by key for the ranks of a job. Its calls wait for its answers.
+pub(crate) trait KeyValues: Send {
+    /// What users call it.
+    fn launcher(&self) -> &'static str;
+
+    /// Publishes this rank's entry, and waits until every rank has.
+    fn exchange(&mut self, entry: &str) -> Result<(), KeyValuesError>;
+
+    /// The entry of a rank, after the exchange.
+    fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError>;
+
+    /// Readable when the connection to the launcher is closed.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// This process ends in good order, as far as the launcher is concerned.
+    fn leave(&mut self);
+}
+
+pub(crate) type KeyValuesError = Box<dyn Error + Send + Sync>;
+
+/// A process that its launcher has told who it is.
+pub(crate) struct Candidate {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) place: Place,
+    pub(crate) values: Box<dyn KeyValues>,
+}
+
+impl Candidate {
+    /// Publishes where this rank can be reached, and waits for all others to do the same. Returns the job's
+    /// secret, and what tells of the other ranks.
+    ///
+    /// # Errors
+    /// [`BootstrapError::Exchange`], [`BootstrapError::Stranger`] and [`BootstrapError::Sizes`].
+    pub(crate) fn join(mut self, address: &Address) -> Result<(Secret, KeyValuesDirectory), BootstrapError> {
+        let launcher = self.values.launcher();
+        let failed = |source| BootstrapError::Exchange { launcher, source };
+        let mut secret = Secret([0; 16]);
+        if self.rank == 0 {
+            getrandom(&mut secret.0, GetRandomFlags::empty()).map_err(io::Error::from)?;
+        }
+        let here = process::Place::current().and_then(|place| Ok((place, process::Process::current()?))).ok();
+        let entry = Entry {
+            size: self.size,
+            secret: (self.rank == 0).then_some(secret),
+            process: here,
+            address: address.0.clone(),
+        };
+        self.values.exchange(&entry.to_string()).map_err(failed)?;
+        let of_0 = self.values.entry(0).map_err(failed)?;
+        let stranger = BootstrapError::Stranger { launcher, rank: 0 };
+        let Ok(Entry { size, secret: Some(secret), .. }) = of_0.parse() else { return Err(stranger) };
+        if size != self.size {
+            return Err(BootstrapError::Sizes { launcher, ours: self.size, theirs: size });
+        }
+        let directory = KeyValuesDirectory::new(self.values, secret, here.map(|(place, _)| place))?;
+        Ok((secret, directory))
+    }
+}
+
+/// Tells of the other ranks: where they are, from the launcher; and when the process of one ends that was asked
+/// for and runs on this host, in the same pid namespace, from the kernel. The ends of others show only where
+/// the transport notices them, or in that the launcher ends the job.
+pub(crate) struct KeyValuesDirectory {
+    /// None when this rank has left, or the launcher is gone.
+    values: Option<Box<dyn KeyValues>>,
+    secret: Secret,
+    here: Option<process::Place>,
+    /// Readable when the launcher is gone, or a process has ended.
+    watch: OwnedFd,
+    /// The processes that are watched, by rank.
+    processes: Vec<(u32, OwnedFd)>,
+    news: VecDeque<Notice>,
+}
+
+impl KeyValuesDirectory {
+    fn new(values: Box<dyn KeyValues>, secret: Secret, here: Option<process::Place>) -> io::Result<Self> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        if let Some(descriptor) = values.descriptor() {
+            epoll::add(&watch, descriptor, epoll::EventData::new_u64(LAUNCHER), epoll::EventFlags::IN)?;
+        }
+        let (processes, news) = (Vec::new(), VecDeque::new());
+        Ok(Self { values: Some(values), secret, here, watch, processes, news })
+    }
+
+    fn look_up(&mut self, rank: u32) -> Result<Entry, String> {
+        let values = self.values.as_mut().ok_or("the launcher that knew it is gone")?;
+        let text = values.entry(rank).map_err(|error| error.to_string())?;
+        text.parse().map_err(|_| "what it has published is not of samite, or of another release".to_owned())
+    }
+
+    /// Has the kernel tell of the end of a rank's process, if that is one of those that this one sees, and as
+    /// far as the kernel can. Whether it has ended already.
+    fn watch_over(&mut self, rank: u32, entry: &Entry) -> bool {
+        let Some((place, process)) = entry.process else { return false };
+        if self.here != Some(place) || self.processes.iter().any(|&(watched, _)| watched == rank) {
+            return false;
+        }
+        let Ok(descriptor) = process.end() else { return !process.is_alive() };
+        let data = epoll::EventData::new_u64(rank.into());
+        if epoll::add(&self.watch, &descriptor, data, epoll::EventFlags::IN).is_ok() {
+            self.processes.push((rank, descriptor));
+        }
+        false
+    }
+
+    fn failed(&self, rank: u32, how: String) -> Notice {
+        Notice::Failed { rank, incarnation: self.secret.first_incarnation(rank), how }
+    }
+
+    fn listen(&mut self) {
+        let mut events = Vec::with_capacity(8);
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if epoll::wait(&self.watch, spare_capacity(&mut events), Some(&at_once)).is_err() {
+            return;
+        }
+        for event in events {
+            match event.data.u64() {
+                LAUNCHER => {
+                    if let Some(values) = self.values.take() {
+                        // The descriptor as it was inherited may stay open: closing ours is not enough.
+                        let _ = values.descriptor().map(|descriptor| epoll::delete(&self.watch, descriptor));
+                    }
+                    let why = "the launcher that started it is gone".to_owned();
+                    self.news.push_back(Notice::Condemned { why });
+                }
+                rank => {
+                    self.processes.retain(|&(watched, _)| u64::from(watched) != rank);
+                    let ended = self.failed(rank as u32, "its process ended".to_owned());
+                    self.news.push_back(ended);
+                }
+            }
+        }
+    }
+}
+
+impl Directory for KeyValuesDirectory {
+    fn request_address(&mut self, rank: u32) {
+        let notice = match self.look_up(rank) {
+            Ok(entry) => {
+                let incarnation = self.secret.first_incarnation(rank);
+                let has_ended = self.watch_over(rank, &entry);
+                self.news.push_back(Notice::Address { rank, incarnation, address: Address(entry.address) });
+                if !has_ended {
+                    return;
+                }
+                self.failed(rank, "its process has ended".to_owned())
+            }
+            Err(why) => self.failed(rank, format!("it cannot be found: {why}")),
+        };
+        self.news.push_back(notice);
+    }
+
+    fn poll(&mut self) -> Option<Notice> {
+        if self.news.is_empty() {
+            self.listen();
+        }
+        self.news.pop_front()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
+    fn leave(&mut self) {
+        if let Some(mut values) = self.values.take() {
+            values.leave();
+        }
+    }
+
+    fn panicked(&mut self) {
+        // The launcher ends the job when this process ends without having left.
+        self.values = None;
+    }
+}
+
+/// No rank's number.
+const LAUNCHER: u64 = u64::MAX;

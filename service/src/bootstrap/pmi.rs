@@ -1,0 +1,296 @@
+//! The wire of PMI, over the descriptor that the launcher passed: PMI-1 as Hydra, Intel's and Flux's launchers
+//! speak it, PMI-2 as Slurm does.
+//!
+//! PMI-1.1 in the order that all of them understand: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one
+//! `barrier_in`, then a `get` for each rank that is first sent to, and `finalize`. A name of a key-value space
+//! that the launcher has not given ends the job, so it is asked for and given back unchanged.
+
+mod mapping;
+mod wire;
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use samite_fabric::os::spawn::inherited_fd;
+
+pub(super) use self::wire::Wire;
+use self::wire::Words;
+use super::BootstrapError;
+use super::key_values::{Candidate, KeyValues, KeyValuesError};
+use crate::control::Place;
+
+/// What the environment says of a job of a launcher that speaks PMI.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PmiJob {
+    pub(crate) fd: u32,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    /// The version that this launcher is spoken to in.
+    pub(crate) wire: Wire,
+}
+
+impl PmiJob {
+    /// Says hello to the launcher, and asks where this rank runs. The launcher has `patience` for each answer.
+    ///
+    /// # Errors
+    /// [`BootstrapError::NoPmi`] and [`BootstrapError::Pmi`].
+    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
+        let no_pmi = BootstrapError::NoPmi { fd: self.fd };
+        let inherited = i32::try_from(self.fd).ok().and_then(|fd| inherited_fd(fd).ok()).ok_or(no_pmi)?;
+        let owned = inherited.try_clone_to_owned()?;
+        // One process joins as a rank, once: neither this one again, nor one that it starts.
+        fcntl_setfd(inherited, FdFlags::CLOEXEC).map_err(io::Error::from)?;
+        self.join_over(owned.into(), patience).map_err(BootstrapError::Pmi)
+    }
+
+    fn join_over(self, stream: UnixStream, patience: Duration) -> Result<Candidate, PmiError> {
+        let PmiJob { rank, size, wire, .. } = self;
+        stream.set_read_timeout(Some(patience))?;
+        let mut pmi = Pmi {
+            stream,
+            inbound: Vec::new(),
+            wire,
+            space: String::new(),
+            value_max: VALUE_MAX_OF_PMI_2,
+            rank,
+        };
+        let mapping = match wire {
+            Wire::One => pmi.begin_1()?,
+            Wire::Two => pmi.begin_2(rank, size)?,
+        };
+        let place = mapping.and_then(|mapping| mapping::place(&mapping, rank, size));
+        // Unknown: then they may be on as many hosts.
+        let place = place.unwrap_or(Place { host: 0, hosts: size, neighbours: size, address: None });
+        Ok(Candidate { rank, size, place, values: Box::new(pmi) })
+    }
+}
+
+/// Why talking to the launcher failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PmiError {
+    /// The launcher has closed the connection.
+    #[error("the launcher closed the connection; has another process of this rank joined before?")]
+    Closed,
+    /// There was no answer in time.
+    #[error("no answer to `{0}` in time; has every process of the job come as far as `samite::init`?")]
+    NoAnswer(&'static str),
+    /// What it said is no PMI.
+    #[error("it said `{0}`, which is no PMI")]
+    Malformed(String),
+    /// It answered another question.
+    #[error("it answered `{got}` to `{command}`")]
+    Unexpected {
+        /// The command.
+        command: &'static str,
+        /// The answer.
+        got: String,
+    },
+    /// It refused.
+    #[error("it refused `{command}` ({why})")]
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// Its words, or its code.
+        why: String,
+    },
+    /// Environment and launcher do not agree.
+    #[error("the environment says rank {rank} of {size}, the launcher says otherwise")]
+    Mismatch {
+        /// As in `PMI_RANK`.
+        rank: u32,
+        /// As in `PMI_SIZE`.
+        size: u32,
+    },
+    /// The rank has not published anything.
+    #[error(
+        "rank {0} has published nothing: is every process of the job a program of this release of samite?"
+    )]
+    NoSuchEntry(u32),
+    /// The address is too long.
+    #[error(
+        "{length} bytes are to be published, and it takes {limit}: choose one transport with SAMITE_TRANSPORT"
+    )]
+    TooLong {
+        /// What is to be published.
+        length: usize,
+        /// What the launcher takes.
+        limit: usize,
+    },
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// A connection to a launcher.
+struct Pmi {
+    stream: UnixStream,
+    inbound: Vec<u8>,
+    wire: Wire,
+    /// The name of the job's key-value space, of PMI-1.
+    space: String,
+    value_max: usize,
+    rank: u32,
+}
+
+impl Pmi {
+    /// The mapping of ranks to hosts, if it tells.
+    fn begin_1(&mut self) -> Result<Option<String>, PmiError> {
+        self.ask("init", &[("pmi_version", "1"), ("pmi_subversion", "1")], "response_to_init")?;
+        let maxes = self.ask("get_maxes", &[], "maxes")?;
+        self.value_max =
+            maxes.get("vallen_max").and_then(|max| max.parse().ok()).unwrap_or(VALUE_MAX_OF_PMI_2);
+        let name = self.ask("get_my_kvsname", &[], "my_kvsname")?;
+        let space = name.get("kvsname");
+        self.space = space.ok_or_else(|| unexpected("get_my_kvsname", &name))?.to_owned();
+        self.get(MAPPING)
+    }
+
+    fn begin_2(&mut self, rank: u32, size: u32) -> Result<Option<String>, PmiError> {
+        // The version is agreed on in the notation of the first.
+        self.wire = Wire::One;
+        let agreed =
+            self.ask("init", &[("pmi_version", "2"), ("pmi_subversion", "0")], "response_to_init")?;
+        if agreed.get("pmi_version") != Some("2") {
+            return Err(unexpected("init", &agreed));
+        }
+        self.wire = Wire::Two;
+        let words = [("pmijobid", "0"), ("pmirank", &rank.to_string()), ("threaded", "FALSE")];
+        let told = self.ask("fullinit", &words, "fullinit-response")?;
+        let differs = |key, ours: u32| told.get(key).is_some_and(|theirs| theirs.parse() != Ok(ours));
+        if differs("rank", rank) || differs("size", size) {
+            return Err(PmiError::Mismatch { rank, size });
+        }
+        let mapping = self.ask("info-getjobattr", &[("key", MAPPING)], "info-getjobattr-response");
+        Ok(found(&mapping?))
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), PmiError> {
+        if value.len() >= self.value_max {
+            return Err(PmiError::TooLong { length: value.len(), limit: self.value_max - 1 });
+        }
+        let space = self.space.clone();
+        match self.wire {
+            Wire::One => {
+                self.ask("put", &[("kvsname", &space), ("key", key), ("value", value)], "put_result")?
+            }
+            Wire::Two => self.ask("kvs-put", &[("key", key), ("value", value)], "kvs-put-response")?,
+        };
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), PmiError> {
+        match self.wire {
+            Wire::One => self.ask("barrier_in", &[], "barrier_out")?,
+            Wire::Two => self.ask("kvs-fence", &[], "kvs-fence-response")?,
+        };
+        Ok(())
+    }
+
+    /// The value of a key, if there is one.
+    fn get(&mut self, key: &str) -> Result<Option<String>, PmiError> {
+        let space = self.space.clone();
+        let answer = match self.wire {
+            Wire::One => self.ask("get", &[("kvsname", &space), ("key", key)], "get_result"),
+            Wire::Two => self.ask("kvs-get", &[("key", key)], "kvs-get-response"),
+        };
+        match answer {
+            Ok(answer) => Ok(found(&answer)),
+            // This is how some say that there is none.
+            Err(PmiError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        command: &'static str,
+        words: &[(&str, &str)],
+        expected: &str,
+    ) -> Result<Words, PmiError> {
+        self.stream.write_all(&self.wire.encode(command, words))?;
+        let answer = loop {
+            if let Some((answer, length)) = self.wire.decode(&self.inbound)? {
+                self.inbound.drain(..length);
+                break answer;
+            }
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(PmiError::Closed),
+                Ok(count) => self.inbound.extend_from_slice(&chunk[..count]),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        return Err(PmiError::NoAnswer(command));
+                    }
+                    io::ErrorKind::ConnectionReset => return Err(PmiError::Closed),
+                    _ => return Err(error.into()),
+                },
+            }
+        };
+        if answer.command() != expected {
+            return Err(unexpected(command, &answer));
+        }
+        // Not all say that it went well.
+        match answer.get("rc").unwrap_or("0") {
+            "0" => Ok(answer),
+            code => {
+                let why = answer.get("msg").or(answer.get("errmsg")).unwrap_or(code).to_owned();
+                Err(PmiError::Refused { command, why })
+            }
+        }
+    }
+}
+
+impl KeyValues for Pmi {
+    fn launcher(&self) -> &'static str {
+        "PMI"
+    }
+
+    fn exchange(&mut self, entry: &str) -> Result<(), KeyValuesError> {
+        self.put(&key(self.rank), entry)?;
+        Ok(self.fence()?)
+    }
+
+    fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError> {
+        Ok(self.get(&key(rank))?.ok_or(PmiError::NoSuchEntry(rank))?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+
+    fn leave(&mut self) {
+        // If it fails the launcher is gone, or ends the job: there is nothing to be done here.
+        let _ = match self.wire {
+            Wire::One => self.ask("finalize", &[], "finalize_ack"),
+            Wire::Two => self.ask("finalize", &[], "finalize-response"),
+        };
+    }
+}
+
+/// Where a rank's entry is kept: the number of the entries' form, and the rank.
+fn key(rank: u32) -> String {
+    format!("samite-1-{rank}")
+}
+
+fn found(answer: &Words) -> Option<String> {
+    let is_there = answer.get("found").is_none_or(|found| found != "FALSE");
+    answer.get("value").filter(|_| is_there).map(str::to_owned)
+}
+
+fn unexpected(command: &'static str, got: &Words) -> PmiError {
+    PmiError::Unexpected { command, got: got.command().to_owned() }
+}
+
+/// The attribute that tells which ranks share a host.
+const MAPPING: &str = "PMI_process_mapping";
+
+/// The bytes of a value, with its end, where the launcher is not asked (PMI2_MAX_VALLEN).
+const VALUE_MAX_OF_PMI_2: usize = 1024;
+
+#[cfg(test)]
+mod tests;
