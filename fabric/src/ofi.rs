@@ -42,6 +42,8 @@ mod post;
 #[cfg(feature = "raw")]
 pub mod raw;
 mod slots;
+#[cfg(any(test, feature = "strict"))]
+mod strict;
 pub mod survey;
 
 use std::collections::{HashMap, VecDeque};
@@ -99,6 +101,10 @@ pub struct OfiConfig {
     /// packet dearer: at 1.17 tcp polls its sockets by epoll then, a quarter of the time of a short message on
     /// loopback, and else by poll.
     pub wakes: bool,
+    /// A provider whose rules are imposed on `provider`, for tests without its hardware. Wherever it breaks one
+    /// the process ends.
+    #[cfg(any(test, feature = "strict"))]
+    pub rules: Option<Offer>,
 }
 
 impl Default for OfiConfig {
@@ -115,6 +121,8 @@ impl Default for OfiConfig {
             operations_max: 256,
             peers_max: 1 << 20,
             wakes: true,
+            #[cfg(any(test, feature = "strict"))]
+            rules: None,
         }
     }
 }
@@ -203,12 +211,19 @@ impl OfiPort {
         let operations = config.checked()?;
         let cleanup = load()?;
         let info = Info::choose(config)?;
-        let Plan { caps, registration, notes_alone, completions } =
-            Offer::of(&info.attributes()).plan(config, cleanup)?;
+        let offer = Offer::of(&info.attributes());
+        #[cfg(any(test, feature = "strict"))]
+        let (info, offer) = strict::adopt(config, info, offer)?;
+        let Plan { caps, registration, notes_alone, completions } = offer.plan(config, cleanup)?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         let domain = Domain::open(info, completions, config.wakes)?;
         // SAFETY: it is the first field of the port, and its `drop` closes it before all.
         let ep = unsafe { domain.endpoint() }?;
+        #[cfg(any(test, feature = "strict"))]
+        if config.rules.is_some() {
+            // SAFETY: they were just opened.
+            unsafe { strict::impose(&offer, completions, &domain, &ep) };
+        }
         let format = domain.info().attributes().format();
         let address = Address([&format[..], &endpoint::name(&ep)?].concat());
         let mut registrations = Registrations::new(registration, SplitMix64::new(config.seed));

@@ -113,6 +113,11 @@ impl Domain {
         self.domain.as_ptr()
     }
 
+    #[cfg(any(test, feature = "strict"))]
+    pub(super) fn completions(&self) -> *mut sys::fid_cq {
+        self.cq.as_ptr()
+    }
+
     /// Readable when there may be completions, once [`Domain::may_sleep`] has said so.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the queue keeps the descriptor open until it is closed, which is after `self` is used last.

@@ -158,7 +158,7 @@ impl Offer {
     /// the wrong moment must not take others with it, so neither is used: there is no get, and the data of a
     /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
     /// This is the one thing known by name: no attribute tells it.
-    fn closing_in_transfer_crashes(&self) -> bool {
+    pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
     }
 }

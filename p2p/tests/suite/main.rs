@@ -154,6 +154,9 @@ impl Medium for Ofi {
         if let Some(provider) = samite_fabric::os::env::get("SAMITE_TEST_PROVIDER") {
             config.provider = provider;
         }
+        if let Some(name) = samite_fabric::os::env::get("SAMITE_TEST_RULES") {
+            config.rules = Some(recorded::of(&name).expect("it is recorded"));
+        }
         Self::Port::open(&config).expect("libfabric works here")
     }
 

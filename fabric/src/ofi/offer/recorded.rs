@@ -12,6 +12,12 @@ pub fn all() -> Vec<Offer> {
     vec![verbs_rxm(), cxi(), efa(), psm3(), opx()]
 }
 
+/// The one of a provider.
+#[must_use]
+pub fn of(provider: &str) -> Option<Offer> {
+    all().into_iter().find(|offer| offer.provider == provider)
+}
+
 /// `verbs;ofi_rxm`: prov/verbs/src/verbs_info.c, of which prov/rxm/src/rxm_init.c passes on orders, modes of
 /// registration and the smaller `cq_data_size`; rxm injects by copying to a buffer of its own.
 #[must_use]

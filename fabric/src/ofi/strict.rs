@@ -1,0 +1,184 @@
+//! The rules of a provider whose hardware is not at hand, imposed on one that is: for tests.
+//!
+//! Between the port and libfabric's objects lie tables of operations of our own, as with libfabric's hooking
+//! providers (prov/hook). They pass on what the imitated provider would take, give the port what it would
+//! give, and end the process, with the rule, where the port breaks one, even where a provider would not
+//! notice and go wrong later:
+//!
+//! | offer | what is imposed |
+//! | --- | --- |
+//! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
+//! | `cq_data_size` | an immediate has no other bits |
+//! | `mode` | contexts are written to when an operation is posted, and still hold that when it ends |
+//! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, that allows it and stays open meanwhile |
+//! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
+//! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
+//! | `FI_MR_ENDPOINT` | a registration has no key and does not work until it is bound and enabled |
+//! | no `FI_ORDER_SAW` | a write begins when completions are read: what is sent meanwhile overtakes it |
+//! | no `FI_ORDER_WAW` | writes begin in the reverse of their order |
+//! | any | no context is in use twice, and no more operations are in flight than the completion queue holds |
+
+mod operations;
+mod registration;
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use samite_fabric_sys as sys;
+
+use self::operations::Write;
+use self::registration::Mr;
+use super::OfiConfig;
+use super::endpoint::Domain;
+use super::info::Info;
+use super::object::Object;
+use super::offer::{Mode, Offer};
+use crate::PortError;
+
+/// What the port is to make its plan of: of what it found, or, if it is to keep another provider's rules, of what both
+/// offer.
+///
+/// # Errors
+/// [`PortError::Unsupported`] if the provider below has rules of its own that would not be kept.
+pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Info, Offer), PortError> {
+    let Some(rules) = &config.rules else { return Ok((info, below)) };
+    let has_own = below.mr_mode != 0 || below.mode & !rules.mode != 0 || below.iov_limit < rules.iov_limit;
+    if has_own || below.closing_in_transfer_crashes() {
+        return Err(PortError::Unsupported { what: "impose rules on a provider that has its own" });
+    }
+    let offer = Offer {
+        caps: rules.caps & below.caps,
+        msg_order: rules.msg_order & below.msg_order,
+        inject_size: rules.inject_size.min(below.inject_size),
+        // What a fence does depends on it.
+        protocol: below.protocol,
+        max_msg_size: rules.max_msg_size.min(below.max_msg_size),
+        max_order_waw_size: rules.max_order_waw_size.min(below.max_order_waw_size),
+        cq_data_size: rules.cq_data_size.min(below.cq_data_size),
+        data_progress: if below.data_progress == sys::FI_PROGRESS_MANUAL {
+            below.data_progress
+        } else {
+            rules.data_progress
+        },
+        ..rules.clone()
+    };
+    // Virtual addresses for remote places are the one thing that the provider below must do itself, and does where
+    // its domain is opened so (ofi_mr_map_init at v1.17.0).
+    // SAFETY: the entry has its attributes, and nobody else refers to them.
+    unsafe { (*(*info.as_ptr()).domain_attr).mr_mode |= offer.mr_mode & sys::FI_MR_VIRT_ADDR }
+    Ok((info, offer))
+}
+
+/// Imposes the rules of `offer` on an endpoint and what it stands on, with a completion queue of
+/// `completions` entries.
+///
+/// # Safety
+/// The objects are open, and nothing was posted or registered on them.
+pub(super) unsafe fn impose(offer: &Offer, completions: usize, domain: &Domain, ep: &Object<sys::fid_ep>) {
+    let (domain, cq, ep) = (domain.as_ptr(), domain.completions(), ep.as_ptr());
+    // SAFETY: the objects are open and have all these tables, which the provider does not change. The rules
+    // are leaked, so that their tables live as long as any object that has come to point to them.
+    unsafe {
+        let below = Below {
+            msg: *(*ep).msg,
+            rma: *(*ep).rma,
+            cq: *(*cq).ops,
+            mr: *(*domain).mr,
+            fid: *(*ep).fid.ops,
+        };
+        let rules = Box::into_raw(Box::new(Rules {
+            msg: operations::messages(below.msg),
+            rma: operations::one_sided(below.rma),
+            cq: operations::completions(below.cq),
+            mr: registration::table(below.mr),
+            fid: operations::object(below.fid),
+            below,
+            mode: Mode::new(offer.mr_mode, offer.mr_key_size),
+            offer: offer.clone(),
+            completions,
+            ep,
+            state: Mutex::default(),
+        }));
+        (*ep).msg = &raw mut (*rules).msg;
+        (*ep).rma = &raw mut (*rules).rma;
+        (*cq).ops = &raw mut (*rules).cq;
+        (*domain).mr = &raw mut (*rules).mr;
+        (*ep).fid.ops = &raw mut (*rules).fid;
+    }
+}
+
+/// The tables that stand before a provider's, with what is known of one endpoint. From an object's pointer to
+/// its table the whole is found.
+#[repr(C)]
+struct Rules {
+    msg: sys::fi_ops_msg,
+    rma: sys::fi_ops_rma,
+    cq: sys::fi_ops_cq,
+    mr: sys::fi_ops_mr,
+    /// The endpoint's.
+    fid: sys::fi_ops,
+    below: Below,
+    offer: Offer,
+    mode: Mode,
+    completions: usize,
+    ep: *mut sys::fid_ep,
+    state: Mutex<State>,
+}
+
+/// The provider's own tables.
+struct Below {
+    msg: sys::fi_ops_msg,
+    rma: sys::fi_ops_rma,
+    cq: sys::fi_ops_cq,
+    mr: sys::fi_ops_mr,
+    fid: sys::fi_ops,
+}
+
+#[derive(Default)]
+struct State {
+    /// By context, the registration that each operation uses.
+    in_flight: HashMap<usize, Option<*const Mr>>,
+    /// Writes that have not begun.
+    held: VecDeque<Write>,
+}
+
+impl Rules {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operation is about to be posted: its context is the provider's from here on.
+    fn take_off(&self, context: *mut c_void, used: Option<*const Mr>) {
+        let mut state = self.state();
+        assert!(!context.is_null(), "an operation without a context");
+        assert!(state.in_flight.insert(context as usize, used).is_none(), "a context in use twice");
+        assert!(state.in_flight.len() <= self.completions, "more operations than completions have room");
+        for (place, mark) in self.marks(context) {
+            // SAFETY: the caller posts with a context of the length that `mode` demands, which is the
+            // provider's until the operation has ended.
+            unsafe { place.write(mark) };
+        }
+    }
+
+    /// An operation was not accepted, or has ended.
+    fn land(&self, context: *mut c_void) {
+        if self.state().in_flight.remove(&(context as usize)).is_some() {
+            for (place, mark) in self.marks(context) {
+                // SAFETY: as above; it is the caller's only when this returns.
+                assert_eq!(unsafe { place.read() }, mark, "a context written to while it was in use");
+            }
+        }
+    }
+
+    /// What the provider keeps in a context, word by word (fi_getinfo(3): four or eight).
+    fn marks(&self, context: *mut c_void) -> impl Iterator<Item = (*mut usize, usize)> {
+        let words = match self.offer.mode {
+            mode if mode & sys::FI_CONTEXT2 != 0 => 8,
+            mode if mode & sys::FI_CONTEXT != 0 => 4,
+            _ => 0,
+        };
+        let start = context.cast::<usize>();
+        (0..words).map(move |word| (start.wrapping_add(word), !(start as usize) ^ word))
+    }
+}

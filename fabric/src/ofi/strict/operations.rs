@@ -1,0 +1,279 @@
+//! Messages, one-sided operations and completions under the imitated provider's rules.
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::ptr::null_mut;
+
+use libc::iovec;
+use samite_fabric_sys as sys;
+
+use super::registration::described;
+use super::{Rules, State};
+
+/// A write as it was posted.
+pub(super) struct Write {
+    ep: *mut sys::fid_ep,
+    iov: iovec,
+    descriptor: *mut c_void,
+    to: sys::fi_addr_t,
+    remote: sys::fi_rma_iov,
+    context: *mut c_void,
+    data: u64,
+    flags: u64,
+}
+
+// SAFETY: it is posted by whoever holds the port, which is `Send`.
+unsafe impl Send for Write {}
+
+pub(super) fn messages(below: sys::fi_ops_msg) -> sys::fi_ops_msg {
+    let (recv, send, sendmsg, inject) =
+        (Some(recv as _), Some(send as _), Some(sendmsg as _), Some(inject as _));
+    sys::fi_ops_msg { recv, send, sendmsg, inject, ..below }
+}
+
+pub(super) fn one_sided(below: sys::fi_ops_rma) -> sys::fi_ops_rma {
+    sys::fi_ops_rma { read: Some(read), writemsg: Some(writemsg), ..below }
+}
+
+pub(super) fn completions(below: sys::fi_ops_cq) -> sys::fi_ops_cq {
+    sys::fi_ops_cq { read: Some(read_completions), readerr: Some(read_error), ..below }
+}
+
+pub(super) fn object(below: sys::fi_ops) -> sys::fi_ops {
+    sys::fi_ops { close: Some(close), ..below }
+}
+
+/// The rules of an endpoint whose tables are ours.
+///
+/// # Safety
+/// `ep` is such an endpoint, and open.
+unsafe fn rules<'a>(ep: *mut sys::fid_ep) -> &'a Rules {
+    // SAFETY: the table is the first part of its rules, which live for ever.
+    unsafe { &*(*ep).msg.cast::<Rules>() }
+}
+
+impl Rules {
+    /// Posts an operation on local memory by `post`, which is given the descriptor of the provider below.
+    ///
+    /// # Safety
+    /// As the call that is imitated.
+    unsafe fn post(
+        &self,
+        context: *mut c_void,
+        (start, len, descriptor): (*const c_void, usize, *mut c_void),
+        access: u64,
+        post: impl FnOnce(*mut c_void) -> isize,
+    ) -> isize {
+        assert!(len <= self.offer.max_msg_size, "a longer operation than there is");
+        // SAFETY: the caller gives descriptors of open registrations only.
+        let found = unsafe { described(self, descriptor, start, len, access) };
+        self.take_off(context, found.map(|(mr, _)| mr));
+        let status = post(found.map_or(null_mut(), |(_, below)| below));
+        if status != 0 {
+            self.land(context);
+        }
+        status
+    }
+
+    /// Begins the writes that were held back, as far as there is room.
+    fn begin_writes(&self) {
+        let in_order = self.offer.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
+        loop {
+            let mut state = self.state();
+            let held = &mut state.held;
+            let Some(write) = (if in_order { held.pop_front() } else { held.pop_back() }) else { return };
+            drop(state);
+            // SAFETY: it was posted with memory and a context that stay until it completes.
+            if unsafe { self.begin(&write) } != 0 {
+                // No room, or an error, which has no other way to show.
+                let held = &mut self.state().held;
+                return if in_order { held.push_front(write) } else { held.push_back(write) };
+            }
+        }
+    }
+
+    /// Gives a write to the provider below.
+    ///
+    /// # Safety
+    /// Memory and context stay until it completes.
+    unsafe fn begin(&self, write: &Write) -> isize {
+        let mut descriptor = write.descriptor;
+        let message = sys::fi_msg_rma {
+            msg_iov: &write.iov,
+            desc: &mut descriptor,
+            iov_count: 1,
+            addr: write.to,
+            rma_iov: &write.remote,
+            rma_iov_count: 1,
+            context: write.context,
+            data: write.data,
+        };
+        let writemsg = self.below.rma.writemsg.expect("the provider writes");
+        // SAFETY: the endpoint is open, since its completions are read; the rest is the caller's promise.
+        unsafe { writemsg(write.ep, &message, write.flags) }
+    }
+}
+
+unsafe extern "C" fn recv(
+    ep: *mut sys::fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    descriptor: *mut c_void,
+    from: sys::fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller keeps the contract of the call, which is passed on.
+    unsafe {
+        let rules = rules(ep);
+        rules.post(context, (buf, len, descriptor), sys::FI_RECV, |below| {
+            rules.below.msg.recv.expect("the provider receives")(ep, buf, len, below, from, context)
+        })
+    }
+}
+
+unsafe extern "C" fn send(
+    ep: *mut sys::fid_ep,
+    buf: *const c_void,
+    len: usize,
+    descriptor: *mut c_void,
+    to: sys::fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as in `recv`.
+    unsafe {
+        let rules = rules(ep);
+        rules.post(context, (buf, len, descriptor), sys::FI_SEND, |below| {
+            rules.below.msg.send.expect("the provider sends")(ep, buf, len, below, to, context)
+        })
+    }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg, flags: u64) -> isize {
+    // SAFETY: as in `recv`; the message has as many pieces, and descriptors, as it says.
+    unsafe {
+        let (rules, message) = (rules(ep), *message);
+        let count = message.iov_count;
+        assert!(count <= rules.offer.iov_limit, "more pieces than the provider takes");
+        let pieces = std::slice::from_raw_parts(message.msg_iov, count);
+        let descriptors = std::slice::from_raw_parts(message.desc, count);
+        let found: Vec<_> = pieces
+            .iter()
+            .zip(descriptors)
+            .map(|(piece, &descriptor)| {
+                described(rules, descriptor, piece.iov_base, piece.iov_len, sys::FI_SEND)
+            })
+            .collect();
+        let len: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        assert!(len <= rules.offer.max_msg_size, "a longer operation than there is");
+        let mut below: Vec<_> =
+            found.iter().map(|found| found.map_or(null_mut(), |(_, below)| below)).collect();
+        let message = sys::fi_msg { desc: below.as_mut_ptr(), ..message };
+        // The last piece is the one whose registration its owner may want to end.
+        rules.take_off(message.context, found.last().copied().flatten().map(|(mr, _)| mr));
+        let status = rules.below.msg.sendmsg.expect("the provider sends")(ep, &message, flags);
+        if status != 0 {
+            rules.land(message.context);
+        }
+        status
+    }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut sys::fid_ep,
+    buf: *const c_void,
+    len: usize,
+    to: sys::fi_addr_t,
+) -> isize {
+    // SAFETY: as in `recv`.
+    unsafe {
+        let rules = rules(ep);
+        assert!(len <= rules.offer.inject_size, "more bytes than are injected");
+        rules.below.msg.inject.expect("the provider injects")(ep, buf, len, to)
+    }
+}
+
+unsafe extern "C" fn read(
+    ep: *mut sys::fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    descriptor: *mut c_void,
+    from: sys::fi_addr_t,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as in `recv`.
+    unsafe {
+        let rules = rules(ep);
+        rules.post(context, (buf, len, descriptor), sys::FI_READ, |below| {
+            rules.below.rma.read.expect("the provider reads")(
+                ep, buf, len, below, from, address, key, context,
+            )
+        })
+    }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg_rma, flags: u64) -> isize {
+    // SAFETY: as in `recv`; a message of one piece and one place.
+    unsafe {
+        let (rules, message) = (rules(ep), &*message);
+        assert!(
+            message.iov_count == 1 && message.rma_iov_count == 1,
+            "more pieces than the port ever writes"
+        );
+        let (iov, remote) = (*message.msg_iov, *message.rma_iov);
+        let bits = 8 * rules.offer.cq_data_size as u32;
+        let data = message.data;
+        assert_eq!(data.checked_shr(bits).unwrap_or(0), 0, "an immediate of more bits than are carried");
+        let in_order = rules.offer.msg_order & sys::FI_ORDER_SAW != 0;
+        let local = (iov.iov_base.cast_const(), iov.iov_len, *message.desc);
+        rules.post(message.context, local, sys::FI_WRITE, |descriptor| {
+            let (to, context) = (message.addr, message.context);
+            let write = Write { ep, iov, descriptor, to, remote, context, data, flags };
+            if in_order {
+                return rules.begin(&write);
+            }
+            rules.state().held.push_back(write);
+            0
+        })
+    }
+}
+
+unsafe extern "C" fn read_completions(cq: *mut sys::fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the queue's table is one of ours, and part of its rules; the caller gives room for so many entries
+    // of the format that the port's queues have, of which the provider writes as many as it says.
+    unsafe {
+        let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
+        rules.begin_writes();
+        let read = rules.below.cq.read.expect("the provider completes")(cq, buf, count);
+        let entries = buf.cast::<sys::fi_cq_data_entry>();
+        for index in 0..usize::try_from(read).unwrap_or(0) {
+            rules.land((*entries.add(index)).op_context);
+        }
+        read
+    }
+}
+
+unsafe extern "C" fn read_error(cq: *mut sys::fid_cq, entry: *mut sys::fi_cq_err_entry, flags: u64) -> isize {
+    // SAFETY: as in `read_completions`, with one entry.
+    unsafe {
+        let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
+        let read = rules.below.cq.readerr.expect("the provider completes")(cq, entry, flags);
+        if read > 0 {
+            rules.land((*entry).op_context);
+        }
+        read
+    }
+}
+
+unsafe extern "C" fn close(ep: *mut sys::fid) -> c_int {
+    // SAFETY: the table is only that of endpoints whose others are ours too; the caller closes an open one.
+    unsafe {
+        let rules = rules(ep.cast());
+        let status = rules.below.fid.close.expect("objects can be closed")(ep);
+        if status == 0 {
+            *rules.state() = State::default();
+        }
+        status
+    }
+}
