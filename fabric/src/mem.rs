@@ -43,7 +43,6 @@ pub struct Memory {
     /// Elements in use and allocated, as the `Vec` had them.
     elements: usize,
     capacity: usize,
-    bytes: usize,
     vtable: &'static Vtable,
 }
 
@@ -57,7 +56,6 @@ impl Memory {
             origin: NonNull::new(vec.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()),
             elements: vec.len(),
             capacity: vec.capacity(),
-            bytes: size_of_val(vec.as_slice()),
             vtable: const { &Vtable::of::<T>() },
         }
     }
@@ -71,13 +69,13 @@ impl Memory {
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes
+        self.elements * self.vtable.size
     }
 
     /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.len() == 0
     }
 
     /// Where the bytes lie.
@@ -89,10 +87,10 @@ impl Memory {
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `origin` and `bytes` describe the initialized elements of a vector that this value owns;
+        // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns;
         // `IntoBytes` means that none of them has padding, so every byte is initialized. `&self` keeps
         // writers away.
-        unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.len()) }
     }
 
     /// The bytes, to be written.
@@ -100,7 +98,7 @@ impl Memory {
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no
         // value written can make an element invalid.
-        unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
     }
 
     /// The vector it was made from.
@@ -135,6 +133,8 @@ unsafe impl Sync for Memory {}
 #[derive(Debug)]
 struct Vtable {
     element: TypeId,
+    /// Bytes of an element.
+    size: usize,
     free: unsafe fn(NonNull<u8>, usize, usize),
 }
 
@@ -146,7 +146,7 @@ impl Vtable {
             // SAFETY: the caller's promise.
             drop(unsafe { Vec::<T>::from_raw_parts(origin.as_ptr().cast(), elements, capacity) });
         }
-        Self { element: TypeId::of::<T>(), free: free::<T> }
+        Self { element: TypeId::of::<T>(), size: size_of::<T>(), free: free::<T> }
     }
 }
 
@@ -187,7 +187,7 @@ impl Region {
     #[must_use]
     pub fn len(&self) -> usize {
         match &*self.0 {
-            Shared::Private { memory, .. } => memory.bytes,
+            Shared::Private { memory, .. } => memory.len(),
             Shared::Segment(segment) => segment.mapped().len(),
         }
     }

@@ -259,7 +259,7 @@ impl<P: Port> Engine<P> {
             let status = Status { source: to, tag, bytes: memory.len() };
             let mut request =
                 Request::new(State::Over, Buffer::Owned(memory), Some(to), context, tag, now_ns);
-            request.result = Some(Ok(status));
+            request.succeed(status);
             return Ok(self.core.requests.insert(request));
         }
         Ok(self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns))
@@ -373,7 +373,7 @@ impl<P: Port> Engine<P> {
     pub fn outcome(&self, request: RequestId) -> Outcome {
         match self.core.requests.get(request) {
             Some(request) if request.result.is_some() => Outcome::Ready,
-            Some(request) if !request.pending_failures.is_empty() => Outcome::FailurePending,
+            Some(request) if request.has_pending_failures() => Outcome::FailurePending,
             Some(_) => Outcome::Pending,
             // To collect it tells that there is no such request.
             None => Outcome::Ready,
@@ -382,8 +382,7 @@ impl<P: Port> Engine<P> {
 
     /// A failure that [`Outcome::FailurePending`] speaks of, each once.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let pending = &mut self.core.requests.get_mut(request)?.pending_failures;
-        let (rank, cause) = (!pending.is_empty()).then(|| pending.remove(0))?;
+        let (rank, cause) = self.core.requests.get_mut(request)?.next_pending_failure()?;
         Some(Error::FailurePending { rank, cause })
     }
 
@@ -392,11 +391,12 @@ impl<P: Port> Engine<P> {
     #[inline]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let request = self.core.requests.get_mut(id)?;
-        let result = request.result.take()?;
+        let result = request.take_result()?;
         let memory = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-            Buffer::Lent { staged, staged_at, .. } => {
-                if let (Ok(_), false, Some(buffer)) = (&result, staged.is_empty(), lent.write(id)) {
-                    buffer[staged_at..staged_at + staged.len()].copy_from_slice(&staged);
+            Buffer::Lent { staged: None, .. } => None,
+            Buffer::Lent { staged: Some(staged), .. } => {
+                if let (Ok(_), Some(buffer)) = (&result, lent.write(id)) {
+                    staged.copy_to(buffer);
                 }
                 None
             }
@@ -601,10 +601,11 @@ impl Core {
                 self.peers.meet(rank)
             }
         };
-        match self.peers[index].failure() {
-            None => Ok(index),
-            Some(cause) => Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered }),
+        if self.peers[index].is_alive() {
+            return Ok(index);
         }
+        let cause = self.peers[index].failure().unwrap_or(Cause::Lost);
+        Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
     }
 
     fn check_rank(&self, rank: u32) -> Result<(), Error> {
@@ -617,11 +618,15 @@ impl Core {
     }
 
     /// Why nothing will come from the source, if so.
+    #[inline]
     fn source_failure(&mut self, pattern: &Pattern) -> Option<Error> {
         let Some(rank) = pattern.source.as_rank() else {
             return self.is_deserted().then_some(Error::Deserted);
         };
         let index = self.peers.find(rank)?;
+        if self.peers[index].is_alive() {
+            return None;
+        }
         let cause = self.peers[index].failure()?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
     }
@@ -668,7 +673,10 @@ impl Core {
                 self.retired.push(registration);
             }
         } else if request.result.is_none() {
-            request.result = Some(result.map_err(Box::new));
+            match result {
+                Ok(status) => request.succeed(status),
+                Err(error) => request.result = Some(Err(Box::new(error))),
+            }
         }
     }
 

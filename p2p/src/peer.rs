@@ -164,7 +164,13 @@ impl Peer {
         known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
     }
 
+    #[inline]
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(self.standing, Standing::Alive)
+    }
+
     /// Why it takes no part, if so.
+    #[cold]
     pub(crate) fn failure(&self) -> Option<Cause> {
         match &self.standing {
             Standing::Alive => None,

@@ -1,10 +1,14 @@
 //! Requests: what the engine remembers of an operation.
 
-use samite_fabric::{Memory, Region, Registration, Remote};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use samite_fabric::{Body, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 use slab::Slab;
 
 use crate::error::{Cause, Error, Status};
+use crate::store::append;
 
 /// Names a request. Generational: once collected it names nothing, and never another's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,11 +48,14 @@ pub(crate) struct Request {
     pub(crate) tag: u64,
     pub(crate) born_ns: u64,
     pub(crate) deadline_ns: u64,
-    pub(crate) result: Option<Result<Status, Box<Error>>>,
+    /// The bytes that it moved. The other parts of its [`Status`] are in `peer` and `tag` then.
+    pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// The caller has its result, or wants none.
     pub(crate) collected: bool,
-    /// Failed peers that the caller of a receive from any source is still to be told of.
-    pub(crate) pending_failures: Vec<(u32, Cause)>,
+    /// Failed peers that the caller of a receive from any source is still to be told of; most have none, and room
+    /// for a pointer.
+    #[expect(clippy::box_collection, reason = "a request is kept small")]
+    pub(crate) pending_failures: Option<Box<VecDeque<(u32, Cause)>>>,
 }
 
 /// What an operation awaits.
@@ -58,8 +65,8 @@ pub(crate) enum State {
     AwaitingRoom,
     /// Send: the envelope is out; FIN if the receiver gets the bytes, CTS if it calls for them.
     AwaitingMatch { revoked: bool },
-    /// Send: room in the port for the bytes from `next` to `end` that the receiver called for.
-    Pushing { recv: u64, next: usize, end: usize },
+    /// Send: room in the port for bytes that the receiver called for.
+    Pushing(Box<Push>),
     /// Receive: a message.
     AwaitingMessage(PostedId),
     /// Receive: gets.
@@ -68,6 +75,15 @@ pub(crate) enum State {
     AwaitingData(Box<Inflow>),
     /// Nothing.
     Over,
+}
+
+/// A send whose bytes are called for.
+#[derive(Debug)]
+pub(crate) struct Push {
+    /// The receiver's name for it.
+    pub(crate) recv: u64,
+    /// The bytes that are to go.
+    pub(crate) called: Range<usize>,
 }
 
 /// A receive that gets its bytes.
@@ -108,9 +124,8 @@ pub(crate) struct Inflow {
 /// Whose memory it is.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand,
-    /// beginning at `staged_at`.
-    Lent { len: usize, staged: Vec<u8>, staged_at: usize },
+    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand.
+    Lent { len: usize, staged: Option<Box<Staged>> },
     /// The request's.
     Owned(Memory),
     /// The request's, known to the port so that a peer can get it.
@@ -119,9 +134,30 @@ pub(crate) enum Buffer {
     Gone,
 }
 
+/// Bytes of a message that wait for their buffer.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    /// Where they begin in the message.
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl Staged {
+    /// Keeps bytes that begin at `at`, right behind those that are kept already.
+    pub(crate) fn append(staged: &mut Option<Box<Self>>, at: usize, bytes: &(impl Body + ?Sized)) {
+        let staged = staged.get_or_insert_with(|| Box::new(Self { at, bytes: Vec::new() }));
+        append(&mut staged.bytes, bytes);
+    }
+
+    /// Puts the bytes where they belong.
+    pub(crate) fn copy_to(&self, buffer: &mut [u8]) {
+        buffer[self.at..self.at + self.bytes.len()].copy_from_slice(&self.bytes);
+    }
+}
+
 impl Buffer {
     pub(crate) fn lent(len: usize) -> Self {
-        Self::Lent { len, staged: Vec::new(), staged_at: 0 }
+        Self::Lent { len, staged: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -153,12 +189,37 @@ impl Request {
             deadline_ns: u64::MAX,
             result: None,
             collected: false,
-            pending_failures: Vec::new(),
+            pending_failures: None,
         }
     }
 
+    /// It has its result.
+    #[inline]
+    pub(crate) fn succeed(&mut self, status: Status) {
+        self.peer = Some(status.source);
+        self.tag = status.tag;
+        self.result = Some(Ok(status.bytes));
+    }
+
+    /// Its result, if it has one that was not taken.
+    #[inline]
+    pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
+        let status = |bytes| Status { source: self.peer.unwrap_or(0), tag: self.tag, bytes };
+        Some(self.result.take()?.map(status))
+    }
+
+    #[inline]
+    pub(crate) fn has_pending_failures(&self) -> bool {
+        self.pending_failures.as_ref().is_some_and(|pending| !pending.is_empty())
+    }
+
+    /// A failed peer that its caller is to be told of, each once.
+    pub(crate) fn next_pending_failure(&mut self) -> Option<(u32, Cause)> {
+        self.pending_failures.as_mut()?.pop_front()
+    }
+
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self.state, State::AwaitingRoom | State::AwaitingMatch { .. } | State::Pushing { .. })
+        matches!(self.state, State::AwaitingRoom | State::AwaitingMatch { .. } | State::Pushing(_))
     }
 }
 
@@ -225,6 +286,6 @@ mod tests {
 
     #[test]
     fn a_request_stays_small() {
-        assert!(size_of::<Request>() <= 192, "{}", size_of::<Request>());
+        assert!(size_of::<Request>() <= 128, "{}", size_of::<Request>());
     }
 }

@@ -162,8 +162,8 @@ impl Core {
                 request.result.get_or_insert(Err(Box::new(error)));
                 self.movers.push_back(id);
             }
-            State::Pushing { recv, .. } => {
-                let abort = Abort { recv: (*recv).into() };
+            State::Pushing(push) => {
+                let abort = Abort { recv: push.recv.into() };
                 if let Some(index) = index {
                     self.answer(index, kind::ABORT, &abort);
                 }
@@ -247,7 +247,7 @@ impl Core {
         self.matcher.visit_any_source(|_, _, id| any.push(*id));
         for id in any {
             if let Some(request) = self.requests.get_mut(id) {
-                request.pending_failures.push((rank, cause.clone()));
+                request.pending_failures.get_or_insert_default().push_back((rank, cause.clone()));
             }
         }
         self.end_if_deserted();
@@ -296,9 +296,7 @@ impl Core {
         self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
         for (posted, id) in any {
             self.matcher.cancel(posted);
-            let untold =
-                self.requests.get_mut(id).map(|request| std::mem::take(&mut request.pending_failures));
-            let first = untold.into_iter().flatten().next();
+            let first = self.requests.get_mut(id).and_then(Request::next_pending_failure);
             let error = first.map_or(Error::Deserted, |(rank, cause)| Error::PeerFailed {
                 rank,
                 cause,
@@ -388,7 +386,7 @@ impl Request {
                 (Operation::Send, Awaited::Fin)
             }
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
-            State::Pushing { .. } => (Operation::Send, Awaited::Bytes),
+            State::Pushing(_) => (Operation::Send, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
             State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),
         };

@@ -10,8 +10,8 @@ use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Packet, Peer, Place, Standing};
-use crate::request::{Buffer, State};
-use crate::store::append;
+use crate::request::{Buffer, Push, Staged, State};
+
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
 use crate::{Lent, RequestId};
 
@@ -310,11 +310,15 @@ impl Core {
             Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
             Buffer::Lent { staged, .. } => match lent.write(id) {
                 Some(buffer) => data.copy_to(&mut buffer[..data.len()]),
-                None => append(staged, data),
+                None => Staged::append(staged, 0, data),
             },
             Buffer::Exposed { .. } | Buffer::Gone => {}
         }
-        self.finish(id, Ok(status));
+        if request.collected {
+            return self.finish(id, Ok(status));
+        }
+        request.state = State::Over;
+        request.succeed(status);
     }
 
     /// The request of a peer's answer, if there still is one and it is that peer's.
@@ -353,11 +357,11 @@ impl Core {
         let called = called.ok_or(WireError::Value { field: "length" })?;
         match &mut request.state {
             State::AwaitingMatch { .. } if offset == 0 => {
-                request.state = State::Pushing { recv: cts.recv.get(), next: 0, end: called };
+                request.state = State::Pushing(Box::new(Push { recv: cts.recv.get(), called: 0..called }));
                 self.movers.push_back(id);
             }
-            State::Pushing { recv, end, .. } if *recv == cts.recv.get() && *end == offset => {
-                *end = called;
+            State::Pushing(push) if push.recv == cts.recv.get() && push.called.end == offset => {
+                push.called.end = called;
                 self.movers.push_back(id);
             }
             _ => return Err(WireError::Value { field: "offset" }),

@@ -28,10 +28,10 @@ impl<P: Port> Engine<P> {
             header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, core.now_ns),
             eager: Eager { tag: tag.into() },
         };
-        if self.port.send(path, head.as_bytes(), data) != Ok(Post::Done) {
+        let Ok(Post::Done) = self.port.send(path, head.as_bytes(), data) else {
             // Whatever it is, it shows again when its turn comes.
             return false;
-        }
+        };
         core.counters.eager += 1;
         core.sent(index);
         let peer = &mut core.peers[index];

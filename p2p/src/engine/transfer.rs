@@ -1,5 +1,7 @@
 //! The bytes of long messages: gets where the receiver can, DATA packets where it cannot.
 
+use std::ops::Range;
+
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Access, Body, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
@@ -8,8 +10,8 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 use super::{Core, Engine, Operation, Rendezvous, status_of};
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
-use crate::request::{Buffer, Inflow, Pull, State};
-use crate::store::append;
+use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
+
 use crate::wire::{Cts, Data, Fin, Verdict, kind};
 use crate::{Lent, RequestId};
 
@@ -54,7 +56,7 @@ impl Core {
     fn call(&mut self, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
-        let staged = matches!(&request.buffer, Buffer::Lent { staged, .. } if !staged.is_empty());
+        let staged = matches!(&request.buffer, Buffer::Lent { staged: Some(_), .. });
         let State::AwaitingData(inflow) = &mut request.state else { return };
         let ahead = inflow.called - inflow.received;
         let len = (window - ahead.min(window)).min(inflow.status.bytes - inflow.called);
@@ -92,16 +94,13 @@ impl Core {
         }
         match &mut request.buffer {
             Buffer::Owned(memory) => bytes.copy_to(&mut memory.as_bytes_mut()[start..end]),
-            Buffer::Lent { staged, staged_at, .. } => match lent.write(id) {
+            Buffer::Lent { staged, .. } => match lent.write(id) {
                 Some(buffer) => {
-                    unstage(staged, *staged_at, buffer);
+                    unstage(staged, buffer);
                     bytes.copy_to(&mut buffer[start..end]);
                 }
                 None => {
-                    if staged.is_empty() {
-                        *staged_at = start;
-                    }
-                    append(staged, bytes);
+                    Staged::append(staged, start, bytes);
                     self.movers.push_back(id);
                 }
             },
@@ -161,13 +160,13 @@ impl<P: Port> Engine<P> {
         let Some(index) = request.peer.and_then(|rank| core.peers.find(rank)) else { return };
         let Some((path, limits)) = core.peers[index].path else { return };
         let moved = match request.state {
-            State::Pushing { .. } => self.push(id, index, path, &limits, lent),
+            State::Pushing(_) => self.push(id, index, path, &limits, lent),
             State::Pulling(_) => self.pull(id, index, path, &limits, lent),
             State::AwaitingData(_) => {
-                let Buffer::Lent { staged, staged_at, .. } = &mut request.buffer else { return };
+                let Buffer::Lent { staged, .. } = &mut request.buffer else { return };
                 match lent.write(id) {
                     Some(buffer) => {
-                        unstage(staged, *staged_at, buffer);
+                        unstage(staged, buffer);
                         core.call(id);
                     }
                     None => core.movers.push_back(id),
@@ -195,7 +194,8 @@ impl<P: Port> Engine<P> {
         loop {
             let core = &mut self.core;
             let Some(request) = core.requests.get(id) else { return Ok(Post::Done) };
-            let State::Pushing { recv, next, end } = request.state else { return Ok(Post::Done) };
+            let State::Pushing(push) = &request.state else { return Ok(Post::Done) };
+            let (recv, Range { start: next, end }) = (push.recv, push.called.clone());
             if next == end {
                 return Ok(Post::Done);
             }
@@ -242,8 +242,8 @@ impl<P: Port> Engine<P> {
                 core.finish(id, Ok(status));
                 return Ok(Post::Done);
             }
-            if let Some(request) = core.requests.get_mut(id) {
-                request.state = State::Pushing { recv, next: upto, end };
+            if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
+                push.called.start = upto;
             }
         }
     }
@@ -333,9 +333,10 @@ impl<P: Port> Engine<P> {
 }
 
 /// Puts bytes where they belong that came while the buffer was not at hand.
-fn unstage(staged: &mut Vec<u8>, staged_at: usize, buffer: &mut [u8]) {
-    buffer[staged_at..staged_at + staged.len()].copy_from_slice(staged);
-    staged.clear();
+fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
+    if let Some(staged) = staged.take() {
+        staged.copy_to(buffer);
+    }
 }
 
 /// Bytes of one get into a bounce buffer: what the cache still holds when it is copied on.
