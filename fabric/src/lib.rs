@@ -16,6 +16,7 @@ pub mod mem;
 #[cfg(feature = "ofi")]
 pub mod ofi;
 pub mod os;
+pub mod pmi;
 pub mod port;
 mod registry;
 mod rng;

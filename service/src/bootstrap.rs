@@ -14,6 +14,7 @@ mod error;
 mod job;
 mod key_values;
 mod pmi;
+mod pmix;
 pub(crate) mod variable;
 
 pub use connection::{Connection, ControlError, Notice};
@@ -22,6 +23,7 @@ pub use error::BootstrapError;
 pub use job::Job;
 pub(crate) use key_values::Candidate;
 pub use pmi::{PmiError, PmiJob};
+pub use pmix::PmixJob;
 pub use variable::{OF_JOINING, OF_THE_LAUNCHER};
 
 pub use crate::control::{ChannelError, Ending, JobId};

@@ -50,6 +50,13 @@ impl Settings {
                 let candidate = job.join(self.join_timeout)?;
                 self.meet(candidate)
             }
+            Launch::Pmix(job) => {
+                // Its library starts a thread.
+                #[cfg(feature = "ofi")]
+                samite_fabric::ofi::settle_environment();
+                let candidate = job.join(self.join_timeout)?;
+                self.meet(candidate)
+            }
         }
     }
 

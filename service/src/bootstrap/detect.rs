@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::BootstrapError;
 use super::pmi::{PmiJob, Wire};
+use super::pmix::PmixJob;
 use super::variable::{CONTROL, JOB, LAUNCHER, RANK, SIZE, TRANSPORT};
 use crate::control::JobId;
 
@@ -16,6 +17,8 @@ pub enum Launch {
     Invited(Invitation),
     /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
     Pmi(PmiJob),
+    /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
+    Pmix(PmixJob),
     /// By nobody in particular: it is a job of one rank.
     Alone {
         /// The value of `SAMITE_TRANSPORT`.
@@ -40,19 +43,24 @@ impl Launch {
     /// `SAMITE_LAUNCHER` names; then the launcher whose variables are there.
     ///
     /// # Errors
-    /// [`BootstrapError`]: variables of a launcher are missing or make no sense, or one is at work that samite
-    /// cannot join, under which each process would otherwise believe to be alone.
+    /// [`BootstrapError`]: variables of a launcher are missing or make no sense, two launchers have left theirs,
+    /// or one is at work that samite cannot join, under which each process would otherwise believe to be alone.
     pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
         let transport = parse(env, TRANSPORT, "the name of a transport", BY_USER)?;
         if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) {
             return Invitation::detect(env, present, transport).map(Launch::Invited);
         }
-        let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi` or `none`", BY_USER)?;
-        match asked {
-            Some(Choice::None) => return Ok(Launch::Alone { transport }),
-            Some(Choice::Pmi) => return pmi(env, LAUNCHER).map(Launch::Pmi),
-            None if env(PMI_FD).is_some() => return pmi(env, PMI_FD).map(Launch::Pmi),
-            None => {}
+        let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix` or `none`", BY_USER)?;
+        match (asked, env(PMI_FD).is_some(), env(PMIX_NAMESPACE).is_some()) {
+            (Some(Choice::None), ..) => return Ok(Launch::Alone { transport }),
+            (Some(Choice::Pmi), ..) => return pmi(env, LAUNCHER).map(Launch::Pmi),
+            (Some(Choice::Pmix), ..) => return pmix(env, LAUNCHER).map(Launch::Pmix),
+            (None, true, true) => {
+                return Err(BootstrapError::SeveralLaunchers { first: PMI_FD, second: PMIX_NAMESPACE });
+            }
+            (None, true, false) => return pmi(env, PMI_FD).map(Launch::Pmi),
+            (None, false, true) => return pmix(env, PMIX_NAMESPACE).map(Launch::Pmix),
+            (None, false, false) => {}
         }
         match FOREIGN_LAUNCHERS.iter().find(|foreign| foreign.is_at_work(env)) {
             Some(&Foreign { variable, launcher, fix, .. }) => {
@@ -103,6 +111,16 @@ fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result
     Ok(PmiJob { fd, rank, size, wire })
 }
 
+/// A job of a launcher with a PMIx server, of which `present` has told.
+fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmixJob, BootstrapError> {
+    let missing = |missing| BootstrapError::Incomplete { present, missing, fix: BY_ITS_LAUNCHER };
+    if env(PMIX_NAMESPACE).is_none() {
+        return Err(missing(PMIX_NAMESPACE));
+    }
+    let rank = parse(env, PMIX_RANK, "a rank", BY_ITS_LAUNCHER)?.ok_or(missing(PMIX_RANK))?;
+    Ok(PmixJob { rank })
+}
+
 fn in_range(
     rank: u32,
     size: u32,
@@ -135,6 +153,7 @@ fn parse<T: FromStr>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Pmi,
+    Pmix,
     None,
 }
 
@@ -144,6 +163,7 @@ impl FromStr for Choice {
     fn from_str(text: &str) -> Result<Choice, ()> {
         match text {
             "pmi" => Ok(Choice::Pmi),
+            "pmix" => Ok(Choice::Pmix),
             "none" => Ok(Choice::None),
             _ => Err(()),
         }
@@ -153,6 +173,8 @@ impl FromStr for Choice {
 const PMI_FD: &str = "PMI_FD";
 const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
+const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
+const PMIX_RANK: &str = "PMIX_RANK";
 
 /// Who sets a variable, and thus what is to be done about one that is wrong.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
@@ -199,12 +221,12 @@ const SRUN: &str =
 
 /// From each launcher's documentation; the specific first, since several set the general ones too.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
-    Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", Sign::Set, SAMITE_RUN),
+    Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec without PMIx", Sign::Set, SAMITE_RUN),
     Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),
     Foreign::new("JSM_NAMESPACE_SIZE", "IBM's jsrun", Sign::Set, SAMITE_RUN),
     Foreign::new("PALS_RANKID", "Cray PALS (mpiexec or aprun)", Sign::Set, SAMITE_RUN),
     Foreign::new("FLUX_TASK_RANK", "flux run without PMI", Sign::Set, SAMITE_RUN),
-    Foreign::new("PMIX_RANK", "a PMIx launcher (prterun, or srun --mpi=pmix)", Sign::Set, SAMITE_RUN),
+    Foreign::new("PMIX_RANK", "a PMIx launcher without a PMIX_NAMESPACE", Sign::Set, SAMITE_RUN),
     Foreign::new("MPI_LOCALNRANKS", "Hydra (the mpiexec of MPICH and Intel MPI)", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_PORT", "a PMI launcher that listens on a port", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_RANK", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
@@ -290,6 +312,10 @@ mod tests {
             "SAMITE_CONTROL=fd:3 SAMITE_RANK=4 SAMITE_SIZE=4 SAMITE_JOB=1",
             "SAMITE_CONTROL=fd:3 SAMITE_RANK=0 SAMITE_SIZE=0 SAMITE_JOB=1",
             "OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=0",
+            "PMIX_NAMESPACE=job.1",
+            "PMIX_NAMESPACE=job.1 PMIX_RANK=-1",
+            "PMIX_NAMESPACE=job.1 PMIX_RANK=0 PMI_FD=9 PMI_RANK=0 PMI_SIZE=4",
+            "SAMITE_LAUNCHER=pmix PMIX_RANK=0 PMI_FD=9 PMI_RANK=0 PMI_SIZE=4",
             "MV2_COMM_WORLD_SIZE=4",
             "JSM_NAMESPACE_SIZE=4",
             "PALS_RANKID=1 PMI_RANK=1",

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use samite_fabric::pmi::PmixError;
+
 use super::pmi::PmiError;
 use crate::control::ChannelError;
 
@@ -59,6 +61,39 @@ pub enum BootstrapError {
         /// How to start the program instead.
         fix: &'static str,
     },
+    /// Two launchers have left their variables.
+    #[error(
+        "{first} is set by one launcher and {second} by another, and samite cannot tell which of them has started this \
+         process: set SAMITE_LAUNCHER to `pmi` or `pmix`, or unset the variables of the one that is not meant"
+    )]
+    SeveralLaunchers {
+        /// A variable of the one.
+        first: &'static str,
+        /// A variable of the other.
+        second: &'static str,
+    },
+    /// The launcher's PMIx server cannot be used.
+    #[error(
+        "joining the job over PMIx failed: {0}; the library is that of the launcher: Debian's package libpmix2, or below \
+         the folder in PMIX_PREFIX (`samite run -n N -- program` does without)"
+    )]
+    Pmix(#[source] PmixError),
+    /// The environment says one thing, the PMIx server another.
+    #[error(
+        "PMIX_RANK is {variable}, and the launcher says that this is rank {rank} of {size}: variables of two jobs are \
+         mixed; leave them as the launcher sets them"
+    )]
+    PmixRank {
+        /// As in `PMIX_RANK`.
+        variable: u32,
+        /// As the server has it.
+        rank: u32,
+        /// The number of ranks, as the server has it.
+        size: u32,
+    },
+    /// This process has joined before.
+    #[error("this process has joined its job already: `samite::init` is called once")]
+    JoinedBefore,
     /// The descriptor that a PMI launcher passed is not there.
     #[error(
         "PMI_FD names descriptor {fd}, but the launcher's connection is not there: either this process or the one that \

@@ -17,7 +17,7 @@ pub(crate) const LAUNCHER: &str = "SAMITE_LAUNCHER";
 /// Those by which a user says how a program is to join: with their meanings.
 pub const OF_JOINING: [(&str, &str); 1] = [(
     LAUNCHER,
-    "Which launcher to join: `pmi`, or `none` to run each process alone. By default the one whose variables are there.",
+    "Which launcher to join: `pmi` or `pmix`, or `none` to run each process alone. By default the one whose variables are there.",
 )];
 
 /// Those that `samite run` sets, and no user: with their meanings.

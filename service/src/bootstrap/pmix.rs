@@ -1,0 +1,94 @@
+//! PMIx, through the launcher's client library. An entry is a rank's value of one key; the fence that all meet
+//! in collects nothing: servers fetch an entry from its host when it is first asked for.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use samite_fabric::pmi::{Client, Fact, PmixError};
+
+use super::BootstrapError;
+use super::key_values::{Candidate, KeyValues, KeyValuesError};
+use crate::control::Place;
+
+/// What the environment says of a job of a launcher with a PMIx server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PmixJob {
+    pub(crate) rank: u32,
+}
+
+impl PmixJob {
+    /// Connects to the server, and asks where this rank runs. The server has `patience` for each answer.
+    ///
+    /// # Errors
+    /// [`BootstrapError::JoinedBefore`], [`BootstrapError::Pmix`] and [`BootstrapError::PmixRank`].
+    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
+        /// A process has one connection to its server, which a second rank would share.
+        static JOINED: AtomicBool = AtomicBool::new(false);
+        if JOINED.swap(true, Ordering::Relaxed) {
+            return Err(BootstrapError::JoinedBefore);
+        }
+        let client = Client::connect().map_err(BootstrapError::Pmix)?;
+        let (rank, size) = (client.rank(), client.fact(Fact::JobSize).map_err(BootstrapError::Pmix)?);
+        if rank != self.rank || rank >= size {
+            return Err(BootstrapError::PmixRank { variable: self.rank, rank, size });
+        }
+        // Unknown: then they may be on as many hosts.
+        let hosts = client.fact(Fact::Hosts).unwrap_or(size);
+        let place = Place {
+            host: client.fact(Fact::Host).unwrap_or(0),
+            hosts,
+            neighbours: client.fact(Fact::LocalSize).unwrap_or(size),
+            address: None,
+        };
+        let values = Box::new(Pmix { client: Some(client), patience });
+        Ok(Candidate { rank, size, place, values })
+    }
+}
+
+struct Pmix {
+    /// None when this rank has left.
+    client: Option<Client>,
+    patience: Duration,
+}
+
+impl Pmix {
+    fn client(&self) -> Result<&Client, KeyValuesError> {
+        Ok(self.client.as_ref().ok_or("this rank has left")?)
+    }
+}
+
+impl KeyValues for Pmix {
+    fn launcher(&self) -> &'static str {
+        "PMIx"
+    }
+
+    fn exchange(&mut self, entry: &str) -> Result<(), KeyValuesError> {
+        Ok(self.client()?.publish(KEY, entry.as_bytes(), self.patience)?)
+    }
+
+    fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError> {
+        match self.client()?.fetch(rank, KEY, self.patience) {
+            Ok(entry) => Ok(String::from_utf8(entry)?),
+            Err(PmixError::NotFound(_)) => Err(format!(
+                "rank {rank} has published nothing: is every process of the job a program of this release of samite?"
+            )
+            .into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn leave(&mut self) {
+        if let Some(client) = self.client.take() {
+            client.leave();
+        }
+    }
+}
+
+/// Where a rank's entry is kept; the number is that of the entries' form.
+const KEY: &CStr = c"samite-1";
