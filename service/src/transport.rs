@@ -64,7 +64,7 @@ fn open_provider(name: &str, settings: &Settings, place: &Place, ports: &mut Por
         stays_on_host: place.hosts == 1,
         // Where the launcher reaches this host, other hosts are expected to.
         near: place.address,
-        wakes: settings.network_wakes.unwrap_or_else(|| place.is_crowded()),
+        wakes: settings.network_wakes.unwrap_or_else(|| crate::patience::is_crowded(place.neighbours)),
         ..OfiConfig::default()
     };
     ports.ofi = Some(OfiPort::open(&config)?);

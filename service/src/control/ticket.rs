@@ -52,11 +52,6 @@ pub(crate) struct Place {
 impl Place {
     /// The only rank of a job.
     pub(crate) const ALONE: Place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
-
-    /// Whether this host has fewer cores than ranks.
-    pub(crate) fn is_crowded(&self) -> bool {
-        crate::patience::is_crowded(self.neighbours)
-    }
 }
 
 #[derive(Debug)]
