@@ -57,7 +57,8 @@ impl Simulated {
     /// One that can neither put nor get, and keeps nobody's memory safe.
     fn poor() -> Self {
         let mut config = SimConfig::default();
-        (config.caps.put, config.caps.get, config.caps.rma_max, config.caps.fence) = (false, false, 0, false);
+        (config.caps.put, config.caps.get, config.caps.segments) = (false, false, false);
+        (config.caps.rma_max, config.caps.fence) = (0, false);
         (config.caps.packet_max, config.caps.zcopy_max, config.channel_depth) = (512, 0, 2);
         Self(Net::new(2, config))
     }
@@ -290,5 +291,6 @@ on_every_port! {
         leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
-        introduce_nobody, bury_nobody, strange_packets_are_counted, errors_say_what_to_do;
+        introduce_nobody, bury_nobody, strange_packets_are_counted, forged_keys_open_nothing,
+        errors_say_what_to_do;
 }

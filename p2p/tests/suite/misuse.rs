@@ -1,7 +1,9 @@
 //! Misuse by the caller, and strangers: typed errors that say what to do, and nothing else.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Memory, Port};
+use samite_fabric::{
+    Access, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote, Sink, SplitMix64,
+};
 use samite_p2p::{Config, Error, Pattern};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
@@ -130,5 +132,103 @@ pub(crate) fn errors_say_what_to_do<M: Medium>(medium: M) {
         "the message from rank 0 with tag 5 has 4 bytes, the buffer only 2: make it larger, or probe first"
     );
     assert!(job.wait(send).result.is_ok());
+    assert_unharmed(job);
+}
+
+/// How the operations of one that is no rank ended.
+#[derive(Default)]
+struct Ends(Vec<Result<(), Failure>>);
+
+impl Sink for Ends {
+    fn packet(&mut self, _: &[u8]) {}
+    fn completed(&mut self, _: OpId, result: Result<(), Failure>) {
+        self.0.push(result);
+    }
+    fn notified(&mut self, _: u64) {}
+    fn peer_lost(&mut self, _: PeerId) {}
+}
+
+/// One that is no rank has a port of the same kind, and tries keys that it guessed, or was given for something else
+/// or some other time.
+pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
+    const LEN: usize = 4096;
+    let mut job = pair(medium);
+    // A message that waits in its sender's memory.
+    let waiting = job.send(0, 1, 5, &bytes(1, 200_000));
+    job.settle();
+    let path = job.engine(0).peer_id(1).expect("they have met");
+    let caps = job.caps().clone();
+    let memory = |byte| match caps.segments {
+        true => {
+            let region = Region::shared(LEN).expect("memory");
+            region.copy_in(0, &[byte; LEN]).expect("the whole region");
+            region
+        }
+        false => Region::new(Memory::new(vec![byte; LEN])),
+    };
+    let regions = [1, 2, 3].map(memory);
+    let accesses = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_READ | Access::REMOTE_WRITE];
+    let port = job.engine(0).port_mut();
+    let [read, write, ended] =
+        [0, 1, 2].map(|each| port.register(path, &regions[each], accesses[each]).expect("its own memory"));
+    port.deregister(ended);
+    let address = port.address();
+
+    let mut rng = SplitMix64::new(6);
+    let mut forged: Vec<Remote> = [1, 1 << 31, 1 << 32, 1 << 63, u64::MAX]
+        .into_iter()
+        .flat_map(|change| [read, write].map(|real| Remote { key: real.key ^ change, ..real.remote(0) }))
+        .collect();
+    forged.extend([0, 1, u64::MAX, rng.next_u64(), rng.next_u64()].map(|key| Remote { key, address: 0 }));
+    forged.extend([ended.remote(0), read.remote(LEN - 63), write.remote(LEN - 63)]);
+    forged.extend(
+        [read, write]
+            .map(|real| Remote { address: real.remote(0).address.wrapping_sub(64), ..real.remote(0) }),
+    );
+    let puts = forged.iter().copied().chain([read.remote(0)]).map(|place| (true, place));
+    let gets = forged.iter().copied().chain([write.remote(0)]).map(|place| (false, place));
+
+    let mut stranger = job.medium.open(2);
+    let own = Region::new(Memory::new(vec![0x5a; 64]));
+    for (puts, place) in puts.chain(gets).collect::<Vec<_>>() {
+        // After a refusal the way there may be gone.
+        let to = stranger.resolve(&address).expect("an address of its kind");
+        let here =
+            stranger.register(to, &own, Access::LOCAL_READ | Access::LOCAL_WRITE).expect("its own memory");
+        let mut ends = Ends::default();
+        let mut posted = Ok(Post::Again);
+        job.poll_until(|_| {
+            if posted == Ok(Post::Again) {
+                posted = match puts {
+                    true => stranger.put(to, here.local(0, 64), place, OpId(1)),
+                    false => stranger.get(to, here.local(0, 64), place, OpId(1)),
+                };
+            }
+            stranger.poll(&mut ends).expect("the port works");
+            posted.is_err() || !ends.0.is_empty()
+        });
+        match &posted {
+            Err(PortError::Unsupported { .. }) => {
+                assert!(!caps.segments && !(if puts { caps.put } else { caps.get }), "{posted:?}");
+            }
+            // Where the port itself finds out.
+            Err(PortError::OutOfBounds { .. } | PortError::PeerGone(_)) => {}
+            _ => assert!(ends.0[0].is_err(), "{place:?}: {posted:?} {:?}", ends.0),
+        }
+        stranger.deregister(here);
+    }
+    drop(stranger);
+
+    for (region, byte) in regions.iter().zip([1, 2, 3]) {
+        let mut bytes = vec![0; LEN];
+        region.copy_out(0, &mut bytes).expect("the whole region");
+        assert!(bytes.iter().all(|&found| found == byte), "unharmed");
+    }
+    let port = job.engine(0).port_mut();
+    port.deregister(read);
+    port.deregister(write);
+    let recv = job.recv(1, exact(0, 5), 200_000);
+    assert!(job.wait(recv).message() == bytes(1, 200_000));
+    assert!(job.wait(waiting).result.is_ok());
     assert_unharmed(job);
 }

@@ -96,6 +96,22 @@ fn a_hello_told_again_changes_nothing() {
 }
 
 #[test]
+fn an_old_packet_told_again_changes_nothing() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let rts_at = |number: u32| packet(Protocol::P2p, kind::RTS, number, &rts(number.into()));
+    arrive(&mut receiver, &rts_at(expected));
+    let before = receiver.usage();
+    for number in [expected, expected.wrapping_sub(1), 1, expected.wrapping_sub(1 << 30)] {
+        arrive(&mut receiver, &rts_at(number));
+    }
+    assert_eq!((receiver.usage(), receiver.core.peers[0].expected), (before, expected + 1));
+    assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (4, 0));
+    arrive(&mut receiver, &rts_at(expected + 2));
+    let gap = Cause::Gap { expected: expected + 1, got: expected + 2 };
+    assert_eq!(receiver.core.peers[0].failure(), Some(gap));
+}
+
+#[test]
 fn a_flood_of_strangers_costs_no_memory() {
     let (mut receiver, _) = acquainted(&Config::default());
     let before = receiver.usage();
