@@ -22,6 +22,16 @@ fn parameters_come_with_value_and_origin() {
 }
 
 #[test]
+fn the_guide_has_the_table_of_parameters() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pages/parameters.md");
+    let told = samite("info --markdown").output().unwrap();
+    assert!(
+        std::fs::read_to_string(page).unwrap() == stdout(&told),
+        "a parameter has changed: `samite info --markdown > docs/pages/parameters.md`"
+    );
+}
+
+#[test]
 fn the_environment_decides_how_messages_go() {
     let output = samite("info --protocols --peers --json").env("SAMITE_EAGER_MAX", "1000").output().unwrap();
     let answer: Value = serde_json::from_str(stdout(&output)).unwrap();

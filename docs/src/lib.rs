@@ -1,0 +1,22 @@
+//! The guide's pages, whose Rust is compiled as doc tests, and run unless it needs other ranks.
+
+#![forbid(unsafe_code)]
+
+macro_rules! pages {
+    ($($name:ident = $file:literal),* $(,)?) => {
+        $(#[cfg(doctest)] #[doc = include_str!(concat!("../pages/", $file))] struct $name;)*
+    };
+}
+
+pages! {
+    Introduction = "introduction.md",
+    Install = "install.md",
+    Hello = "hello.md",
+    ComingFromMpi = "coming-from-mpi.md",
+    Transports = "transports.md",
+    Launchers = "launchers.md",
+    Failures = "failures.md",
+    Tuning = "tuning.md",
+    HowItWorks = "how-it-works.md",
+    Matching = "matching.md",
+}
