@@ -520,6 +520,11 @@ impl<P: Port> Engine<P> {
         peer.incarnation.filter(|_| peer.standing == Standing::Alive)
     }
 
+    /// Whether a rank's process is stopped, as far as is known.
+    pub fn is_stopped(&mut self, rank: u32) -> bool {
+        self.core.peers.find(rank).is_some_and(|index| self.core.peers[index].is_stopped)
+    }
+
     /// Why a rank takes no part, as far as is known, and if so.
     pub fn failure(&mut self, rank: u32) -> Option<Cause> {
         let index = self.core.peers.find(rank)?;
@@ -605,7 +610,7 @@ impl Core {
             return Ok(index);
         }
         let cause = self.peers[index].failure().unwrap_or(Cause::Lost);
-        Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
+        Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     fn check_rank(&self, rank: u32) -> Result<(), Error> {
@@ -628,7 +633,7 @@ impl Core {
             return None;
         }
         let cause = self.peers[index].failure()?;
-        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered })
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Why the bytes of a claimed message are gone with its sender, if so.
@@ -642,7 +647,7 @@ impl Core {
         let index = self.peers.find(from.source)?;
         let renewed = self.peers[index].incarnation != incarnation;
         let cause = self.peers[index].failure().or(renewed.then_some(Cause::Restarted))?;
-        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered })
+        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
     }
 
     fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {

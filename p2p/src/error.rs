@@ -42,7 +42,7 @@ pub enum Error {
         report: Report,
     },
     /// A peer failed, and the operation with it.
-    #[error("rank {rank} failed ({cause}); {fate}")]
+    #[error("rank {rank} failed ({cause}){}; {fate}", during(report))]
     PeerFailed {
         /// Who.
         rank: u32,
@@ -50,6 +50,8 @@ pub enum Error {
         cause: Cause,
         /// What is known of the message.
         fate: Fate,
+        /// What the operation was, and what it waited for; none if it was known before that the peer had failed.
+        report: Option<Box<Report>>,
     },
     /// A peer failed while a receive from any source waits, which that peer might have satisfied. Told once
     /// for each peer; a nonblocking receive stays posted (the rule of MPI's ULFM).
@@ -157,7 +159,7 @@ pub struct Status {
     pub bytes: usize,
 }
 
-/// What an operation was, told when it times out.
+/// What an operation was, told when it times out or its peer fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Send or receive.
@@ -172,6 +174,8 @@ pub struct Report {
     pub age_ns: u64,
     /// What it waited for.
     pub awaited: Awaited,
+    /// Whether the peer's process was stopped (by SIGSTOP, say), as whoever watches over it saw last.
+    pub is_stopped: bool,
 }
 
 /// The side that an operation is on.
@@ -220,6 +224,14 @@ impl std::fmt::Display for Report {
             Awaited::Bytes => "the message's bytes",
             Awaited::Fin => "the receiver's confirmation",
         };
-        write!(f, ", tag {}, after {} ms still waiting for {awaited}", self.tag, self.age_ns / 1_000_000)
+        write!(f, ", tag {}, after {} ms still waiting for {awaited}", self.tag, self.age_ns / 1_000_000)?;
+        match self.peer {
+            Some(rank) if self.is_stopped => write!(f, "; the process of rank {rank} is stopped"),
+            _ => Ok(()),
+        }
     }
+}
+
+fn during(report: &Option<Box<Report>>) -> String {
+    report.as_ref().map_or_else(String::new, |report| format!(" during a {report}"))
 }

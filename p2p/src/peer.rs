@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     /// Which life; none until told by whoever gives addresses, or by the peer itself.
     pub(crate) incarnation: Option<u32>,
     pub(crate) standing: Standing,
+    /// Whether its process is stopped, as whoever watches over it says.
+    pub(crate) is_stopped: bool,
     /// The way to it; none until its address is known.
     pub(crate) path: Option<(PeerId, Limits)>,
 
@@ -110,6 +112,7 @@ impl Peer {
             rank,
             incarnation: None,
             standing: Standing::Alive,
+            is_stopped: false,
             path: None,
             sequence: 0,
             acked: 0,

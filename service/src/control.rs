@@ -17,5 +17,7 @@ pub(crate) use channel::{Channel, Incoming};
 pub use ending::Ending;
 pub use message::JobId;
 pub(crate) use message::Secret;
-pub(crate) use message::{FromAgent, FromRank, Invitation, Obituary, Plan, ToAgent, ToRank, Whereabouts};
+pub(crate) use message::{
+    FromAgent, FromRank, Invitation, Obituary, Plan, Stop, ToAgent, ToRank, Whereabouts,
+};
 pub(crate) use ticket::{PROTOCOL, Place, Ticket, TicketError};

@@ -179,6 +179,9 @@ impl Directory for Member {
             Ok(Some(bootstrap::Notice::Died { rank, incarnation, ending })) => {
                 return Some(Notice::Failed { rank, incarnation, how: format!("it {ending}") });
             }
+            Ok(Some(bootstrap::Notice::Stopped { rank, incarnation, is_stopped })) => {
+                return Some(Notice::Stopped { rank, incarnation, is_stopped });
+            }
             Ok(Some(bootstrap::Notice::Condemned { why })) => why,
             Ok(Some(bootstrap::Notice::LauncherGone)) => {
                 "the launcher's agent on this host, which watches over it, is gone".to_owned()

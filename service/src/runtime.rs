@@ -54,6 +54,12 @@ pub(crate) enum Notice {
         rank: u32,
         incarnation: u32,
     },
+    /// A rank's process was stopped, or goes on.
+    Stopped {
+        rank: u32,
+        incarnation: u32,
+        is_stopped: bool,
+    },
     /// This rank itself was given up.
     Condemned {
         why: String,
@@ -246,10 +252,10 @@ impl<P: Port> Runtime<P> {
         for &id in ids {
             let collected = core.engine.collect(id, lent).map(|completion| completion.result);
             let result = match collected {
-                Some(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate })) => {
+                Some(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report })) => {
                     let cause = self.await_word(core, rank);
                     core = self.lock();
-                    Err(Error::PeerFailed { rank, cause, fate })
+                    Err(Error::PeerFailed { rank, cause, fate, report })
                 }
                 Some(result) => result,
                 None => {
@@ -466,6 +472,7 @@ impl<P: Port> Runtime<P> {
                     bytes: 0,
                     age_ns: now_ns - start_ns,
                     awaited,
+                    is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
                 };
                 return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
             }
@@ -636,6 +643,9 @@ impl<P: Port> Core<P> {
                 Notice::Left { rank, incarnation } => {
                     self.receive_all()?;
                     self.engine.peer_left(rank, Some(incarnation))?;
+                }
+                Notice::Stopped { rank, incarnation, is_stopped } => {
+                    self.engine.peer_stopped(rank, incarnation, is_stopped)?;
                 }
                 Notice::Condemned { why } => self.condemned = Some(why),
             }

@@ -25,7 +25,7 @@ use super::{Core, Engine, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
-use crate::peer::{Outgoing, Packet, Standing};
+use crate::peer::{Outgoing, Packet, Peer, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
@@ -87,6 +87,26 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
+    /// Whoever watches over the ranks says that one is stopped, or goes on: operations that time out tell. It is no
+    /// failure. Nothing if it is not the known life that is meant.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_stopped(&mut self, rank: u32, incarnation: u32, is_stopped: bool) -> Result<(), Error> {
+        let core = &mut self.core;
+        core.check_rank(rank)?;
+        let index = match core.peers.find(rank) {
+            Some(index) => index,
+            None if is_stopped => core.peers.meet(rank),
+            None => return Ok(()),
+        };
+        let peer = &mut core.peers[index];
+        if peer.incarnation.is_none_or(|known| known == incarnation) {
+            peer.is_stopped = is_stopped;
+        }
+        Ok(())
+    }
+
     /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
     pub fn close(&mut self, now_ns: u64) {
         let core = &mut self.core;
@@ -122,24 +142,17 @@ impl Core {
                 break;
             }
             self.timers.pop();
-            let now_ns = self.now_ns;
             // It may be over, or have another deadline by now.
-            let Some(request) = self.requests.get_mut(id) else { continue };
+            let Some(request) = self.requests.get(id) else { continue };
             if request.deadline_ns != deadline_ns || request.result.is_some() {
                 continue;
             }
-            let report = request.report(now_ns);
             let fate = match request.state {
                 State::AwaitingMatch { .. } => Fate::Unknown,
                 _ => Fate::NotDelivered,
             };
-            let address_known =
-                request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
-            let address_known = address_known.is_some_and(|peer| peer.path.is_some());
-            let report = match report.awaited {
-                Awaited::Room if !address_known => Report { awaited: Awaited::Address, ..report },
-                _ => report,
-            };
+            let peer = request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
+            let report = request.report(self.now_ns, peer);
             self.give_up(id, Error::TimedOut { fate, report });
         }
     }
@@ -301,6 +314,7 @@ impl Core {
                 rank,
                 cause,
                 fate: Fate::NotDelivered,
+                report: None,
             });
             self.finish(id, Err(error));
         }
@@ -334,8 +348,11 @@ impl Core {
         let mine = self.requests.select(|request| {
             request.peer == Some(rank) && (request.result.is_none() || !matches!(request.state, State::Over))
         });
+        let index = self.peers.find(rank);
         for id in mine {
             let Some(request) = self.requests.get_mut(id) else { continue };
+            let peer = index.map(|index| &self.peers[index]);
+            let report = Some(Box::new(request.report(self.now_ns, peer)));
             let fate = match &request.state {
                 State::AwaitingMatch { .. } => Fate::Unknown,
                 _ => Fate::NotDelivered,
@@ -352,7 +369,7 @@ impl Core {
                 }
                 _ => {}
             }
-            self.finish(id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate }));
+            self.finish(id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate, report }));
         }
     }
 
@@ -379,8 +396,12 @@ impl Core {
 }
 
 impl Request {
-    fn report(&self, now_ns: u64) -> Report {
+    /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
+    fn report(&self, now_ns: u64, peer: Option<&Peer>) -> Report {
         let (operation, awaited) = match &self.state {
+            State::AwaitingRoom if peer.is_none_or(|peer| peer.path.is_none()) => {
+                (Operation::Send, Awaited::Address)
+            }
             State::AwaitingRoom => (Operation::Send, Awaited::Room),
             State::AwaitingMatch { .. } if matches!(self.buffer, Buffer::Exposed { .. }) => {
                 (Operation::Send, Awaited::Fin)
@@ -397,6 +418,7 @@ impl Request {
             bytes: self.buffer.len(),
             age_ns: now_ns.saturating_sub(self.born_ns),
             awaited,
+            is_stopped: peer.is_some_and(|peer| peer.is_stopped),
         }
     }
 }

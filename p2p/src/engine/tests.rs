@@ -7,7 +7,7 @@ use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Memory, Sink};
 
 use super::*;
-use crate::error::Awaited;
+use crate::error::{Awaited, Operation, Report};
 use crate::wire::control;
 use crate::{Reading, Writing};
 use zerocopy::IntoBytes;
@@ -243,15 +243,25 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
     let recv = survivor.irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(8), NEVER).unwrap();
     let any = survivor.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
     let send = survivor.isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
+    survivor.poll(7, &mut ()).unwrap();
     drop(dead);
     survivor.peer_failed(1, None, Cause::Died("signal 9".into())).unwrap();
     survivor.poll(0, &mut ()).unwrap();
-    for (id, fate) in [(recv, Fate::NotDelivered), (send, Fate::Unknown)] {
+    let receive = Report {
+        operation: Operation::Receive,
+        peer: Some(1),
+        tag: 5,
+        bytes: 8,
+        age_ns: 7,
+        awaited: Awaited::Message,
+        is_stopped: false,
+    };
+    let send_report =
+        Report { operation: Operation::Send, tag: 6, bytes: 100_000, awaited: Awaited::Fin, ..receive };
+    for (id, fate, report) in [(recv, Fate::NotDelivered, receive), (send, Fate::Unknown, send_report)] {
         let completion = survivor.collect(id, &mut ()).unwrap();
-        assert_eq!(
-            completion.result,
-            Err(Error::PeerFailed { rank: 1, cause: Cause::Died("signal 9".into()), fate })
-        );
+        let (cause, report) = (Cause::Died("signal 9".into()), Some(Box::new(report)));
+        assert_eq!(completion.result, Err(Error::PeerFailed { rank: 1, cause, fate, report }));
     }
     assert_eq!(survivor.outcome(any), Outcome::FailurePending);
     assert!(matches!(survivor.failure_pending(any), Some(Error::FailurePending { rank: 1, .. })));
@@ -317,7 +327,10 @@ fn what_was_sent_before_a_goodbye_is_received_after_it() {
     assert!(matches!(engines[1].recv(0, pattern, &mut last, NEVER), Ok(Received::Now(_))));
     assert_eq!(&last, b"last");
     let none = engines[1].recv(0, pattern, &mut last, NEVER);
-    assert_eq!(none, Err(Error::PeerFailed { rank: 0, cause: Cause::Left, fate: Fate::NotDelivered }));
+    assert_eq!(
+        none,
+        Err(Error::PeerFailed { rank: 0, cause: Cause::Left, fate: Fate::NotDelivered, report: None })
+    );
 }
 
 #[test]

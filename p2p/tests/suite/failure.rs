@@ -16,7 +16,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
 /// Rank 1 failed, and that is what is said of it.
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
-    let Error::PeerFailed { rank: 1, cause, fate } = error else { panic!("{error}") };
+    let Error::PeerFailed { rank: 1, cause, fate, .. } = error else { panic!("{error}") };
     // The port may have noticed before it was told.
     assert!(*cause == killed() || *cause == Cause::Lost, "{error}");
     assert_eq!(*fate, expected, "{error}");
@@ -287,7 +287,10 @@ pub(crate) fn leaving_delivers_what_was_sent<M: Medium>(medium: M) {
         assert_eq!(job.wait(recv).message(), bytes(tag as usize, 100));
     }
     let none = job.try_recv(0, exact(1, 5), 100, Owned, NEVER).map(|_| ());
-    assert_eq!(none, Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered }));
+    assert_eq!(
+        none,
+        Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered, report: None })
+    );
     assert_unharmed(&mut job);
 }
 
@@ -345,7 +348,10 @@ pub(crate) fn leaving_after_claim<M: Medium>(medium: M) {
     let id = job.engine(0).recv_claimed(now, claimed, Err(LONG), NEVER);
     job.poll_until(|job| job.engine(0).outcome(id) == Outcome::Ready);
     let result = job.engine(0).collect(id, &mut ()).unwrap().result;
-    assert_eq!(result, Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered }));
+    assert_eq!(
+        result,
+        Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered, report: None })
+    );
     assert_unharmed(&mut job);
 }
 

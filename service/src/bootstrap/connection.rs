@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::control::{Channel, ChannelError, Ending, FromRank, Incoming, Obituary, ToRank, Whereabouts};
+use crate::control::{
+    Channel, ChannelError, Ending, FromRank, Incoming, Obituary, Stop, ToRank, Whereabouts,
+};
 
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
@@ -41,6 +43,15 @@ pub enum Notice {
         incarnation: u32,
         /// How.
         ending: Ending,
+    },
+    /// The process of a rank was stopped, by SIGSTOP say, or goes on.
+    Stopped {
+        /// The rank.
+        rank: u32,
+        /// Which life of it.
+        incarnation: u32,
+        /// Whether it is stopped now.
+        is_stopped: bool,
     },
     /// This rank was given up: the others take it for dead, or soon will, and it is about to be ended. It
     /// must not write to anything that the others rely on any more.
@@ -98,6 +109,9 @@ impl Connection {
             Incoming::Message(ToRank::Ended(obituaries)) => {
                 self.ended.extend(obituaries);
                 self.next_ended()
+            }
+            Incoming::Message(ToRank::Stopped(Stop { rank, incarnation, is_stopped })) => {
+                Some(Notice::Stopped { rank, incarnation, is_stopped })
             }
             Incoming::Message(ToRank::Condemned { why }) => Some(Notice::Condemned { why }),
             Incoming::Nothing => None,

@@ -34,6 +34,8 @@ pub(crate) enum ToAgent {
     Ended(Vec<Obituary>),
     /// A rank of another agent was started again, and is here.
     Returned(Whereabouts),
+    /// A rank of another agent was stopped, or goes on.
+    Stopped(Stop),
 }
 
 /// From a host's agent to the launcher.
@@ -56,6 +58,8 @@ pub(crate) enum FromAgent {
     Ended(Vec<Obituary>),
     /// A rank of this agent was started again, and is here.
     Returned(Whereabouts),
+    /// A rank of this agent was stopped, or goes on.
+    Stopped(Stop),
     /// The last message: no rank is left, and all output is written.
     Done,
 }
@@ -115,6 +119,14 @@ pub(crate) struct Obituary {
     pub(crate) ending: Ending,
 }
 
+/// A process of a rank was stopped, by SIGSTOP say, or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stop {
+    pub(crate) rank: u32,
+    pub(crate) incarnation: u32,
+    pub(crate) is_stopped: bool,
+}
+
 /// From a rank to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,6 +149,8 @@ pub(crate) enum ToRank {
     Address(Whereabouts),
     /// These ranks have ended. Told to every rank once, and final.
     Ended(Vec<Obituary>),
+    /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
+    Stopped(Stop),
     /// For the other ranks you are dead, and about to be ended.
     Condemned { why: String },
 }

@@ -252,12 +252,18 @@ impl Agent {
     }
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
-        while let Ok(Some((process, status))) = wait_for_child(WaitOptions::NOHANG) {
+        // Not only of those that end: who waits for a stopped one is to know.
+        let changes = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((process, status))) = wait_for_child(changes) {
             let mut ranks = (self.first..).zip(&self.ranks);
             let Some((number, _)) = ranks.find(|(_, rank)| rank.process == Some(process)) else {
                 // Something that a rank had started and left to us.
                 continue;
             };
+            if status.stopped() || status.continued() {
+                self.registry.stop(number, status.stopped());
+                continue;
+            }
             self.serve_rank(number)?;
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
             self.registry.end(number, ending.clone());
@@ -319,6 +325,7 @@ impl Agent {
             ToAgent::Address(whereabouts) => self.registry.learn(whereabouts),
             ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
             ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
+            ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
         }
     }
 

@@ -241,14 +241,8 @@ impl Front {
                 }
             }
             FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
-            FromAgent::Returned(whereabouts) => {
-                let message = ToAgent::Returned(whereabouts);
-                for (other, station) in self.stations.iter_mut().enumerate() {
-                    if other != index {
-                        station.send(&message)?;
-                    }
-                }
-            }
+            FromAgent::Returned(whereabouts) => self.tell_others(index, &ToAgent::Returned(whereabouts))?,
+            FromAgent::Stopped(stop) => self.tell_others(index, &ToAgent::Stopped(stop))?,
             FromAgent::Done => self.stations[index].link = Link::Done,
             FromAgent::Hello { .. } => {}
         }
@@ -264,12 +258,13 @@ impl Front {
                 *standing = Standing::Gone;
             }
         }
-        let message = ToAgent::Ended(obituaries);
-        let others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
-        for (_, station) in others {
-            station.send(&message)?;
-        }
-        Ok(())
+        self.tell_others(index, &ToAgent::Ended(obituaries))
+    }
+
+    /// Tells all agents but the one at `index`.
+    fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
+        let mut others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
+        others.try_for_each(|(_, station)| station.send(message))
     }
 
     /// The connection to an agent broke: its ranks have failed, whether or not they know.

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use crate::control::{Ending, FromAgent, FromRank, Obituary, Secret, ToRank, Whereabouts};
+use crate::control::{Ending, FromAgent, FromRank, Obituary, Secret, Stop, ToRank, Whereabouts};
 
 /// Addresses and endings of a job's ranks, as one agent knows them. Each step leaves in `outbox` what is to
 /// be sent.
@@ -139,6 +139,20 @@ impl Registry {
         }
     }
 
+    /// A rank of this agent was stopped, or goes on.
+    pub(super) fn stop(&mut self, rank: u32, is_stopped: bool) {
+        let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
+        self.spread_stop(stop);
+        self.outbox.push(Post::Front(FromAgent::Stopped(stop)));
+    }
+
+    /// Tells the ranks of this agent that a rank was stopped, or goes on.
+    pub(super) fn spread_stop(&mut self, stop: Stop) {
+        let others = self.listening().filter(|&to| to != stop.rank);
+        let posts: Vec<_> = others.map(|to| Post::Rank(to, ToRank::Stopped(stop))).collect();
+        self.outbox.extend(posts);
+    }
+
     pub(super) fn has_ended(&self, rank: u32) -> bool {
         self.members[rank as usize].ended.is_some()
     }
@@ -156,14 +170,20 @@ impl Registry {
             return 0;
         }
         self.urgent = false;
-        let listening = self.here.clone().filter(|&rank| self.members[rank as usize].ended.is_none());
         let before = self.outbox.len();
-        self.outbox.extend(listening.map(|to| Post::Rank(to, ToRank::Ended(untold.clone()))));
+        let posts: Vec<_> =
+            self.listening().map(|to| Post::Rank(to, ToRank::Ended(untold.clone()))).collect();
+        self.outbox.extend(posts);
         let ours: Vec<_> = untold.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
         if !ours.is_empty() {
             self.outbox.push(Post::Front(FromAgent::Ended(ours)));
         }
         (self.outbox.len() - before) as u32
+    }
+
+    /// The ranks of this agent that have not ended.
+    fn listening(&self) -> impl Iterator<Item = u32> {
+        self.here.clone().filter(|&rank| !self.has_ended(rank))
     }
 
     fn bury(&mut self, obituary: Obituary) {

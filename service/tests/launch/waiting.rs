@@ -9,9 +9,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use samite::{Cancel, Error, Source};
+use samite::{Cancel, Comm, Error, Source};
 
 use crate::world::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -41,7 +41,8 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     let world = samite::init().unwrap();
     let world = world.within(PATIENCE);
     let mut sent = [0_u64];
-    for round in 0..2 {
+    let mut shares = Vec::new();
+    for round in 0..4 {
         if world.rank() == 0 {
             thread::sleep(LONG);
             world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, round).unwrap();
@@ -55,10 +56,60 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             if round > 0 {
                 let (waited, late) = (now - start, now - Duration::from_nanos(sent[0]));
                 eprintln!("waited {waited:?}, busy {busy:?}, woken after {late:?}");
-                assert!(waited > LONG / 2 && busy < waited / 50, "busy {busy:?} of {waited:?}");
-                assert!(late < PROMPT, "{late:?} late");
+                assert!(waited > LONG / 2 && late < PROMPT, "{late:?} late");
+                shares.push(busy.as_secs_f64() / waited.as_secs_f64());
             }
         }
+    }
+    // What others do on the machine makes the same work take longer, never shorter.
+    if let Some(least) = shares.iter().copied().reduce(f64::min) {
+        assert!(least < 0.02, "busy for these parts of the time: {shares:?}");
+    }
+}
+
+/// Who waits in vain for a stopped process is told so, and the process goes on where it was.
+#[test]
+fn a_deadline_tells_that_the_peer_is_stopped() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            output_of(job_of_test(
+                "waiting::a_deadline_tells_that_the_peer_is_stopped",
+                &format!("-n 2 {transport}"),
+            ));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.within(PATIENCE);
+    let mut number = [0_i32];
+    if world.rank() == 1 {
+        world.send(&[getpid().as_raw_pid()], 0, 0).unwrap();
+        kill_process(getpid(), Signal::STOP).unwrap();
+        world.send(&number, 0, 1).unwrap();
+        world.recv(&mut number, 0, 2).unwrap();
+        return;
+    }
+    world.recv(&mut number, 1, 0).unwrap();
+    let pid = Pid::from_raw(number[0]).unwrap();
+    let said = wait_in_vain_until(&world, true);
+    assert!(said.ends_with("; the process of rank 1 is stopped"), "{said}");
+    kill_process(pid, Signal::CONT).unwrap();
+    world.recv(&mut number, 1, 1).unwrap();
+    let said = wait_in_vain_until(&world, false);
+    assert!(!said.contains("stopped"), "{said}");
+    world.send(&number, 1, 2).unwrap();
+}
+
+/// Receives from rank 1 what it does not send, until the report says whether that is stopped.
+fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
+    let start = Instant::now();
+    loop {
+        let error = world.within(Duration::from_millis(50)).recv(&mut [0_i32], 1, 9).unwrap_err();
+        let Error::TimedOut { report, .. } = error else { panic!("{error}") };
+        if report.is_stopped == is_stopped {
+            return report.to_string();
+        }
+        assert!(start.elapsed() < PATIENCE, "it is not told");
     }
 }
 

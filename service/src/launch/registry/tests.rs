@@ -152,3 +152,19 @@ fn nonsense_is_refused() {
     registry.hear(vec![obituary(7, KILLED)]);
     assert_eq!(sent(&mut registry), []);
 }
+
+#[test]
+fn a_stop_is_told_to_all_others_that_are_there() {
+    let mut registry = Registry::new(4, 0..3, SECRET);
+    registry.end(2, Ending::Left);
+    told(&mut registry);
+    registry.stop(0, true);
+    let stop = Stop { rank: 0, incarnation: SECRET.first_incarnation(0), is_stopped: true };
+    assert_eq!(
+        sent(&mut registry),
+        [Post::Rank(1, ToRank::Stopped(stop)), Post::Front(FromAgent::Stopped(stop))]
+    );
+    let elsewhere = Stop { rank: 3, is_stopped: false, ..stop };
+    registry.spread_stop(elsewhere);
+    assert_eq!(sent(&mut registry), [0, 1].map(|to| Post::Rank(to, ToRank::Stopped(elsewhere))));
+}
