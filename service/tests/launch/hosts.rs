@@ -177,22 +177,3 @@ fn what_goes_wrong_at_the_start_is_told() {
     let unreachable = told("-n 2 --hosts nowhere.invalid", here);
     assert!(unreachable.contains("samite: host nowhere.invalid cannot reach `samite run`"), "{unreachable}");
 }
-
-#[test]
-fn strangers_at_the_door_are_turned_away() {
-    let scratch = Scratch::new("strangers");
-    // The first thing that comes is a stranger; the agents come after it.
-    let path = scratch.0.join("shell");
-    let stranger = "read -r line; port=$(echo \"$line\" | sed 's/.*\"port\":\\([0-9]*\\).*/\\1/'); \
-        exec 3<>/dev/tcp/127.0.0.1/$port; \
-        printf '{\"hello\":{\"host\":0,\"token\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}\\n' >&3; \
-        read -r answer <&3 && echo admitted; shift; (echo \"$line\"; cat) | exec \"$@\"";
-    fs::write(&path, format!("#!/bin/bash\n{stranger}\n")).unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-    let mut job = Job::new("-n 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
-    job.command.arg(&path).args(["--", "sh", "-c", "echo $SAMITE_RANK"]);
-    let (code, stdout, stderr) = job.start().finish();
-    let mut lines: Vec<_> = stdout.lines().collect();
-    lines.sort();
-    assert_eq!((code, lines, &stderr[..]), (Some(0), vec!["0", "1"], ""));
-}

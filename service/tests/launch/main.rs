@@ -5,6 +5,7 @@ mod hosts;
 mod join;
 mod kill;
 mod run;
+mod strangers;
 mod support;
 mod waiting;
 mod world;
