@@ -12,6 +12,8 @@ declare -A present=(
     [libc6-dev]='test -e /usr/include/stdlib.h'
     [pkg-config]='command -v pkg-config'
     [libfabric-bin]='command -v fi_info'
+    # Loaded when asked for; nothing is needed of it to build.
+    [libhwloc15]='ldconfig -p | grep -q libhwloc.so.15'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
     [python3-venv]='python3 -c "import venv, ensurepip"'
     [valgrind]='command -v valgrind'
@@ -33,8 +35,8 @@ fi
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<END
 setup.sh: missing here, by their Debian names: ${missing[*]}. Install them, then run this again:
-  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric libfabric-devel python3-pip valgrind iproute iptables
-  Spack:         spack install libfabric pkgconf valgrind && spack load libfabric pkgconf valgrind
+  Fedora, RHEL:  sudo dnf install gcc gcc-c++ pkgconf-pkg-config libfabric libfabric-devel hwloc-libs python3-pip valgrind iproute iptables
+  Spack:         spack install libfabric hwloc pkgconf valgrind && spack load libfabric hwloc pkgconf valgrind
 END
     exit 1
 fi

@@ -5,6 +5,7 @@ pub(crate) mod barrier;
 pub mod env;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;
+pub mod hwloc;
 pub mod process;
 pub(crate) mod shared;
 pub mod signal;

@@ -43,6 +43,7 @@ pub use hosts::Host;
 
 use crate::control::ChannelError;
 pub use crate::control::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
+use crate::topology::Bind;
 
 /// The most ranks that one agent starts.
 pub const RANKS_MAX: u32 = 4096;
@@ -76,6 +77,8 @@ pub struct Options {
     /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed,
     /// and one of less than a quarter of it never. At least [`DETECTION_MIN`].
     pub detection: Duration,
+    /// What each rank is bound to.
+    pub bind: Bind,
     /// The value of `SAMITE_TRANSPORT` for the ranks.
     pub transport: Option<String>,
     /// Variables to set for the ranks.
@@ -99,6 +102,7 @@ impl Options {
             ranks,
             remote: None,
             detection: DETECTION_DEFAULT,
+            bind: Bind::None,
             transport: None,
             env: Vec::new(),
             timeout: None,
@@ -248,6 +252,16 @@ pub enum LaunchError {
         host: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// The ranks of a host cannot be bound.
+    #[error("--bind {bind} is not possible on {host}: {why}")]
+    Bind {
+        /// What was asked for.
+        bind: Bind,
+        /// The host.
+        host: String,
+        /// What stands in the way.
+        why: String,
     },
     /// The connection between front and agent failed.
     #[error("the connection to the agent failed: {0}")]

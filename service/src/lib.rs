@@ -41,6 +41,7 @@ mod runtime;
 mod scope;
 mod select;
 mod settings;
+pub mod topology;
 mod transport;
 mod watch;
 mod world;

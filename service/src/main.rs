@@ -17,6 +17,7 @@ use samite::launch::{
     self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, LaunchError, OnFailure, Options, RANKS_MAX,
     REMOTE_SHELL_DEFAULT, Remote,
 };
+use samite::topology::Bind;
 
 use crate::command::doctor::{Doctor, SELF_TEST_COMMAND};
 use crate::command::info::Info;
@@ -91,6 +92,11 @@ struct Run {
     /// A cut of this length is always noticed, and one of less than a quarter of it never.
     #[arg(long, value_name = "S", env = "SAMITE_DETECTION_TIME", value_parser = detection, default_value = "10")]
     detection_time: Duration,
+    /// Bind each rank to a core of its own, or to the cores of a NUMA node, or to none
+    ///
+    /// Neighbouring ranks come to neighbouring cores. It takes libhwloc on every host.
+    #[arg(long, value_name = "core|numa|none", default_value = "none")]
+    bind: Bind,
     /// The transport for the ranks to use, like `samite-shm` or `tcp;ofi_rxm`
     #[arg(long, value_name = "T")]
     transport: Option<String>,
@@ -154,6 +160,7 @@ impl From<Run> for Options {
         Options {
             remote: Some(remote).filter(|remote| !remote.hosts.is_empty()),
             detection: run.detection_time,
+            bind: run.bind,
             transport: run.transport,
             env: run.env,
             timeout: run.timeout,

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::process::Command;
 
 use clap::Args;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use samite::bootstrap::{Launch, OF_JOINING, OF_THE_LAUNCHER};
+use samite::topology::Topology;
 use samite::{Parameter, Reader, Settings, World};
 use samite_fabric::{Caps, Port, shm::Shm};
 use serde_json::{Value, json};
@@ -23,11 +25,14 @@ pub(crate) struct Info {
     /// Only which protocol carries a message, by its size
     #[arg(long)]
     protocols: bool,
+    /// Only the cores and NUMA nodes of this host, and what of it this process may use; by libhwloc
+    #[arg(long)]
+    topology: bool,
     /// Only the parameters: variable, value and where it comes from, default, range, meaning
     #[arg(long)]
     parameters: bool,
     /// The parameters as a page of Markdown, without this environment's values
-    #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "json"])]
+    #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "topology", "json"])]
     markdown: bool,
     /// As JSON
     #[arg(long)]
@@ -39,7 +44,7 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         return Ok(print(&markdown()));
     }
     let settings = Settings::from_environment().map_err(|error| error.to_string())?;
-    let all = !(what.providers || what.peers || what.protocols || what.parameters);
+    let all = !(what.providers || what.peers || what.protocols || what.topology || what.parameters);
     let transports = if all || what.providers || what.protocols { transports() } else { Vec::new() };
     let mut sections = Vec::new();
     if all || what.providers {
@@ -50,6 +55,9 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
     }
     if all || what.protocols {
         sections.push(protocols(&transports, &settings));
+    }
+    if all || what.topology {
+        sections.push(topology());
     }
     if all || what.parameters {
         sections.push(parameters(&settings));
@@ -217,6 +225,42 @@ fn protocols(transports: &[Transport], settings: &Settings) -> Section {
         text: format!("Protocols by size\n{}{meaning}", table(&rows)),
         json: json.into(),
     }
+}
+
+fn topology() -> Section {
+    let ours = sched_getaffinity(None).ok();
+    let ours: Vec<_> =
+        ours.iter().flat_map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu))).collect();
+    let usable = format!("  This process may use {}.\n", count(ours.len(), "processor"));
+    let name = "topology";
+    let topology = match Topology::of_this_host() {
+        Ok(topology) => topology,
+        Err(error) => {
+            let why = error.to_string();
+            let text = format!("Topology: unknown\n  {why}\n{usable}");
+            return Section { name, text, json: json!({ "error": why, "usable_processors": ours }) };
+        }
+    };
+    let place = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let mut rows = vec![row(["CORE", "PROCESSORS", "NUMA NODE", "PACKAGE"])];
+    for (index, core) in topology.cores.iter().enumerate() {
+        let processors: Vec<_> = core.processors.iter().map(u32::to_string).collect();
+        let (node, package) = (place(core.numa_node), place(core.package));
+        rows.push(row([&index.to_string(), &processors.join(","), &node, &package]));
+    }
+    let mut text = format!("Topology\n{}", table(&rows));
+    for node in &topology.numa_nodes {
+        let _ = writeln!(text, "  NUMA node {}: {} MiB", node.number, node.memory >> 20);
+    }
+    text.push_str(&usable);
+    let json = json!({
+        "cores": topology.cores, "numa_nodes": topology.numa_nodes, "usable_processors": ours,
+    });
+    Section { name, text, json }
+}
+
+fn count(number: usize, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
 fn parameters(settings: &Settings) -> Section {

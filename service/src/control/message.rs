@@ -13,6 +13,7 @@ use samite_fabric::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::Ending;
+use crate::topology::Bind;
 
 /// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +47,8 @@ pub(crate) enum FromAgent {
     Hello { host: u32, token: Secret },
     /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
+    /// The ranks of this agent cannot be bound as asked for; none was started.
+    NotBound { why: String },
     /// This rank's process has ended, and was started again or not.
     Exited { rank: u32, ending: Ending, again: bool },
     /// This rank broke the control protocol; its connection was closed.
@@ -95,6 +98,7 @@ pub(crate) struct Plan {
     pub(crate) detection: Duration,
     /// How often each rank is started again when it fails.
     pub(crate) restarts: u32,
+    pub(crate) bind: Bind,
     pub(crate) transport: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) prefix: bool,

@@ -43,7 +43,7 @@ pub(crate) struct Place {
     pub(crate) host: u32,
     /// The hosts of the job.
     pub(crate) hosts: u32,
-    /// The ranks on this host.
+    /// The ranks that take turns on the processors of this one: all on this host, unless they are bound.
     pub(crate) neighbours: u32,
     /// This host's address towards the launcher, if that is on another host.
     pub(crate) address: Option<IpAddr>,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::getsockname;
 use rustix::process::{Signal, WaitOptions, wait as wait_for_child};
+use rustix::thread::sched_getaffinity;
 use samite_fabric::os::process::is_exiting;
 use samite_fabric::os::signal::SignalFd;
 use samite_fabric::os::spawn::inherited_fd;
@@ -22,6 +23,7 @@ use super::{AGENT_COMMAND, FAREWELL, GRACE, LaunchError, descendants, output};
 use crate::control::{
     Channel, Ending, FromAgent, FromRank, Incoming, Place, Plan, ToAgent, ToRank, liveness,
 };
+use crate::topology::{Bind, Slot, Topology, TopologyError};
 
 /// The longest message from the front: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
@@ -54,6 +56,8 @@ struct Agent {
     registry: Registry,
     plan: Plan,
     place: Place,
+    /// Where the ranks run, if they are bound.
+    slots: Vec<Slot>,
     /// Each is closed when all output of some ranks has been forwarded, and then gone.
     outputs: Vec<UnixStream>,
     /// When the ranks that have not followed SIGTERM are killed.
@@ -113,11 +117,18 @@ impl Agent {
     ) -> Result<Option<Agent>, LaunchError> {
         let neighbours = plan.ranks.len() as u32;
         let place = Place { host: plan.host, hosts: plan.hosts, neighbours, address };
+        let slots = match slots(&plan) {
+            Ok(slots) => slots,
+            Err(error) => {
+                front.send(&FromAgent::NotBound { why: error.to_string() })?;
+                return Ok(None);
+            }
+        };
         let registry = Registry::new(plan.size, plan.ranks.clone(), plan.secret);
         let mut ranks = Vec::new();
         let (mut stdouts, mut stderrs) = (Vec::new(), Vec::new());
-        for rank in plan.ranks.clone() {
-            match Rank::start(&plan, rank, registry.incarnation(rank), &place) {
+        for (index, rank) in plan.ranks.clone().enumerate() {
+            match Rank::start(&plan, rank, registry.incarnation(rank), &place, slots.get(index)) {
                 Ok((started, stdout, stderr)) => {
                     ranks.push(started);
                     stdouts.push(stdout);
@@ -140,6 +151,7 @@ impl Agent {
             registry,
             plan,
             place,
+            slots,
             outputs: vec![output],
             kill_at: None,
             tell_at: Instant::now(),
@@ -284,7 +296,8 @@ impl Agent {
         // The others hear of the end of this life before anything of the next.
         self.registry.tell();
         self.registry.restart(number);
-        match Rank::start(&self.plan, number, self.registry.incarnation(number), &self.place) {
+        let slot = self.slots.get((number - self.first) as usize);
+        match Rank::start(&self.plan, number, self.registry.incarnation(number), &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
                 *self.rank(number) = Rank { restarts, ..rank };
                 let output = output::forward(vec![stdout], vec![stderr], self.plan.prefix)
@@ -429,6 +442,18 @@ impl Front {
     fn is_backed_up(&self) -> bool {
         self.channel.as_ref().is_some_and(Channel::is_backed_up)
     }
+}
+
+/// Where the ranks of a plan run, of the processors that this process may use.
+fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
+    if plan.bind == Bind::None {
+        return Ok(Vec::new());
+    }
+    let mut topology = Topology::of_this_host()?;
+    if let Ok(ours) = sched_getaffinity(None) {
+        topology = topology.within(|processor| ours.is_set(processor as usize));
+    }
+    topology.slots(plan.ranks.len() as u32, plan.bind)
 }
 
 /// The connection that was passed to us, kept from the ranks.

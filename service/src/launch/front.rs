@@ -218,6 +218,10 @@ impl Front {
                 let program = self.options.program.to_string_lossy().into_owned();
                 return Err(LaunchError::Program { program, errno });
             }
+            FromAgent::NotBound { why } => {
+                let host = self.stations[index].host.clone().unwrap_or_else(|| "this host".to_owned());
+                return Err(LaunchError::Bind { bind: self.options.bind, host, why });
+            }
             FromAgent::Exited { rank, ending, again: false } => self.rank_ended(rank, &ending),
             FromAgent::Exited { rank, ending, again: true } => {
                 if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
@@ -544,6 +548,7 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
             OnFailure::Restart { max } => max,
             OnFailure::End | OnFailure::Continue => 0,
         },
+        bind: options.bind,
         transport: options.transport.clone(),
         env,
         prefix: options.prefix,

@@ -8,12 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samite_fabric::os::signal::unblock_in;
 use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
 use crate::bootstrap::variable;
 use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket};
+use crate::topology::Slot;
 
 /// A rank of this node.
 #[derive(Debug)]
@@ -34,11 +36,14 @@ impl Rank {
     ///
     /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group
     /// may not read. All others have none.
+    ///
+    /// With a slot, it may use the processors of that only.
     pub(super) fn start(
         plan: &Plan,
         rank: u32,
         incarnation: u32,
         place: &Place,
+        slot: Option<&Slot>,
     ) -> io::Result<(Rank, Source, Source)> {
         let (ours, theirs) = UnixStream::pair()?;
         let ticket = Ticket {
@@ -48,7 +53,8 @@ impl Rank {
             rank,
             size: plan.size,
             incarnation,
-            place: place.clone(),
+            place: slot
+                .map_or_else(|| place.clone(), |slot| Place { neighbours: slot.sharers, ..place.clone() }),
         };
         let takes_input = rank == 0 && !io::stdin().is_terminal();
         let mut command = Command::new(&plan.program);
@@ -68,7 +74,10 @@ impl Rank {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut child = command.spawn()?;
+        let mut child = match slot {
+            Some(slot) => while_bound_to(&slot.processors, || command.spawn())?,
+            None => command.spawn()?,
+        };
         let source = |pipe: Option<OwnedFd>| Source { rank, pipe: pipe.expect("the output is piped") };
         let stdout = source(child.stdout.take().map(OwnedFd::from));
         let stderr = source(child.stderr.take().map(OwnedFd::from));
@@ -89,4 +98,20 @@ impl Rank {
             let _ = kill_process_group(process, signal);
         }
     }
+}
+
+/// Calls `spawn` while this thread may use some processors only, which what it starts inherits.
+fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mut slot = CpuSet::new();
+    for &processor in processors {
+        // The set has room for 1024, as the kernel's calls have without further ado.
+        if (processor as usize) < CpuSet::MAX_CPU {
+            slot.set(processor as usize);
+        }
+    }
+    let ours = sched_getaffinity(None)?;
+    sched_setaffinity(None, &slot)?;
+    let spawned = spawn();
+    sched_setaffinity(None, &ours)?;
+    spawned
 }

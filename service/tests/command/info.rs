@@ -47,6 +47,21 @@ fn the_environment_decides_how_messages_go() {
 }
 
 #[test]
+fn the_topology_is_that_of_hwloc() {
+    let imagined = "package:2 [numa(memory=1GB)] core:2 pu:2";
+    let output = samite("info --topology --json").env("HWLOC_SYNTHETIC", imagined).output().unwrap();
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let cores = answer["topology"]["cores"].as_array().unwrap();
+    let last = serde_json::json!({ "processors": [6, 7], "numa_node": 1, "package": 1 });
+    assert_eq!((cores.len(), &cores[3]), (4, &last));
+    assert_eq!(answer["topology"]["numa_nodes"][1]["memory"], 1_000_000_000);
+
+    let output = samite("info --topology").output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("NUMA NODE") && text.contains("This process may use "), "{text}");
+}
+
+#[test]
 fn versions_completions_and_pages() {
     let version = samite("--version").output().unwrap();
     let lines: Vec<_> = stdout(&version).lines().collect();

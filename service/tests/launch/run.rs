@@ -23,6 +23,31 @@ fn every_rank_knows_its_place() {
 }
 
 #[test]
+fn ranks_are_bound_as_asked_for() {
+    const SHOW: &str = "while read key list; do case $key in Cpus_allowed_list:) echo $list; esac; done \
+                        </proc/self/status";
+    let bound = |bind: &str| {
+        let output = Job::shell(bind, SHOW).output();
+        assert!(output.status.success(), "{output:?}");
+        let mut lines: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let cores = samite::topology::Topology::of_this_host().unwrap().cores.len();
+    let free = bound("-n 1");
+    assert_eq!(bound("-n 1 --bind none"), free);
+    let mut own = bound(&format!("-n {cores} --bind core"));
+    own.dedup();
+    assert_eq!(own.len(), cores, "each has a core of its own: {own:?}");
+    assert_eq!(bound("-n 2 --bind numa").len(), 2);
+
+    let output = Job::shell(&format!("-n {} --bind core", cores + 1), SHOW).output();
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    assert!(told.contains("ranks cannot have a core each") && told.contains("`--bind numa`"), "{told}");
+}
+
+#[test]
 fn a_rank_inherits_its_ticket_and_nothing_else_of_ours() {
     let script = "set -- $(ls /proc/self/fd); echo $#";
     // What whoever runs the tests leaves open is inherited by all.

@@ -1,0 +1,164 @@
+//! libhwloc, loaded when first needed: what it finds out about this host.
+//!
+//! Five functions are used, and no layout of its structures: a topology leaves it as XML, a form that it
+//! keeps stable for files (hwloc's manual, "Importing and exporting topologies from/to XML files"). So nothing
+//! of hwloc is needed to build, and a process that never asks for it pays nothing.
+
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::io;
+use std::ptr;
+use std::slice;
+
+/// Why hwloc told nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HwlocError {
+    /// The library is not there, or cannot be loaded.
+    #[error("libhwloc cannot be loaded ({why}): install it (Debian: libhwloc15, Fedora and Spack: hwloc)")]
+    NotThere {
+        /// What the dynamic loader says.
+        why: String,
+    },
+    /// It lacks a function.
+    #[error("libhwloc has no `{name}`: version 2 is needed")]
+    TooOld {
+        /// The function.
+        name: String,
+    },
+    /// One of its functions failed.
+    #[error("{call} of libhwloc failed: {why}")]
+    Failed {
+        /// The function.
+        call: &'static str,
+        /// What the system says.
+        why: String,
+    },
+}
+
+/// This host's topology, as XML of hwloc's version 2: machine, packages, NUMA nodes, caches, cores and
+/// processors, in the order of their places. As everywhere with hwloc, `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE`
+/// make it tell of another host.
+///
+/// # Errors
+/// [`HwlocError`].
+pub fn topology_xml() -> Result<String, HwlocError> {
+    let hwloc = Hwloc::load()?;
+    let mut topology = ptr::null_mut();
+    // SAFETY: it writes one pointer to where it is told, which is exclusively ours.
+    checked("hwloc_topology_init", unsafe { (hwloc.topology_init)(&mut topology) })?;
+    let topology = Topology { hwloc: &hwloc, topology };
+    // SAFETY: the topology was initialized, and is loaded this once.
+    checked("hwloc_topology_load", unsafe { (hwloc.topology_load)(topology.topology) })?;
+    topology.export()
+}
+
+/// A topology between `hwloc_topology_init` and `hwloc_topology_destroy`.
+struct Topology<'a> {
+    hwloc: &'a Hwloc,
+    topology: *mut c_void,
+}
+
+impl Topology<'_> {
+    fn export(&self) -> Result<String, HwlocError> {
+        let (mut xml, mut len) = (ptr::null_mut::<c_char>(), 0);
+        // SAFETY: the topology is loaded; a pointer and a length are written to where they are ours. Flags of
+        // 0 ask for the library's own version of the format.
+        let status = unsafe { (self.hwloc.topology_export_xmlbuffer)(self.topology, &mut xml, &mut len, 0) };
+        checked("hwloc_topology_export_xmlbuffer", status)?;
+        // The length includes a final NUL (hwloc/export.h).
+        let len = usize::try_from(len).unwrap_or(0).saturating_sub(1);
+        // SAFETY: on success it points to so many bytes, which nobody changes before they are freed below;
+        // they are copied before.
+        let text = String::from_utf8_lossy(unsafe { slice::from_raw_parts(xml.cast(), len) }).into_owned();
+        // SAFETY: the buffer came from this topology, and is not used any more.
+        unsafe { (self.hwloc.free_xmlbuffer)(self.topology, xml) };
+        Ok(text)
+    }
+}
+
+impl Drop for Topology<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was initialized, and nothing of it is used any more.
+        unsafe { (self.hwloc.topology_destroy)(self.topology) };
+    }
+}
+
+fn checked(call: &'static str, status: c_int) -> Result<(), HwlocError> {
+    match status {
+        0 => Ok(()),
+        _ => Err(HwlocError::Failed { call, why: io::Error::last_os_error().to_string() }),
+    }
+}
+
+/// Looks functions up by name, and declares the table of them.
+macro_rules! functions {
+    ($($field:ident = $name:literal: fn($($type:ty),*) $(-> $result:ty)?;)*) => {
+        struct Hwloc {
+            $($field: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+        }
+
+        impl Hwloc {
+            /// The library stays loaded: unloading one that may have started threads or set handlers is not
+            /// safe, and it is asked once per process at most.
+            fn load() -> Result<Self, HwlocError> {
+                let handle = open()?;
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the handle is of a library that stays loaded, the name ends with a NUL.
+                        let address = unsafe { libc::dlsym(handle, $name.as_ptr()) };
+                        if address.is_null() {
+                            return Err(HwlocError::TooOld { name: $name.to_string_lossy().into_owned() });
+                        }
+                        // SAFETY: the symbol of this name in libhwloc is a function of this type: hwloc.h and
+                        // hwloc/export.h, the same in all of version 2.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($type),*) $(-> $result)?,
+                            >(address)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    topology_init = c"hwloc_topology_init": fn(*mut *mut c_void) -> c_int;
+    topology_load = c"hwloc_topology_load": fn(*mut c_void) -> c_int;
+    topology_export_xmlbuffer = c"hwloc_topology_export_xmlbuffer":
+        fn(*mut c_void, *mut *mut c_char, *mut c_int, c_ulong) -> c_int;
+    free_xmlbuffer = c"hwloc_free_xmlbuffer": fn(*mut c_void, *mut c_char);
+    topology_destroy = c"hwloc_topology_destroy": fn(*mut c_void);
+}
+
+fn open() -> Result<*mut c_void, HwlocError> {
+    // The ABI of version 2 has the number 15.
+    // SAFETY: the name ends with a NUL; initializers of the library are trusted as the system's own.
+    let handle = unsafe { libc::dlopen(c"libhwloc.so.15".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if !handle.is_null() {
+        return Ok(handle);
+    }
+    // SAFETY: no arguments; what it returns is a string of the loader's, copied before its next call.
+    let error = unsafe { libc::dlerror() };
+    let why = match error.is_null() {
+        true => "for no reason that the loader tells".to_owned(),
+        // SAFETY: not null, so a string with a NUL at its end, which lives until the next dl call of this
+        // thread.
+        false => unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned(),
+    };
+    Err(HwlocError::NotThere { why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_a_processor() {
+        let xml = topology_xml().unwrap();
+        assert!(xml.contains("<topology ") && xml.contains("type=\"PU\""), "{xml}");
+        assert!(xml.trim_end().ends_with("</topology>"));
+    }
+}
