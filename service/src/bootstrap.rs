@@ -1,11 +1,26 @@
 //! Joining a job: who am I, how many are we, and where are the others?
 //!
-//! [`Launch::detect`] reads the environment and decides; [`Invitation::accept`] joins. A [`Job`] then holds
-//! the rank's connection to its node's agent, which knows the other ranks' addresses and tells when one of
-//! them dies.
+//! [`Launch::detect`] reads the environment and decides; [`init`](crate::init) joins. What is known of the
+//! death of a rank, and what becomes of the job, is a matter of what has started it:
 //!
-//! [`init`](crate::init) does all of it. This is for programs that are started by `samite run` and bring
-//! their own way to talk.
+//! | started by | who tells of a death | what else becomes of it |
+//! | --- | --- | --- |
+//! | `samite run` | the agents, within milliseconds of any process, and within the detection time of a host | as `--on-failure` says |
+//! | [a rendezvous](serve_rendezvous): torchrun, Kubernetes, srun | its kernel, the same; without saying how | nothing; if it was at rank 0 (not `samite rendezvous`), what is left is as in the last line |
+//! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as in the last line | the launcher ends the job, unless told otherwise (`prterun --runtime-options continuous`) |
+//! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | as in the last line | the launcher ends the job |
+//! | | for ranks of the same host that were sent to, the kernel; for others the transport, if it notices, and deadlines | |
+//!
+//! Thus an operation without a deadline always ends under the first two. Under the others that rests on the
+//! launcher, which ends the job, for ranks of other hosts.
+//!
+//! The job's secret, which strangers do not know, comes in an inherited descriptor, in the launcher's key-value
+//! space, or from the rendezvous: that gives it to whoever comes first as a rank, so its port is for those to
+//! reach who may be trusted.
+//!
+//! [`Invitation::accept`] is for programs that are started by `samite run` and bring their own way to talk: a
+//! [`Job`] holds the rank's connection to its node's agent, which knows the other ranks' addresses and tells
+//! when one of them dies.
 
 mod connection;
 mod detect;
@@ -15,15 +30,24 @@ mod job;
 mod key_values;
 mod pmi;
 mod pmix;
+mod rendezvous;
 pub(crate) mod variable;
 
 pub use connection::{Connection, ControlError, Notice};
 pub use detect::{Invitation, Launch};
+#[cfg(fuzzing)]
+pub(crate) use entry::Entry;
 pub use error::BootstrapError;
 pub use job::Job;
 pub(crate) use key_values::Candidate;
+#[cfg(fuzzing)]
+pub(crate) use pmi::read_pmi;
 pub use pmi::{PmiError, PmiJob};
 pub use pmix::PmixJob;
+pub(crate) use rendezvous::Met;
+#[cfg(fuzzing)]
+pub(crate) use rendezvous::{Join, Reception};
+pub use rendezvous::{Rendezvous, serve_rendezvous};
 pub use variable::{OF_JOINING, OF_THE_LAUNCHER};
 
 pub use crate::control::{ChannelError, Ending, JobId};

@@ -3,15 +3,23 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bootstrap::{Entry, Join, Reception, read_pmi};
 use crate::control::{FromAgent, FromRank, Ticket, ToAgent, ToRank};
 
-/// A line of the control connections, as each of the messages that it could be, or a ticket.
+/// A line of the control connections, as each of the messages that it could be, or a ticket; what a launcher of
+/// another kind says, and what a rank has published there.
 pub fn control(line: &[u8]) {
     same::<ToRank>(line);
     same::<FromRank>(line);
     same::<ToAgent>(line);
     same::<FromAgent>(line);
     same::<Ticket>(line);
+    same::<Join>(line);
+    same::<Reception>(line);
+    read_pmi(line);
+    if let Ok(entry) = str::from_utf8(line).unwrap_or_default().parse::<Entry>() {
+        assert_eq!(entry.to_string().parse::<Entry>().expect("it was just written"), entry);
+    }
 }
 
 /// What can be read is written so that it is read as the same.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Engine, Identity};
 
-use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch};
-use crate::control::{Ending, Place, Secret};
+use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch, Met};
+use crate::control::{Ending, Place, Secret, Ticket};
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
@@ -49,6 +49,17 @@ impl Settings {
             Launch::Pmi(job) => {
                 let candidate = job.join(self.join_timeout)?;
                 self.meet(candidate)
+            }
+            Launch::Rendezvous(rendezvous) => {
+                // Rank 0 may start a thread.
+                #[cfg(feature = "ofi")]
+                samite_fabric::ofi::settle_environment();
+                let Met { ticket, mut guest } = rendezvous.join(self.detection, self.join_timeout)?;
+                let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
+                let transport = open(&self, &place)?;
+                guest.publish(&transport.address())?;
+                let identity = Identity { rank, size, incarnation, secret: secret.0 };
+                Ok(world(transport, identity, self, Box::new(guest), place.neighbours))
             }
             Launch::Pmix(job) => {
                 // Its library starts a thread.
@@ -155,6 +166,30 @@ impl Directory for Alone {
     fn panicked(&mut self) {}
 }
 
+impl From<bootstrap::Notice> for Notice {
+    fn from(notice: bootstrap::Notice) -> Notice {
+        match notice {
+            bootstrap::Notice::Address { rank, address, incarnation } => {
+                Notice::Address { rank, incarnation, address: Address(address) }
+            }
+            bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left } => {
+                Notice::Left { rank, incarnation }
+            }
+            bootstrap::Notice::Died { rank, incarnation, ending } => {
+                Notice::Failed { rank, incarnation, how: format!("it {ending}") }
+            }
+            bootstrap::Notice::Stopped { rank, incarnation, is_stopped } => {
+                Notice::Stopped { rank, incarnation, is_stopped }
+            }
+            bootstrap::Notice::Condemned { why } => Notice::Condemned { why },
+            bootstrap::Notice::LauncherGone => {
+                let why = "the launcher's agent on this host, which watches over it, is gone".to_owned();
+                Notice::Condemned { why }
+            }
+        }
+    }
+}
+
 /// A rank of a job, as its launcher's agent tells it of the others. The connection is closed when this rank
 /// has left, or was given up.
 struct Member(Option<Connection>);
@@ -168,28 +203,14 @@ impl Directory for Member {
     }
 
     fn poll(&mut self) -> Option<Notice> {
-        let why = match self.0.as_mut()?.poll() {
-            Ok(None) => return None,
-            Ok(Some(bootstrap::Notice::Address { rank, address, incarnation })) => {
-                return Some(Notice::Address { rank, incarnation, address: Address(address) });
-            }
-            Ok(Some(bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left })) => {
-                return Some(Notice::Left { rank, incarnation });
-            }
-            Ok(Some(bootstrap::Notice::Died { rank, incarnation, ending })) => {
-                return Some(Notice::Failed { rank, incarnation, how: format!("it {ending}") });
-            }
-            Ok(Some(bootstrap::Notice::Stopped { rank, incarnation, is_stopped })) => {
-                return Some(Notice::Stopped { rank, incarnation, is_stopped });
-            }
-            Ok(Some(bootstrap::Notice::Condemned { why })) => why,
-            Ok(Some(bootstrap::Notice::LauncherGone)) => {
-                "the launcher's agent on this host, which watches over it, is gone".to_owned()
-            }
-            Err(error) => error.to_string(),
+        let notice = match self.0.as_mut()?.poll() {
+            Ok(notice) => notice?.into(),
+            Err(error) => Notice::Condemned { why: error.to_string() },
         };
-        self.0 = None;
-        Some(Notice::Condemned { why })
+        if let Notice::Condemned { .. } = notice {
+            self.0 = None;
+        }
+        Some(notice)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

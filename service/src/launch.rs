@@ -26,7 +26,7 @@ mod guard;
 mod hosts;
 mod output;
 mod rank;
-mod registry;
+pub(crate) mod registry;
 mod station;
 mod wait;
 

@@ -13,9 +13,9 @@
 //! });
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
-//! A program calls [`init`], and is started by `samite run -n N -- program`; [`local`] runs ranks as threads
-//! instead, for tests. [`launch`] is the launcher behind `samite run`, [`bootstrap`] how a process that it
-//! started joins its job.
+//! A program calls [`init`], and is started by `samite run -n N -- program` or by the launcher of a cluster;
+//! [`local`] runs ranks as threads instead, for tests. [`launch`] is the launcher behind `samite run`,
+//! [`bootstrap`] how a process joins its job.
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards

@@ -6,13 +6,15 @@ mod command;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use samite::Settings;
+use samite::bootstrap::serve_rendezvous;
 use samite::launch::{
     self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, LaunchError, OnFailure, Options, RANKS_MAX,
     REMOTE_SHELL_DEFAULT, Remote,
@@ -42,6 +44,17 @@ enum Command {
     /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
     /// kills them.
     Run(Box<Run>),
+    /// Be the place where the ranks of one job meet that were given its address in SAMITE_RENDEZVOUS
+    ///
+    /// Without it rank 0 is that place. Ends when all ranks have ended, with exit code 1 if one of them failed.
+    Rendezvous {
+        /// How many ranks to wait for
+        #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
+        ranks: u32,
+        /// Where to listen, like `0.0.0.0:7000`
+        #[arg(value_name = "IP:PORT")]
+        address: SocketAddr,
+    },
     /// Show the transports of this host, which of them leads where, and what can be set
     Info(Info),
     /// Check what on this host stands in the way of a job, and say how to remove it
@@ -125,6 +138,7 @@ fn main() -> ExitCode {
         Command::Agent { connection } => return launched(launch::serve_as_agent(connection).map(|()| 0)),
         Command::Guard => return launched(launch::serve_as_guard()),
         Command::Doctor(what) => Ok(command::doctor::doctor(&what)),
+        Command::Rendezvous { ranks, address } => rendezvous(address, ranks),
         Command::SelfTest => command::doctor::self_test_rank(),
         Command::Info(what) => command::info::info(&what),
         Command::Completions { shell } => Ok(command::manual::completions(shell, Cli::command())),
@@ -138,6 +152,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn rendezvous(address: SocketAddr, ranks: u32) -> Result<u8, String> {
+    let settings = Settings::from_environment().map_err(|error| error.to_string())?;
+    let failed = serve_rendezvous(address, ranks, &settings)
+        .map_err(|error| format!("the rendezvous at {address} ends: {error}"))?;
+    for rank in &failed {
+        let _ = writeln!(std::io::stderr(), "samite rendezvous: rank {rank} failed");
+    }
+    Ok(u8::from(!failed.is_empty()))
 }
 
 fn launched(outcome: Result<u8, LaunchError>) -> ExitCode {

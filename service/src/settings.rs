@@ -27,7 +27,7 @@ pub struct Settings {
     pub(crate) interface: Option<String>,
     pub(crate) network_wakes: Option<bool>,
     remote_shell: String,
-    detection: Duration,
+    pub(crate) detection: Duration,
     pub(crate) join_timeout: Duration,
     origins: HashMap<&'static str, Origin>,
 }

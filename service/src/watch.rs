@@ -49,7 +49,7 @@ pub(crate) fn nap(time: Duration) {
     let _ = poll(&mut [], Some(&timespec(time)));
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::BootstrapError;
 use super::pmi::{PmiJob, Wire};
 use super::pmix::PmixJob;
-use super::variable::{CONTROL, JOB, LAUNCHER, RANK, SIZE, TRANSPORT};
+use super::rendezvous::Rendezvous;
+use super::variable::{CONTROL, JOB, LAUNCHER, RANK, RENDEZVOUS, SIZE, TRANSPORT};
 use crate::control::JobId;
 
 /// How this process was started.
@@ -19,6 +20,8 @@ pub enum Launch {
     Pmi(PmiJob),
     /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
     Pmix(PmixJob),
+    /// By something that gives each process its rank, the number of ranks, and an address to meet at.
+    Rendezvous(Rendezvous),
     /// By nobody in particular: it is a job of one rank.
     Alone {
         /// The value of `SAMITE_TRANSPORT`.
@@ -40,26 +43,34 @@ impl Launch {
     /// Decides from the variables that `env` gives. Changes and opens nothing.
     ///
     /// `samite run` comes before all others, since it may well run inside a job of one of them; then what
-    /// `SAMITE_LAUNCHER` names; then the launcher whose variables are there.
+    /// `SAMITE_LAUNCHER` names; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are there.
     ///
     /// # Errors
     /// [`BootstrapError`]: variables of a launcher are missing or make no sense, two launchers have left theirs,
     /// or one is at work that samite cannot join, under which each process would otherwise believe to be alone.
     pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
         let transport = parse(env, TRANSPORT, "the name of a transport", BY_USER)?;
-        if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| env(name).is_some()) {
+        let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix`, `rendezvous` or `none`", BY_USER)?;
+        let has = |name| env(name).is_some();
+        // A rendezvous takes the rank and the number of ranks from there too.
+        let meets = has(RENDEZVOUS) && !has(CONTROL);
+        if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| has(name) && !meets) {
             return Invitation::detect(env, present, transport).map(Launch::Invited);
         }
-        let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix` or `none`", BY_USER)?;
-        match (asked, env(PMI_FD).is_some(), env(PMIX_NAMESPACE).is_some()) {
+        match (asked, has(PMI_FD), has(PMIX_NAMESPACE)) {
             (Some(Choice::None), ..) => return Ok(Launch::Alone { transport }),
             (Some(Choice::Pmi), ..) => return pmi(env, LAUNCHER).map(Launch::Pmi),
             (Some(Choice::Pmix), ..) => return pmix(env, LAUNCHER).map(Launch::Pmix),
+            (Some(Choice::Rendezvous), ..) => return rendezvous(env, LAUNCHER).map(Launch::Rendezvous),
+            (None, ..) if meets => return rendezvous(env, RENDEZVOUS).map(Launch::Rendezvous),
             (None, true, true) => {
                 return Err(BootstrapError::SeveralLaunchers { first: PMI_FD, second: PMIX_NAMESPACE });
             }
             (None, true, false) => return pmi(env, PMI_FD).map(Launch::Pmi),
             (None, false, true) => return pmix(env, PMIX_NAMESPACE).map(Launch::Pmix),
+            (None, false, false) if meets_as_torch(env) => {
+                return rendezvous(env, MASTER_ADDR).map(Launch::Rendezvous);
+            }
             (None, false, false) => {}
         }
         match FOREIGN_LAUNCHERS.iter().find(|foreign| foreign.is_at_work(env)) {
@@ -121,6 +132,60 @@ fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Resul
     Ok(PmixJob { rank })
 }
 
+/// Whether the variables of `torch.distributed` tell all that a rendezvous needs, of more than one process.
+fn meets_as_torch(env: &impl Fn(&str) -> Option<OsString>) -> bool {
+    let all = [MASTER_ADDR, MASTER_PORT, "RANK", "WORLD_SIZE"].into_iter().all(|name| env(name).is_some());
+    all && env("WORLD_SIZE").is_some_and(|size| size.to_str() != Some("1"))
+}
+
+/// A job that meets at an address, as `present` has told.
+fn rendezvous(
+    env: &impl Fn(&str) -> Option<OsString>,
+    present: &'static str,
+) -> Result<Rendezvous, BootstrapError> {
+    let missing = |missing| BootstrapError::Incomplete { present, missing, fix: BY_RENDEZVOUS };
+    let host_and_port = "a host and a port, as in `node1:7000`";
+    let address = match parse::<String>(env, RENDEZVOUS, host_and_port, BY_USER)? {
+        Some(address) => {
+            let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+                let (variable, value) = (RENDEZVOUS, address);
+                return Err(BootstrapError::Malformed {
+                    variable,
+                    value,
+                    expected: host_and_port,
+                    fix: BY_USER,
+                });
+            }
+            address
+        }
+        None => {
+            let host: String =
+                parse(env, MASTER_ADDR, "a host", BY_USER)?.ok_or_else(|| missing(RENDEZVOUS))?;
+            let expected = "a port below 65535";
+            let port: u16 =
+                parse(env, MASTER_PORT, expected, BY_USER)?.ok_or_else(|| missing(MASTER_PORT))?;
+            // The port itself is torch's own, which may be at work in the same processes.
+            let Some(port) = port.checked_add(1) else {
+                let (variable, value) = (MASTER_PORT, port.to_string());
+                return Err(BootstrapError::Malformed { variable, value, expected, fix: BY_USER });
+            };
+            match host.contains(':') {
+                true => format!("[{host}]:{port}"),
+                false => format!("{host}:{port}"),
+            }
+        }
+    };
+    let first = |names: &[&'static str]| names.iter().copied().find(|name| env(name).is_some());
+    let rank_variable = first(&RANKS).ok_or_else(|| missing(RANK))?;
+    let size_variable = first(&SIZES).ok_or_else(|| missing(SIZE))?;
+    let rank = parse(env, rank_variable, "a rank", BY_RENDEZVOUS)?.ok_or_else(|| missing(RANK))?;
+    let size =
+        parse(env, size_variable, "the number of ranks", BY_RENDEZVOUS)?.ok_or_else(|| missing(SIZE))?;
+    in_range(rank, size, rank_variable, size_variable)?;
+    Ok(Rendezvous { address, rank, size })
+}
+
 fn in_range(
     rank: u32,
     size: u32,
@@ -154,6 +219,7 @@ fn parse<T: FromStr>(
 enum Choice {
     Pmi,
     Pmix,
+    Rendezvous,
     None,
 }
 
@@ -164,6 +230,7 @@ impl FromStr for Choice {
         match text {
             "pmi" => Ok(Choice::Pmi),
             "pmix" => Ok(Choice::Pmix),
+            "rendezvous" => Ok(Choice::Rendezvous),
             "none" => Ok(Choice::None),
             _ => Err(()),
         }
@@ -175,12 +242,23 @@ const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
 const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
 const PMIX_RANK: &str = "PMIX_RANK";
+const MASTER_ADDR: &str = "MASTER_ADDR";
+const MASTER_PORT: &str = "MASTER_PORT";
+
+/// Where a process that is to meet others finds its rank, the first that is there: ours, torchrun's, that of
+/// Kubernetes' indexed jobs, and that of srun.
+const RANKS: [&str; 4] = [RANK, "RANK", "JOB_COMPLETION_INDEX", "SLURM_PROCID"];
+/// The same for the number of ranks, of which Kubernetes does not tell.
+const SIZES: [&str; 3] = [SIZE, "WORLD_SIZE", "SLURM_NTASKS"];
 
 /// Who sets a variable, and thus what is to be done about one that is wrong.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
                              variable";
 const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
                                run one process alone, set SAMITE_LAUNCHER=none";
+const BY_RENDEZVOUS: &str = "to meet at SAMITE_RENDEZVOUS each process needs its rank, in SAMITE_RANK, RANK, \
+                             JOB_COMPLETION_INDEX or SLURM_PROCID, and the number of ranks, in SAMITE_SIZE, WORLD_SIZE or \
+                             SLURM_NTASKS";
 const BY_USER: &str = "correct it, or unset it";
 
 /// A launcher that samite cannot join, and what tells of it.
@@ -216,8 +294,10 @@ impl Foreign {
 }
 
 const SAMITE_RUN: &str = "start the program with `samite run -n N -- program`";
-const SRUN: &str =
-    "start the program with `srun --mpi=pmi2 program`, or inside an allocation with `samite run`";
+const SRUN: &str = "start the program with `srun --mpi=pmix` or `--mpi=pmi2`, or set SAMITE_RENDEZVOUS to a port of rank \
+                    0's host, as in `node1:7000`";
+const MEET: &str = "set SAMITE_RENDEZVOUS to a port of rank 0's host, as in `node1:7000`, and SAMITE_SIZE to the number \
+                    of ranks";
 
 /// From each launcher's documentation; the specific first, since several set the general ones too.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
@@ -236,8 +316,9 @@ const FOREIGN_LAUNCHERS: &[Foreign] = &[
         "WORLD_SIZE",
         "torchrun, or a launcher that sets its variables",
         Sign::SeveralWith("RANK"),
-        SAMITE_RUN,
+        MEET,
     ),
+    Foreign::new("JOB_COMPLETION_INDEX", "an indexed job of Kubernetes", Sign::Set, MEET),
 ];
 
 #[cfg(test)]
@@ -278,6 +359,39 @@ mod tests {
             detect(&format!("{hydra} SAMITE_LAUNCHER=none")).unwrap(),
             Launch::Alone { transport: None }
         );
+    }
+
+    #[test]
+    fn ranks_meet_where_they_are_told() {
+        let meets = |variables| match detect(variables).unwrap() {
+            Launch::Rendezvous(Rendezvous { address, rank, size }) => (address, rank, size),
+            other => panic!("{other:?}"),
+        };
+        let at = |address: &str, rank, size| (address.to_owned(), rank, size);
+        let torchrun =
+            "MASTER_ADDR=node1 MASTER_PORT=29500 RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2";
+        assert_eq!(meets(torchrun), at("node1:29501", 3, 8));
+        assert_eq!(meets("MASTER_ADDR=fd00::1 MASTER_PORT=1 RANK=0 WORLD_SIZE=2"), at("[fd00::1]:2", 0, 2));
+        let kubernetes = "SAMITE_RENDEZVOUS=job-0.svc:7000 JOB_COMPLETION_INDEX=2 SAMITE_SIZE=4";
+        assert_eq!(meets(kubernetes), at("job-0.svc:7000", 2, 4));
+        assert_eq!(
+            meets("SAMITE_RENDEZVOUS=a:1 SAMITE_RANK=0 SAMITE_SIZE=2 RANK=1 WORLD_SIZE=3"),
+            at("a:1", 0, 2)
+        );
+        // What is said counts more than what is found.
+        let srun = "SAMITE_RENDEZVOUS=a:1 SLURM_PROCID=1 SLURM_NTASKS=2 PMI_FD=9 PMI_RANK=1 PMI_SIZE=2";
+        assert_eq!(meets(srun), at("a:1", 1, 2));
+        assert_eq!(
+            meets(&format!("{torchrun} PMI_FD=9 SAMITE_LAUNCHER=rendezvous")),
+            at("node1:29501", 3, 8)
+        );
+        // A launcher that brings its ranks together counts more than torch's variables.
+        let both = detect(&format!("{torchrun} PMI_FD=9 PMI_RANK=3 PMI_SIZE=8"));
+        assert!(matches!(both.unwrap(), Launch::Pmi(_)));
+        let one = "MASTER_ADDR=node1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=1";
+        assert_eq!(detect(one).unwrap(), Launch::Alone { transport: None });
+        let samite = "SAMITE_CONTROL=fd:7 SAMITE_RANK=2 SAMITE_SIZE=4 SAMITE_JOB=ab SAMITE_RENDEZVOUS=a:1";
+        assert!(matches!(detect(samite).unwrap(), Launch::Invited(_)));
     }
 
     #[test]
@@ -332,6 +446,15 @@ mod tests {
             "PMI_SIZE=1",
             "SLURM_NTASKS=4 SLURM_PROCID=0",
             "WORLD_SIZE=2 RANK=1 LOCAL_RANK=1",
+            "JOB_COMPLETION_INDEX=0",
+            "SAMITE_RENDEZVOUS=a:1",
+            "SAMITE_RENDEZVOUS=a:1 JOB_COMPLETION_INDEX=0",
+            "SAMITE_RENDEZVOUS=a SAMITE_RANK=0 SAMITE_SIZE=2",
+            "SAMITE_RENDEZVOUS=:1 SAMITE_RANK=0 SAMITE_SIZE=2",
+            "SAMITE_RENDEZVOUS=a:1 SAMITE_RANK=2 SAMITE_SIZE=2",
+            "SAMITE_LAUNCHER=rendezvous RANK=0 WORLD_SIZE=2",
+            "MASTER_ADDR=a MASTER_PORT=65535 RANK=0 WORLD_SIZE=2",
+            "MASTER_ADDR=a MASTER_PORT=http RANK=0 WORLD_SIZE=2",
         ] {
             writeln!(messages, "{variables}\n    {}", detect(variables).unwrap_err()).unwrap();
         }

@@ -91,6 +91,27 @@ pub enum BootstrapError {
         /// The number of ranks, as the server has it.
         size: u32,
     },
+    /// The rendezvous cannot be reached.
+    #[error(
+        "no rendezvous at {address} within {seconds} s: {why}. Rank 0 opens it there when it starts, or `samite rendezvous` \
+         does: see that one of them runs, that the name leads to its host from here, and that the port is open"
+    )]
+    NoRendezvous {
+        /// Host and port.
+        address: String,
+        /// How long it was tried.
+        seconds: f64,
+        /// What happened in the end.
+        why: String,
+    },
+    /// The rendezvous does not take this process for a rank.
+    #[error("the rendezvous at {address} sent this process away: {why}")]
+    RefusedByRendezvous {
+        /// Host and port.
+        address: String,
+        /// In its own words, with what to do.
+        why: String,
+    },
     /// This process has joined before.
     #[error("this process has joined its job already: `samite::init` is called once")]
     JoinedBefore,

@@ -272,6 +272,17 @@ impl KeyValues for Pmi {
     }
 }
 
+/// Reads what a launcher may have said, in either version.
+#[cfg(fuzzing)]
+pub(crate) fn read_pmi(bytes: &[u8]) {
+    for wire in [Wire::One, Wire::Two] {
+        if let Ok(Some((words, length))) = wire.decode(bytes) {
+            assert!(length <= bytes.len());
+            let _ = mapping::place(words.get("value").unwrap_or(words.command()), 1, 64);
+        }
+    }
+}
+
 /// Where a rank's entry is kept: the number of the entries' form, and the rank.
 fn key(rank: u32) -> String {
     format!("samite-1-{rank}")

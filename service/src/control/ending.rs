@@ -27,6 +27,8 @@ pub enum Ending {
         /// Whether the kernel says that it dumped core.
         core: bool,
     },
+    /// Its connection to the rendezvous closed without a word, as happens when its process ends.
+    Gone,
     /// Nothing is heard any more from its host, or from the agent there: it is taken for dead, and ends if it
     /// is not.
     Lost {
@@ -46,7 +48,7 @@ impl Ending {
             Ending::Exited { code } => code as u8,
             Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
             // As ssh(1) has it.
-            Ending::Lost { .. } => 255,
+            Ending::Gone | Ending::Lost { .. } => 255,
         }
     }
 }
@@ -75,6 +77,7 @@ impl fmt::Display for Ending {
                     None => write!(f, "was killed by signal {signal}{dumped}"),
                 }
             }
+            Ending::Gone => write!(f, "ended without a word"),
             Ending::Lost { host, how } => write!(f, "was lost with its host {host} ({how})"),
         }
     }

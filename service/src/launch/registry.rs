@@ -14,7 +14,7 @@ use crate::control::{Ending, FromAgent, FromRank, Obituary, Secret, Stop, ToRank
 /// Addresses and endings of a job's ranks, as one agent knows them. Each step leaves in `outbox` what is to
 /// be sent.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub(crate) struct Registry {
     /// The ranks of the agent.
     here: Range<u32>,
     /// All ranks of the job.
@@ -23,12 +23,12 @@ pub(super) struct Registry {
     /// Endings that were not told yet, and whether there is haste.
     untold: Vec<Obituary>,
     urgent: bool,
-    pub(super) outbox: Vec<Post>,
+    pub(crate) outbox: Vec<Post>,
 }
 
 /// What is to be sent, and to whom.
 #[derive(Debug, PartialEq)]
-pub(super) enum Post {
+pub(crate) enum Post {
     Rank(u32, ToRank),
     Front(FromAgent),
 }
@@ -51,7 +51,7 @@ enum Asker {
 }
 
 impl Registry {
-    pub(super) fn new(size: u32, here: Range<u32>, secret: Secret) -> Registry {
+    pub(crate) fn new(size: u32, here: Range<u32>, secret: Secret) -> Registry {
         let member = |rank| Member {
             incarnation: secret.first_incarnation(rank),
             address: None,
@@ -66,7 +66,7 @@ impl Registry {
     ///
     /// # Errors
     /// What is wrong with it, as the end of a sentence.
-    pub(super) fn handle(&mut self, rank: u32, message: FromRank) -> Result<(), String> {
+    pub(crate) fn handle(&mut self, rank: u32, message: FromRank) -> Result<(), String> {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
             FromRank::Request { rank: wanted } => self.request(Asker::Rank(rank), wanted),
@@ -82,13 +82,13 @@ impl Registry {
     }
 
     /// The agent of `host` asks for a rank of this one.
-    pub(super) fn question(&mut self, host: u32, rank: u32) {
+    pub(crate) fn question(&mut self, host: u32, rank: u32) {
         // The front asks for nothing that is not there.
         let _ = self.request(Asker::Host(host), rank);
     }
 
     /// Where a rank of another agent is.
-    pub(super) fn learn(&mut self, whereabouts: Whereabouts) {
+    pub(crate) fn learn(&mut self, whereabouts: Whereabouts) {
         let Whereabouts { rank, incarnation, address } = whereabouts;
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if member.ended.is_none() && member.incarnation == incarnation {
@@ -98,7 +98,7 @@ impl Registry {
     }
 
     /// A rank of another agent is back, in another life.
-    pub(super) fn welcome(&mut self, whereabouts: Whereabouts) {
+    pub(crate) fn welcome(&mut self, whereabouts: Whereabouts) {
         let rank = whereabouts.rank;
         if self.members.len() > rank as usize {
             self.renew(rank, whereabouts.incarnation);
@@ -109,7 +109,7 @@ impl Registry {
 
     /// A rank of this agent was started again: the others hear of it when it says where it is. It is told who
     /// has ended, since it was not there to hear of it.
-    pub(super) fn restart(&mut self, rank: u32) {
+    pub(crate) fn restart(&mut self, rank: u32) {
         self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
         let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
             Some(Obituary { rank, incarnation: member.incarnation, ending: member.ended.clone()? })
@@ -120,18 +120,18 @@ impl Registry {
         }
     }
 
-    pub(super) fn incarnation(&self, rank: u32) -> u32 {
+    pub(crate) fn incarnation(&self, rank: u32) -> u32 {
         self.members[rank as usize].incarnation
     }
 
     /// A rank of this agent has ended. Only the first of several endings of a life counts.
-    pub(super) fn end(&mut self, rank: u32, ending: Ending) {
+    pub(crate) fn end(&mut self, rank: u32, ending: Ending) {
         let incarnation = self.members[rank as usize].incarnation;
         self.bury(Obituary { rank, incarnation, ending });
     }
 
     /// Ranks of other agents have ended.
-    pub(super) fn hear(&mut self, obituaries: Vec<Obituary>) {
+    pub(crate) fn hear(&mut self, obituaries: Vec<Obituary>) {
         for obituary in obituaries {
             if self.members.len() > obituary.rank as usize {
                 self.bury(obituary);
@@ -140,31 +140,35 @@ impl Registry {
     }
 
     /// A rank of this agent was stopped, or goes on.
-    pub(super) fn stop(&mut self, rank: u32, is_stopped: bool) {
+    pub(crate) fn stop(&mut self, rank: u32, is_stopped: bool) {
         let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
         self.spread_stop(stop);
         self.outbox.push(Post::Front(FromAgent::Stopped(stop)));
     }
 
     /// Tells the ranks of this agent that a rank was stopped, or goes on.
-    pub(super) fn spread_stop(&mut self, stop: Stop) {
+    pub(crate) fn spread_stop(&mut self, stop: Stop) {
         let others = self.listening().filter(|&to| to != stop.rank);
         let posts: Vec<_> = others.map(|to| Post::Rank(to, ToRank::Stopped(stop))).collect();
         self.outbox.extend(posts);
     }
 
-    pub(super) fn has_ended(&self, rank: u32) -> bool {
+    pub(crate) fn has_ended(&self, rank: u32) -> bool {
         self.members[rank as usize].ended.is_some()
     }
 
+    pub(crate) fn has_failed(&self, rank: u32) -> bool {
+        self.members[rank as usize].ended.as_ref().is_some_and(|ending| *ending != Ending::Left)
+    }
+
     /// Whether endings are to be told, and whether that cannot wait.
-    pub(super) fn untold(&self) -> Option<Urgent> {
+    pub(crate) fn untold(&self) -> Option<Urgent> {
         (!self.untold.is_empty()).then_some(Urgent(self.urgent))
     }
 
     /// Tells of all endings that were not told yet: to the ranks of this agent, and the front of those here.
     /// Returns how many are told.
-    pub(super) fn tell(&mut self) -> u32 {
+    pub(crate) fn tell(&mut self) -> u32 {
         let untold = std::mem::take(&mut self.untold);
         if untold.is_empty() {
             return 0;
@@ -263,7 +267,7 @@ impl Registry {
 }
 
 /// Whether something cannot wait.
-pub(super) struct Urgent(pub(super) bool);
+pub(crate) struct Urgent(pub(crate) bool);
 
 #[cfg(test)]
 mod tests;

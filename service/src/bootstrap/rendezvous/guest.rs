@@ -1,0 +1,98 @@
+//! A rank that has met the others, and hears of them from the meeting place.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use samite_fabric::Address;
+
+use super::super::{self as bootstrap, Connection, ControlError};
+use super::Host;
+use crate::control::Secret;
+use crate::runtime::{Directory, Notice};
+
+/// Hears from the meeting place where the other ranks are, and how they end.
+///
+/// If the place closes, its process has ended: the job goes on, and from then on the end of a rank shows only
+/// where the transport notices it. If the place cannot be reached any more, this rank may have been given up by
+/// the others, and gives itself up.
+pub(crate) struct Guest {
+    /// None when this rank has left, or the place is gone.
+    connection: Option<Connection>,
+    secret: Secret,
+    /// Whether rank 0 has the place.
+    is_hosted: bool,
+    /// The place, if this is that rank.
+    host: Option<Host>,
+    news: VecDeque<Notice>,
+}
+
+impl Guest {
+    pub(super) fn new(connection: Connection, secret: Secret, is_hosted: bool, host: Option<Host>) -> Guest {
+        Guest { connection: Some(connection), secret, is_hosted, host, news: VecDeque::new() }
+    }
+
+    /// Tells where this rank can be reached.
+    pub(crate) fn publish(&mut self, address: &Address) -> Result<(), ControlError> {
+        // If the place is gone already, the next notice says so.
+        self.connection.as_mut().map_or(Ok(()), |connection| connection.publish(&address.0))
+    }
+
+    fn failed(&self, rank: u32, how: &str) -> Notice {
+        Notice::Failed { rank, incarnation: self.secret.first_incarnation(rank), how: how.to_owned() }
+    }
+}
+
+impl Directory for Guest {
+    fn request_address(&mut self, rank: u32) {
+        match &mut self.connection {
+            // If it fails, the next poll says so.
+            Some(connection) => drop(connection.request_address(rank)),
+            None => {
+                let notice =
+                    self.failed(rank, "it cannot be found: the rendezvous, which knew where it is, is gone");
+                self.news.push_back(notice);
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Notice> {
+        if let Some(notice) = self.news.pop_front() {
+            return Some(notice);
+        }
+        match self.connection.as_mut()?.poll() {
+            Ok(None) => None,
+            Ok(Some(bootstrap::Notice::LauncherGone)) => {
+                self.connection = None;
+                self.is_hosted.then(|| self.failed(0, "its process ended, and the rendezvous with it"))
+            }
+            Ok(Some(notice)) => Some(notice.into()),
+            Err(error) => {
+                self.connection = None;
+                let why =
+                    format!("it has lost the rendezvous, by which the others know that it lives: {error}");
+                Some(Notice::Condemned { why })
+            }
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(AsFd::as_fd)
+    }
+
+    fn leave(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // If it fails the place is gone, or sees that the connection has closed.
+            let _ = connection.leave();
+        }
+        if let Some(host) = self.host.take() {
+            host.see_off();
+        }
+    }
+
+    fn panicked(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // As above.
+            let _ = connection.panicked();
+        }
+    }
+}
