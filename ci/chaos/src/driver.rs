@@ -35,6 +35,7 @@ struct Summary {
     faults: u64,
     killed: u64,
     stopped: u64,
+    restarted: u64,
     hangs: u64,
     wrong: u64,
     leaks: u64,
@@ -84,6 +85,7 @@ impl Summary {
         self.faults += outcome.killed + outcome.stopped;
         self.killed += outcome.killed;
         self.stopped += outcome.stopped;
+        self.restarted += outcome.restarted;
         self.hangs += outcome.hangs.len() as u64;
         self.wrong += outcome.wrong.len() as u64;
         self.leaks += outcome.leaks.len() as u64;

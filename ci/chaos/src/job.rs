@@ -23,6 +23,8 @@ pub(crate) struct Job {
     size: u32,
     /// How many ranks are to survive.
     survivors: u32,
+    /// Whether those that are killed are started again.
+    returns: bool,
     dir: PathBuf,
     front: Child,
     stdout: ChildStdout,
@@ -51,6 +53,8 @@ pub(crate) struct Outcome {
     ranks: u32,
     pub(crate) killed: u64,
     pub(crate) stopped: u64,
+    /// Killed, and started again.
+    pub(crate) restarted: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     errors: u64,
@@ -78,6 +82,8 @@ const MARK: &str = "SAMITE_CHAOS_MARK";
 const TICK: Duration = Duration::from_millis(5);
 /// Between two faults, at most.
 const PAUSE_US: u64 = 60_000;
+/// Kills for each rank, where they are started again.
+const KILLS_EACH: u32 = 2;
 /// A job is harmed at most so long.
 const HARM_MAX: Duration = Duration::from_secs(8);
 /// What a rank needs to settle, on a crowded machine: above the patience of its own watchdog.
@@ -91,17 +97,19 @@ impl Job {
     pub(crate) fn start(seed: u64, transport: &str) -> Result<Self, Box<dyn Error>> {
         let mut rng = SplitMix64::new(seed);
         let size = 4 + rng.below(13) as u32;
-        let survivors = 1 + rng.below(3) as u32;
+        let (survivors, returns) = (1 + rng.below(3) as u32, rng.below(3) == 0);
         let strangers = shared_files().collect();
         let program = std::env::current_exe()?;
         let dir = std::env::temp_dir().join(format!("samite-chaos-{}-{seed}", std::process::id()));
         fs::create_dir_all(&dir)?;
         let mut command = Command::new(program.with_file_name("samite"));
-        command.args(["run", "--on-failure", "continue", "-n", &size.to_string()]);
+        let on_failure = if returns { "restart=1000" } else { "continue" };
+        command.args(["run", "--on-failure", on_failure, "-n", &size.to_string()]);
         if transport != "route" {
             command.args(["--transport", transport]);
         }
         command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
+        command.args(returns.then_some("--returns"));
         command.env(MARK, &dir).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut front = command.stderr(File::create(dir.join("stderr"))?).spawn()?;
         let stdout = front.stdout.take().ok_or("its output is piped")?;
@@ -109,6 +117,7 @@ impl Job {
             rng,
             size,
             survivors,
+            returns,
             dir,
             front,
             stdout,
@@ -142,7 +151,7 @@ impl Job {
             self.listen(Instant::now() + calm)?;
         }
         let harm_until = Instant::now() + HARM_MAX;
-        while self.size - self.killed.len() as u32 > self.survivors && Instant::now() < harm_until {
+        while self.spare() > 0 && Instant::now() < harm_until {
             let pause = Duration::from_micros(self.rng.below(PAUSE_US));
             if !self.listen(Instant::now() + pause)? {
                 break;
@@ -171,8 +180,7 @@ impl Job {
         match self.rng.below(10) {
             0..=3 => self.kill(&[victim]),
             4 => {
-                let spare = self.size - self.killed.len() as u32 - self.survivors;
-                let count = (2 + self.rng.below(2) as u32).min(spare);
+                let count = (2 + self.rng.below(2) as u32).min(self.spare());
                 let mut victims = BTreeSet::from([victim]);
                 victims.extend((1..count).filter_map(|_| self.any_living()));
                 self.kill(&victims.into_iter().collect::<Vec<_>>());
@@ -185,6 +193,14 @@ impl Job {
                     self.outcome.stopped += 1;
                 }
             }
+        }
+    }
+
+    /// How many more may be killed.
+    fn spare(&self) -> u32 {
+        match self.returns {
+            true => (KILLS_EACH * self.size).saturating_sub(self.outcome.killed as u32),
+            false => self.size - self.killed.len() as u32 - self.survivors,
         }
     }
 
@@ -260,6 +276,7 @@ impl Job {
                     Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
                 {
                     self.pids.insert(pid);
+                    self.outcome.restarted += u64::from(self.killed.contains_key(&rank));
                     self.living.insert(rank, process);
                 }
             }
@@ -278,7 +295,8 @@ impl Job {
     fn judge(&mut self) -> io::Result<()> {
         for rank in 0..self.size {
             match self.reports.remove(&rank) {
-                _ if self.killed.contains_key(&rank) => {}
+                Some(report) if self.returns => self.judge_traffic(&report),
+                _ if !self.returns && self.killed.contains_key(&rank) => {}
                 Some(report) => self.judge_survivor(&report),
                 None => self.outcome.other_troubles.push(format!("rank {rank} ended without a report")),
             }
@@ -304,7 +322,7 @@ impl Job {
         Ok(())
     }
 
-    fn judge_survivor(&mut self, report: &Report) {
+    fn judge_traffic(&mut self, report: &Report) {
         let rank = report.rank;
         self.outcome.messages += report.received;
         self.outcome.bytes += report.bytes;
@@ -316,6 +334,11 @@ impl Job {
                 .leaks
                 .push(format!("rank {rank} had {before} descriptors open, and {after} at the end"));
         }
+    }
+
+    fn judge_survivor(&mut self, report: &Report) {
+        self.judge_traffic(report);
+        let rank = report.rank;
         for verdict in &report.verdicts {
             match self.killed.get(&verdict.rank) {
                 Some(&killed_ns) => {

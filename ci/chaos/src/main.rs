@@ -1,6 +1,7 @@
 //! Runs jobs of real processes under all kinds of traffic, and harms them: kills ranks with SIGKILL, one or several at
 //! once, from their first instruction on, stops them and lets them go on. The survivors check each byte they receive,
-//! end every operation, know who died, and leave nothing behind.
+//! end every operation, know who died, and leave nothing behind. In every third job the killed are started again, and
+//! nothing of one life may reach another.
 //!
 //! This program is both: `run` is the driver ([`driver`]), which starts `samite run` for each job and decides from a
 //! seed what is done to it; `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. When what
@@ -10,6 +11,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 #![expect(clippy::disallowed_methods, reason = "it starts processes and watches them with the clock")]
 
+mod comeback;
 mod content;
 mod driver;
 mod job;
@@ -43,13 +45,16 @@ enum Command {
         /// Where the driver tells that the job ends
         #[arg(long)]
         dir: PathBuf,
+        /// Ranks that are killed are started again
+        #[arg(long)]
+        returns: bool,
     },
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
-        Command::Rank { seed, dir } => rank::run(seed, &dir).map(|()| true),
+        Command::Rank { seed, dir, returns } => rank::run(seed, &dir, returns).map(|()| true),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

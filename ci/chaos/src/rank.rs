@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
+use crate::comeback::Comeback;
 use crate::report::{END, End, FromRank, Report, now_ns};
 use crate::traffic::Traffic;
 use crate::watchdog::{Watchdog, say};
@@ -12,7 +13,7 @@ use crate::watchdog::{Watchdog, say};
 ///
 /// # Errors
 /// If it cannot join its job, or is told nonsense.
-pub(crate) fn run(seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Error>> {
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
@@ -23,12 +24,20 @@ pub(crate) fn run(seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     let joined_ns = now_ns();
     say(&FromRank::Joined);
     let end = dir.join(END);
-    let mut traffic = Traffic::new(&world, &watchdog, seed);
-    while !end.exists() {
-        traffic.step();
-    }
-    let End { killed } = serde_json::from_slice(&fs::read(end)?)?;
-    let report = traffic.settle(&killed);
+    let report = if returns {
+        let mut traffic = Comeback::new(&world, &watchdog, seed)?;
+        while !end.exists() {
+            traffic.step();
+        }
+        traffic.settle()
+    } else {
+        let mut traffic = Traffic::new(&world, &watchdog, seed);
+        while !end.exists() {
+            traffic.step();
+        }
+        let End { killed } = serde_json::from_slice(&fs::read(end)?)?;
+        traffic.settle(&killed)
+    };
     watchdog.now(format_args!("leaving"));
     drop(world);
     say(&FromRank::Done(Report { joined_ns, descriptors: (before, descriptors()?), ..report }));
