@@ -241,6 +241,12 @@ impl Region {
         Ok(())
     }
 
+    /// Whether anybody else holds the region: a port, or whoever has a clone.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// The memory, if nobody else holds the region any more.
     ///
     /// # Errors
@@ -352,8 +358,10 @@ mod tests {
     fn memory_is_reclaimed_by_the_last_holder_only() {
         let region = Region::new(Memory::new(vec![7u8; 4]));
         let held = region.clone();
+        assert!(region.is_held());
         let region = region.reclaim().expect_err("a clone is held");
         drop(held);
+        assert!(!region.is_held());
         assert_eq!(region.reclaim().unwrap().as_bytes(), [7; 4]);
     }
 

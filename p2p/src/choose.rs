@@ -17,6 +17,8 @@ pub(crate) struct Limits {
     pub(crate) get: bool,
     /// Longest get.
     pub(crate) get_max: usize,
+    /// Whether memory is safe to reuse once a peer is fenced off.
+    pub(crate) fence: bool,
 }
 
 impl Limits {
@@ -26,6 +28,7 @@ impl Limits {
             data_max: (caps.packet_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
             get: caps.get && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
+            fence: caps.fence,
         }
     }
 
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn pieces_begin_where_lines_do() {
-        let limits = Limits { eager_max: 1000, data_max: 28 << 10, get: false, get_max: 1 };
+        let limits = Limits { eager_max: 1000, data_max: 28 << 10, get: false, get_max: 1, fence: true };
         for (len, piece) in [(1, PIECE_MIN), (32 << 10, PIECE_MIN), (64 << 10, 16 << 10), (1 << 30, 28 << 10)]
         {
             assert_eq!(limits.piece(len), piece, "{len}");
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_table_of_choices() {
-        let limits = Limits { eager_max: 1000, data_max: 1000, get: true, get_max: 1 << 20 };
+        let limits = Limits { eager_max: 1000, data_max: 1000, get: true, get_max: 1 << 20, fence: true };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [

@@ -74,6 +74,10 @@ parameters! {
     pull_depth: usize = 4, "", 1, 256;
     /// Bytes of one message that the receiver calls for at a time where it cannot get them.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
+    /// Budget for memory of operations that are over, but not for their port: after a peer's death, where the port
+    /// cannot fence it off. It is kept, and nobody's. At the limit long messages over such ports go in packets, which
+    /// leave none behind.
+    quarantine_max: usize = 256 << 20, "bytes", 0, 1 << 40;
     /// How long to wait at the end for peers to take what was sent to them.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }

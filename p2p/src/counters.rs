@@ -22,6 +22,9 @@ pub struct Counters {
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
+    /// Buffers that a port still held when their operation was over: see
+    /// [`Config::quarantine_max`](crate::Config::quarantine_max).
+    pub quarantined: u64,
 }
 
 /// Packets that were refused, by cause. Such a packet costs no memory and changes nothing else.
@@ -80,4 +83,6 @@ pub struct Usage {
     pub unexpected: u64,
     /// Cost in bytes of the envelopes that wait for their receive.
     pub envelopes: u64,
+    /// Bytes of operations that are over, but not for their port. Those of a dead peer may stay.
+    pub quarantined: u64,
 }

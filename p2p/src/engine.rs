@@ -9,12 +9,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 
-use samite_fabric::{Address, Caps, Memory, PeerId, Port, Registration, Remote};
+use samite_fabric::{Address, Caps, Memory, PeerId, Port, Region, Registration, Remote};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
+use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Peers, Place, Standing};
+use crate::quarantine::Quarantine;
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
 use crate::{Config, Counters, Lent, RequestId, Usage};
@@ -131,8 +133,9 @@ struct Core {
     severed: Vec<PeerId>,
     /// Peers that told their address.
     callers: Vec<(u32, Place)>,
-    /// Registrations that nobody collects.
-    retired: Vec<Registration>,
+    /// Memory that nobody collects, and its registrations.
+    retired: Vec<(Region, Registration)>,
+    quarantine: Quarantine,
 
     /// Ranks whose address is wanted.
     wanted: Vec<u32>,
@@ -198,6 +201,7 @@ impl<P: Port> Engine<P> {
             severed: Vec::new(),
             callers: Vec::new(),
             retired: Vec::new(),
+            quarantine: Quarantine::default(),
             wanted: Vec::new(),
             unexpected_cost: 0,
             envelopes_cost: 0,
@@ -404,7 +408,7 @@ impl<P: Port> Engine<P> {
             Buffer::Exposed { region, registration } => {
                 if matches!(request.state, State::Over) {
                     self.port.deregister(registration);
-                    region.reclaim().ok()
+                    self.core.quarantine.reclaim(region)
                 } else {
                     // The receiver may be getting it: kept until it says FIN.
                     request.buffer = Buffer::Exposed { region, registration };
@@ -482,7 +486,7 @@ impl<P: Port> Engine<P> {
 
     /// What the engine did so far.
     pub fn counters(&self) -> Counters {
-        self.core.counters
+        Counters { quarantined: self.core.quarantine.count, ..self.core.counters }
     }
 
     /// What the engine holds.
@@ -496,6 +500,7 @@ impl<P: Port> Engine<P> {
             credit_granted: core.credit_out,
             unexpected: core.unexpected_cost,
             envelopes: core.envelopes_cost,
+            quarantined: core.quarantine.bytes(),
         }
     }
 
@@ -672,10 +677,10 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.state = State::Over;
         if request.collected {
-            if let Some(Request { buffer: Buffer::Exposed { registration, .. }, .. }) =
+            if let Some(Request { buffer: Buffer::Exposed { region, registration }, .. }) =
                 self.requests.remove(id)
             {
-                self.retired.push(registration);
+                self.retired.push((region, registration));
             }
         } else if request.result.is_none() {
             match result {
@@ -683,6 +688,11 @@ impl Core {
                 Err(error) => request.result = Some(Err(Box::new(error))),
             }
         }
+    }
+
+    /// Whether memory may be left with a port until its operation has ended, which may be never.
+    fn leaves_memory(&self, limits: &Limits) -> bool {
+        limits.fence || self.quarantine.bytes() < self.config.quarantine_max as u64
     }
 
     /// Whether [`Engine::drive`] would find anything to do.

@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod lent;
 mod peer;
+mod quarantine;
 mod request;
 mod store;
 mod wire;

@@ -363,9 +363,7 @@ impl Core {
                 }
                 State::Pulling(pull) => {
                     // The port keeps the region until nothing can write to it any more.
-                    if let Some((_, registration)) = pull.landing.take() {
-                        self.retired.push(registration);
-                    }
+                    self.retired.extend(pull.landing.take());
                 }
                 _ => {}
             }

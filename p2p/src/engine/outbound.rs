@@ -80,9 +80,11 @@ impl<P: Port> Engine<P> {
             self.core.peers[index].listed = false;
             self.flush(index);
         }
-        for registration in std::mem::take(&mut self.core.retired) {
+        for (region, registration) in std::mem::take(&mut self.core.retired) {
             self.port.deregister(registration);
+            self.core.quarantine.reclaim(region);
         }
+        self.core.quarantine.release();
     }
 
     /// Cuts off the peers that failed.
@@ -219,7 +221,7 @@ impl<P: Port> Engine<P> {
         let Some(request) = waiting else { return Ok(Turn::Skipped) };
         let (len, tag, context, born_ns) =
             (request.buffer.len(), request.tag, request.context, request.born_ns);
-        let owned = !matches!(request.buffer, Buffer::Lent { .. });
+        let owned = !matches!(request.buffer, Buffer::Lent { .. }) && core.leaves_memory(&limits);
         let remote = match (choose(len, &limits, peer.credit(), peer.exhausted, owned), &request.buffer) {
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
             (Choice::Eager, Buffer::Owned(memory)) => {

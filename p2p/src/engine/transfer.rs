@@ -20,6 +20,9 @@ impl Core {
     pub(super) fn begin(&mut self, id: RequestId, envelope: &Envelope, rendezvous: Rendezvous) {
         let Rendezvous { send, bytes, pull } = rendezvous;
         let Some(index) = self.peers.find(envelope.source) else { return };
+        // A sender whose hello has just come has no path yet; it will when the first get is due.
+        let path = self.peers[index].path;
+        let gets = path.is_none_or(|(_, limits)| limits.get && self.leaves_memory(&limits));
         let Some(request) = self.requests.get_mut(id) else { return };
         request.peer = Some(envelope.source);
         let status = status_of(envelope, bytes);
@@ -29,8 +32,6 @@ impl Core {
             let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
             return self.finish(id, result);
         }
-        // A sender whose hello has just come has no path yet; it will when the first get is due.
-        let gets = self.peers[index].path.is_none_or(|(_, limits)| limits.get);
         if let (Some(from), true) = (pull, gets) {
             request.state = State::Pulling(Box::new(Pull {
                 send,
@@ -118,6 +119,7 @@ impl Core {
 
     /// A get ended.
     pub(super) fn got<L: Lent>(&mut self, op: OpId, result: Result<(), Failure>, lent: &mut L) {
+        self.quarantine.release();
         let Some(Operation { request: id, offset, len }) = self.operations.try_remove(op.0 as usize) else {
             self.counters.stale += 1;
             return;
@@ -318,8 +320,9 @@ impl<P: Port> Engine<P> {
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
         if let Some((region, registration)) = pull.landing.take() {
             self.port.deregister(registration);
-            if !lends {
-                request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+            let memory = core.quarantine.reclaim(region);
+            if let (false, Some(request)) = (lends, core.requests.get_mut(id)) {
+                request.buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
             }
         }
         let verdict = if abandoned { Verdict::Abandoned } else { Verdict::Delivered };

@@ -7,6 +7,7 @@ mod job;
 mod lengths;
 mod matching;
 mod misuse;
+mod quarantine;
 
 use std::time::Instant;
 

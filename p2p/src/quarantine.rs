@@ -1,0 +1,60 @@
+//! Memory of operations that are over, which a port may still touch.
+
+use samite_fabric::{Memory, Region};
+
+/// Regions that ports have not let go of. Where a port can fence a dead peer off there are none; elsewhere an
+/// operation with it stays outstanding, perhaps for ever, and its memory is kept until it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    held: Vec<Region>,
+    /// Regions taken in so far.
+    pub(crate) count: u64,
+}
+
+impl Quarantine {
+    /// The memory of what was deregistered, or none yet.
+    pub(crate) fn reclaim(&mut self, region: Region) -> Option<Memory> {
+        region
+            .reclaim()
+            .map_err(|held| {
+                self.held.push(held);
+                self.count += 1;
+            })
+            .ok()
+    }
+
+    /// Frees what ports have let go of.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if !self.held.is_empty() {
+            self.held.retain(Region::is_held);
+        }
+    }
+
+    /// Bytes in it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.iter().filter(|region| region.is_held()).map(|region| region.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_stays_until_it_is_not() {
+        let mut quarantine = Quarantine::default();
+        let [free, held, later] = [10, 20, 30].map(|len| Region::new(Memory::zeroed(len)));
+        let (by_port, also) = (held.clone(), later.clone());
+        let back = [free, held, later].map(|region| quarantine.reclaim(region).map(|memory| memory.len()));
+        assert_eq!(back, [Some(10), None, None]);
+        assert_eq!((quarantine.bytes(), quarantine.count), (50, 2));
+        drop(also);
+        assert_eq!(quarantine.bytes(), 20);
+        quarantine.release();
+        assert_eq!(quarantine.held.len(), 1);
+        drop(by_port);
+        quarantine.release();
+        assert_eq!(quarantine.held.len(), 0);
+    }
+}
