@@ -120,6 +120,52 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
+/// Peers that send nothing keep the credit that they were given. Where that is all there is, the others' messages go
+/// as envelopes: later by a round trip, but all of them, and with credit again when one that has some leaves.
+pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
+    let mut config = Config::default();
+    (config.unexpected_max, config.window_min) = (10_000, 5_000);
+    let mut job = Job::new(medium, 5, &config);
+    assert!(job.usages()[1].credit_granted > 7_500, "idle peers hold nearly all of it");
+    let stream = |job: &mut Job<M>, from: usize| {
+        let before = job.engine(from).counters();
+        for number in 0..40 {
+            // Expected, unexpected, and both.
+            let late = number % 3;
+            let recvs = (late..2).map(|tag| job.recv(1, exact(from as u32, tag), 400)).collect::<Vec<_>>();
+            let sends = [0, 1].map(|tag| job.send(from, 1, tag, &bytes(from, 400)));
+            if late > 0 {
+                job.poll_until(|job| {
+                    (0..late).all(|tag| job.engine(1).probe(&exact(from as u32, tag)) != Ok(None))
+                });
+            }
+            let recvs = recvs
+                .into_iter()
+                .chain((0..late.min(2)).map(|tag| job.recv(1, exact(from as u32, tag), 400)));
+            for recv in recvs.collect::<Vec<_>>() {
+                assert_eq!(job.wait(recv).message(), bytes(from, 400));
+            }
+            for send in sends {
+                assert!(job.wait(send).result.is_ok());
+            }
+            assert_within(job, 10_000);
+        }
+        let after = job.engine(from).counters();
+        (after.eager - before.eager, after.rendezvous - before.rendezvous)
+    };
+    let went: Vec<_> = [0, 2, 3, 4].map(|from| (from, stream(&mut job, from))).into();
+    assert!(went.iter().all(|&(_, (eager, rendezvous))| eager + rendezvous == 80), "{went:?}");
+    let poorest = went.iter().min_by_key(|(_, (eager, _))| *eager).map_or(0, |(from, _)| *from);
+    assert!(went.iter().any(|&(_, (_, rendezvous))| rendezvous > 40), "someone had no credit: {went:?}");
+    for rank in [0, 2, 3, 4].into_iter().filter(|&rank| rank != poorest) {
+        job.leave(rank);
+        job.settle();
+    }
+    let (eager, rendezvous) = stream(&mut job, poorest);
+    assert!(eager > rendezvous, "{eager} {rendezvous}");
+    job.assert_at_rest();
+}
+
 pub(crate) fn credit_grows_with_use<M: Medium>(medium: M) {
     let mut config = Config::default();
     config.window_min = 1000;
