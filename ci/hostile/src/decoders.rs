@@ -27,23 +27,66 @@ pub fn addresses(bytes: &[u8]) {
     thread_local! {
         static ROUTE: RefCell<Route> = RefCell::new(route());
     }
-    ROUTE.with_borrow_mut(|route| {
-        // Half of them with the part that differs least replaced by what is right.
-        let mut address = bytes.to_vec();
-        if let Some((&1, changed)) = bytes.split_first() {
-            address = route.address().0;
-            let len = address.len();
-            for pair in changed.chunks_exact(2) {
-                address[usize::from(pair[0]) % len] ^= pair[1];
+    ROUTE.with_borrow_mut(|route| match route.resolve(&nearly(&route.address(), bytes)) {
+        Ok(peer) => assert!(route.caps_for(peer).packet_max >= 512),
+        Err(PortError::Exhausted { .. }) => *route = self::route(),
+        Err(PortError::BadAddress { .. } | PortError::Unreachable { .. }) => {}
+        Err(error) => panic!("{error}"),
+    });
+}
+
+/// The address of a libfabric port, as a peer gives it.
+#[cfg(feature = "ofi")]
+pub fn ofi_addresses(bytes: &[u8]) {
+    use samite_fabric::ofi::{OfiConfig, OfiPort};
+    use samite_fabric::{PeerId, Post};
+
+    /// A port keeps what it has resolved.
+    const PEERS_MAX: usize = 4096;
+
+    fn open() -> OfiPort {
+        let config = OfiConfig { stays_on_host: true, peers_max: PEERS_MAX, ..OfiConfig::default() };
+        OfiPort::open(&config).expect("libfabric works here")
+    }
+
+    thread_local! {
+        static PORT: RefCell<OfiPort> = RefCell::new(open());
+    }
+    PORT.with_borrow_mut(|port| {
+        let address = nearly(&port.address(), bytes);
+        match port.resolve(&address) {
+            Ok(peer) => {
+                assert_eq!(port.resolve(&address), Ok(peer), "one peer at one address");
+                assert_eq!(address.0.len(), port.address().0.len());
+                if address == port.address() {
+                    let posted = port.send(peer, b"to itself", &[]);
+                    assert!(matches!(posted, Ok(Post::Done | Post::Again)), "{posted:?}");
+                }
+                // Whether it was ever used or not, it can be cut off.
+                if bytes.len().is_multiple_of(2) {
+                    port.fence_peer(peer);
+                    assert_eq!(port.send(peer, &[], &[]), Err(PortError::PeerGone(peer)));
+                }
             }
-        }
-        match route.resolve(&Address(address)) {
-            Ok(peer) => assert!(route.caps_for(peer).packet_max >= 512),
-            Err(PortError::Exhausted { .. }) => *route = self::route(),
+            Err(PortError::Exhausted { .. }) => *port = open(),
             Err(PortError::BadAddress { .. } | PortError::Unreachable { .. }) => {}
+            Err(PortError::Provider { call: "fi_av_insert", .. }) => {}
             Err(error) => panic!("{error}"),
         }
+        assert_eq!(port.send(PeerId(u32::MAX), &[], &[]), Err(PortError::PeerGone(PeerId(u32::MAX))));
     });
+}
+
+/// What the bytes say; or, for half of them, what is right, with changes where they say so.
+fn nearly(right: &Address, bytes: &[u8]) -> Address {
+    let mut address = bytes.to_vec();
+    if let Some((&1, changed)) = bytes.split_first() {
+        address.clone_from(&right.0);
+        for pair in changed.chunks_exact(2) {
+            address[usize::from(pair[0]) % right.0.len()] ^= pair[1];
+        }
+    }
+    Address(address)
 }
 
 #[allow(clippy::needless_update, reason = "with libfabric there is one more port")]

@@ -11,6 +11,8 @@ mod input;
 mod member;
 mod tape;
 
+#[cfg(feature = "ofi")]
+pub use decoders::ofi_addresses;
 pub use decoders::{addresses, environment, header};
 pub use engine::engine;
 pub use member::member;

@@ -35,6 +35,12 @@ fn addresses() {
     from_seeds(2_000, samite_hostile::addresses);
 }
 
+#[cfg(feature = "ofi")]
+#[test]
+fn ofi_addresses() {
+    from_seeds(20_000, samite_hostile::ofi_addresses);
+}
+
 #[test]
 fn environments() {
     from_seeds(2_000, samite_hostile::environment);
