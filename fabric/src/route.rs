@@ -12,12 +12,14 @@
 //! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
 
 mod address;
+#[cfg(feature = "ofi")]
 mod pace;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use self::address::{Addresses, Path};
+#[cfg(feature = "ofi")]
 use self::pace::Pace;
 use crate::loopback::Loopback;
 #[cfg(feature = "ofi")]
@@ -47,6 +49,9 @@ pub struct Route {
     shm: Option<Branch<Shm>>,
     #[cfg(feature = "ofi")]
     ofi: Option<Branch<OfiPort>>,
+    /// How often libfabric is polled: it costs a system call, the others a look at a flag.
+    #[cfg(feature = "ofi")]
+    ofi_pace: Pace,
     peers: Vec<Peer>,
     names: Names,
     caps: Caps,
@@ -93,20 +98,22 @@ impl Route {
             #[cfg(feature = "ofi")]
             ofi.as_ref().map(Port::caps),
         ];
-        let count = caps.iter().flatten().count();
+        // A port that is alone is polled each time.
+        #[cfg(feature = "ofi")]
+        let ofi_pace = Pace::new(if caps.iter().flatten().count() == 1 { 1 } else { OFI_INTERVAL_MAX });
         let caps = caps
             .into_iter()
             .flatten()
             .cloned()
             .reduce(common)
             .ok_or(PortError::Unsupported { what: "lead anywhere: it was given no port" })?;
-        // A port that is alone is polled each time.
-        let interval_max = |interval_max| if count == 1 { 1 } else { interval_max };
         Ok(Self {
-            loopback: loopback.map(|port| Branch::new(port, interval_max(LOOPBACK_INTERVAL_MAX))),
-            shm: shm.map(|port| Branch::new(port, 1)),
+            loopback: loopback.map(Branch::new),
+            shm: shm.map(Branch::new),
             #[cfg(feature = "ofi")]
-            ofi: ofi.map(|port| Branch::new(port, interval_max(OFI_INTERVAL_MAX))),
+            ofi: ofi.map(Branch::new),
+            #[cfg(feature = "ofi")]
+            ofi_pace,
             peers: Vec::new(),
             names: Names::new(),
             caps,
@@ -124,6 +131,17 @@ impl Route {
         };
         let refusals: String = refusals.iter().map(|(path, why)| format!("; not {path}: {why}")).collect();
         Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
+    }
+
+    /// Polls this path each time from now on: something was sent, so something may come back.
+    #[inline]
+    fn expect_traffic(&mut self, path: Path) {
+        #[cfg(feature = "ofi")]
+        if path == Path::Ofi {
+            self.ofi_pace.hasten();
+        }
+        #[cfg(not(feature = "ofi"))]
+        let _ = path;
     }
 
     #[inline(always)]
@@ -223,10 +241,10 @@ impl Port for Route {
         let (path, inner) = self.peer(to)?;
         let posted = match (path, &mut self.shm) {
             (Path::Shm, Some(branch)) => Some(branch.port.send(inner, head, body)),
-            _ => on!(self, path, branch => {
-                branch.pace.hasten();
-                branch.port.send(inner, head, body)
-            }),
+            _ => {
+                self.expect_traffic(path);
+                on!(self, path, branch => branch.port.send(inner, head, body))
+            }
         };
         outcome(to, posted)
     }
@@ -288,16 +306,16 @@ impl Port for Route {
         if let Some(shm) = &mut self.shm {
             events += shm.poll(Path::Shm, names, sink)?;
         }
-        if let Some(loopback) = &mut self.loopback
-            && loopback.pace.is_due()
-        {
+        if let Some(loopback) = &mut self.loopback {
             events += loopback.poll(Path::Loopback, names, sink)?;
         }
         #[cfg(feature = "ofi")]
         if let Some(ofi) = &mut self.ofi
-            && ofi.pace.is_due()
+            && (ofi.outstanding > 0 || self.ofi_pace.is_due())
         {
-            events += ofi.poll(Path::Ofi, names, sink)?;
+            let came = ofi.poll(Path::Ofi, names, sink)?;
+            self.ofi_pace.polled(came > 0);
+            events += came;
         }
         Ok(events)
     }
@@ -328,10 +346,8 @@ impl Port for Route {
 
     fn disarm(&mut self) {
         for path in Path::ALL {
-            on!(self, path, branch => {
-                branch.port.disarm();
-                branch.pace.hasten();
-            });
+            on!(self, path, branch => branch.port.disarm());
+            self.expect_traffic(path);
         }
     }
 
@@ -355,31 +371,26 @@ impl Port for Route {
 #[derive(Debug)]
 struct Branch<P> {
     port: P,
-    pace: Pace,
     /// Operations that have not completed.
     outstanding: usize,
 }
 
 impl<P: Port> Branch<P> {
-    fn new(port: P, interval_max: u32) -> Self {
-        Self { port, pace: Pace::new(interval_max), outstanding: 0 }
+    fn new(port: P) -> Self {
+        Self { port, outstanding: 0 }
     }
 
     fn operate(&mut self, post: impl FnOnce(&mut P) -> Result<Post, PortError>) -> Result<Post, PortError> {
         let posted = post(&mut self.port)?;
         if posted == Post::Done {
             self.outstanding += 1;
-            self.pace.hasten();
         }
         Ok(posted)
     }
 
     #[inline]
     fn poll<S: Sink>(&mut self, path: Path, names: &Names, sink: &mut S) -> Result<usize, PortError> {
-        let events =
-            self.port.poll(&mut Renamer { sink, path, names, outstanding: &mut self.outstanding })?;
-        self.pace.polled(events > 0 || self.outstanding > 0);
-        Ok(events)
+        self.port.poll(&mut Renamer { sink, path, names, outstanding: &mut self.outstanding })
     }
 }
 
@@ -459,9 +470,6 @@ fn common(a: Caps, b: Caps) -> Caps {
 /// The top bits of a registration's name are its path, the rest is the name that the port of that path gave.
 const PATH_SHIFT: u32 = 30;
 const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
-
-/// An idle loopback port is looked at once in so many polls. It costs a few nanoseconds.
-const LOOPBACK_INTERVAL_MAX: u32 = 16;
 
 /// An idle provider is looked at once in so many polls. Over tcp that is a system call, 0.2 us, and thus some
 /// 1 ns a poll (examples/idle_network.rs). Not more, since a caller may poll but now and then: its wait for

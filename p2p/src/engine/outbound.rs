@@ -54,6 +54,12 @@ impl<P: Port> Engine<P> {
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
         let peer = &mut core.peers[index];
+        if peer.is_idle() && matches!(self.begin_message(index, id), Ok(Turn::Sent)) {
+            self.core.sent(index);
+            return id;
+        }
+        let core = &mut self.core;
+        let peer = &mut core.peers[index];
         peer.messages.push_back(Outgoing::Message(id));
         if peer.path.is_some() {
             self.flush(index);
