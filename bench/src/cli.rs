@@ -52,7 +52,7 @@ enum Command {
     Failure(FailureArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
-    /// Draw the figures of comparisons: a page of HTML, from the lines that `compare --json` prints
+    /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
     Report(ReportArgs),
     /// Count the instructions of hot operations, and hold them to the table in the repository
     Instructions(InstructionsArgs),
@@ -125,9 +125,9 @@ struct CompareArgs {
 struct ReportArgs {
     /// What `compare --json` has printed; several comparisons may follow each other
     figures: PathBuf,
-    /// Where to write the page
+    /// Write a page of HTML with plots there, instead of printing tables
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -180,7 +180,11 @@ impl Cli {
             Command::Failure(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
-                report::write(&args.figures, &args.output)?;
+                let lines = report::read(&args.figures)?;
+                match &args.output {
+                    Some(page) => report::write(&lines, page)?,
+                    None => print!("{}", report::text(&lines)),
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Command::Instructions(args) => args.run(),

@@ -8,12 +8,13 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use crate::record::{Line, Ratio, Record, Settings};
+use crate::table;
 
-/// Reads the lines that `compare --json` has printed, and writes the page.
+/// Reads the lines that `compare --json` has printed.
 ///
 /// # Errors
-/// A file cannot be read or written, or a line is none of those.
-pub(crate) fn write(figures: &Path, page: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+/// The file cannot be read, or a line is none of those.
+pub(crate) fn read(figures: &Path) -> Result<Vec<Line>, Box<dyn Error + Send + Sync>> {
     let text = std::fs::read_to_string(figures).map_err(|error| format!("{}: {error}", figures.display()))?;
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -21,8 +22,31 @@ pub(crate) fn write(figures: &Path, page: &Path) -> Result<(), Box<dyn Error + S
             .map_err(|_| format!("{}:{number}: not a line of `compare --json`", figures.display()))?;
         lines.push(line);
     }
-    std::fs::write(page, render(&lines)?).map_err(|error| format!("{}: {error}", page.display()))?;
+    Ok(lines)
+}
+
+/// Writes the page.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(lines: &[Line], page: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+    std::fs::write(page, render(lines)?).map_err(|error| format!("{}: {error}", page.display()))?;
     Ok(())
+}
+
+/// The figures as `compare` prints them for people: a table for each benchmark, in the order they came.
+pub(crate) fn text(lines: &[Line]) -> String {
+    let mut text = String::new();
+    let mut bench = "";
+    for line in lines {
+        let Line::Record(record) = line else { continue };
+        if record.bench != bench {
+            bench = &record.bench;
+            text += &format!("{bench}, {} ({})\n{}\n", record.metric, record.unit, table::header(true));
+        }
+        text += &format!("{}\n", table::Row(record));
+    }
+    text
 }
 
 /// The figures that one plot shows: of a benchmark over what one comparison was asked for.
