@@ -24,6 +24,12 @@
 //!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a peer that
 //!   lives might connect anew.
 //!
+//! # Strangers
+//! Whoever can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that harms
+//! nobody, as far as `ci/hostile/tests/network.rs` tries it. At 2.5.1 the same bytes (a connection request of rxm's
+//! with a byte changed, and what follows it taken for messages) end the process by a segmentation fault, in 25 of 30
+//! runs. So these ports belong on a network that strangers do not reach: [`OfiConfig::interface`].
+//!
 //! # libfabric's own shm
 //! It does ordinary traffic, but is never chosen unasked, for it is not safe against a peer's end or lies (at
 //! 1.17.0): an access that the target refuses, since it has no such key, never ends (smr_progress_cmd_rma

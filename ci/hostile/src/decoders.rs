@@ -80,7 +80,9 @@ pub fn ofi_addresses(bytes: &[u8]) {
 /// What the bytes say; or, for half of them, what is right, with changes where they say so.
 fn nearly(right: &Address, bytes: &[u8]) -> Address {
     let mut address = bytes.to_vec();
-    if let Some((&1, changed)) = bytes.split_first() {
+    if let Some((first, changed)) = bytes.split_first()
+        && first % 2 == 1
+    {
         address.clone_from(&right.0);
         for pair in changed.chunks_exact(2) {
             address[usize::from(pair[0]) % right.0.len()] ^= pair[1];
