@@ -29,8 +29,8 @@ pub(super) struct Server {
     /// How long to wait for all ranks once the first has come.
     patience: Duration,
     listener: TcpListener,
-    /// Connections that have not said whose they are.
-    visitors: Vec<Channel>,
+    /// Connections that have not said whose they are, and until when they may.
+    visitors: Vec<(Channel, Instant)>,
     members: BTreeMap<u32, Member>,
     /// When all must have come, from the first of them on.
     closes_at: Option<Instant>,
@@ -111,11 +111,12 @@ impl Server {
             None => self.closes_at,
             Some(registry) => registry.untold().map(|_| self.tell_at),
         };
+        let until = self.visitors.iter().map(|&(_, until)| until).chain(until).min();
         let time = until.map(|until| until.saturating_duration_since(now()));
         let time =
             time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
         let members = self.members.values().filter_map(|member| member.channel.as_ref());
-        let channels = self.visitors.iter().chain(members);
+        let channels = self.visitors.iter().map(|(visitor, _)| visitor).chain(members);
         let interest = |channel: &Channel| match channel.is_backed_up() {
             true => PollFlags::IN | PollFlags::OUT,
             false => PollFlags::IN,
@@ -138,17 +139,17 @@ impl Server {
             let is_ready = stream.set_nonblocking(true).is_ok()
                 && liveness::bound_by_kernel(&stream, self.detection).is_ok();
             if is_ready && self.visitors.len() < VISITORS_MAX {
-                self.visitors.push(Channel::new(stream));
+                self.visitors.push((Channel::new(stream), now() + HELLO_WITHIN));
             }
         }
     }
 
     fn listen(&mut self) {
-        for mut visitor in std::mem::take(&mut self.visitors) {
+        for (mut visitor, until) in std::mem::take(&mut self.visitors) {
             match visitor.receive::<Join>() {
-                Ok(Incoming::Nothing) => self.visitors.push(visitor),
+                Ok(Incoming::Nothing) if now() < until => self.visitors.push((visitor, until)),
                 Ok(Incoming::Message(join)) => self.receive(visitor, join),
-                Ok(Incoming::Closed) | Err(_) => {}
+                Ok(Incoming::Nothing | Incoming::Closed) | Err(_) => {}
             }
         }
         let ranks: Vec<u32> = self.members.keys().copied().collect();
@@ -303,6 +304,9 @@ fn now() -> Instant {
 
 /// The most connections whose other side has not said who it is.
 const VISITORS_MAX: usize = 256;
+
+/// How long they may take for that, so that none takes the place of a rank for good.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// How many of those who are missing are named.
 const MISSING_NAMED_MAX: usize = 16;
