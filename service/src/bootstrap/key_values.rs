@@ -159,14 +159,12 @@ impl KeyValuesDirectory {
 impl Directory for KeyValuesDirectory {
     fn request_address(&mut self, rank: u32) {
         let notice = match self.look_up(rank) {
-            Ok(entry) => {
-                let incarnation = self.secret.first_incarnation(rank);
-                let has_ended = self.watch_over(rank, &entry);
-                self.news.push_back(Notice::Address { rank, incarnation, address: Address(entry.address) });
-                if !has_ended {
-                    return;
-                }
+            Ok(entry) if self.watch_over(rank, &entry) => {
                 self.failed(rank, "its process has ended".to_owned())
+            }
+            Ok(Entry { address, .. }) => {
+                let incarnation = self.secret.first_incarnation(rank);
+                Notice::Address { rank, incarnation, address: Address(address) }
             }
             Err(why) => self.failed(rank, format!("it cannot be found: {why}")),
         };
