@@ -197,6 +197,32 @@ const _: () = {
 mod tests {
     use super::*;
 
+    /// What the version stands for: if this must change, so must [`VERSION`].
+    #[test]
+    fn version_1_is_laid_out_like_this() {
+        let header = Header {
+            version: VERSION,
+            protocol: Protocol::P2p as u8,
+            kind: 0x33,
+            flags: Flags::EXHAUSTED.bits(),
+            sender: 0x4746_4544.into(),
+            incarnation: 0x4b4a_4948.into(),
+            sequence: 0x4f4e_4d4c.into(),
+            ack: 0x5352_5150.into(),
+            grant: 0x5756_5554.into(),
+            age: 0x5958.into(),
+            to: 0x5b5a.into(),
+            context: 0x5f5e_5d5c.into(),
+        };
+        let mut expected = [1, 1, 0x33, 8].to_vec();
+        expected.extend(0x44..=0x5f);
+        assert_eq!(header.as_bytes(), expected);
+        let protocols = [Protocol::Control, Protocol::P2p, Protocol::Rma, Protocol::Rpc, Protocol::Coll];
+        assert_eq!(protocols.map(|protocol| protocol as u8), [0, 1, 2, 3, 4]);
+        let flags = [Flags::STARVED, Flags::BUNDLE, Flags::URGENT, Flags::EXHAUSTED];
+        assert_eq!(flags.map(|flag| flag.bits()), [1, 2, 4, 8]);
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let mut header = Header::new(Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT);

@@ -176,3 +176,40 @@ const _: () = {
             && size_of::<Hello>() == 24
     );
 };
+
+#[cfg(test)]
+mod tests {
+    use samite_fabric::wire::VERSION;
+
+    use super::*;
+
+    /// 8 bytes that begin with this one and go up.
+    fn from(first: u8) -> U64 {
+        U64::from_bytes(std::array::from_fn(|index| first + u8::try_from(index).unwrap()))
+    }
+
+    /// What the version stands for: if this must change, so must [`VERSION`].
+    #[test]
+    fn version_1_is_laid_out_like_this() {
+        assert_eq!(VERSION, 1);
+        let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
+        assert_eq!(kinds, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
+        let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
+        assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3]);
+
+        let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
+        let (key, address, reserved) = (from(24), from(32), [41, 42, 43, 44, 45, 46, 47]);
+        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, pull: 40, reserved };
+        assert_eq!(rts.as_bytes(), up_to(47));
+        let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
+        assert_eq!(cts.as_bytes(), up_to(31));
+        assert_eq!(Data { recv: from(0), offset: from(8) }.as_bytes(), up_to(15));
+        let reserved = [9, 10, 11, 12, 13, 14, 15];
+        assert_eq!(Fin { send: from(0), verdict: 8, reserved }.as_bytes(), up_to(15));
+        let to_incarnation = [16, 17, 18, 19].into();
+        let secret = std::array::from_fn(|index| u8::try_from(index).unwrap());
+        let hello = Hello { secret, to_incarnation, address_len: [20, 21].into(), reserved: [22, 23] };
+        assert_eq!(hello.as_bytes(), up_to(23));
+    }
+}
