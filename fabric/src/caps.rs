@@ -23,6 +23,8 @@ pub struct Caps {
     /// Whether puts and gets reach a peer's [`Region::shared`](crate::Region::shared), even where they reach no
     /// other memory.
     pub segments: bool,
+    /// Whether [`Port::atomic`](crate::Port::atomic) works, on the memory that gets reach.
+    pub atomics: bool,
     /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.

@@ -30,5 +30,7 @@ pub mod wire;
 pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
 pub use mem::{Memory, MemoryKind, Region};
-pub use port::{Access, Address, Body, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink, Sleep};
+pub use port::{
+    Access, Address, Atomic, Body, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink, Sleep,
+};
 pub use rng::SplitMix64;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use crate::{
-    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region, Registration,
-    Remote, Sink, Sleep, os::alarm::Alarm, registry::Registry, rng::SplitMix64,
+    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region,
+    Registration, Remote, Sink, Sleep, os::alarm::Alarm, registry::Registry, rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
@@ -317,6 +317,21 @@ impl Port for Loopback {
         })
     }
 
+    fn atomic(
+        &mut self,
+        to: PeerId,
+        change: Atomic,
+        at: Remote,
+        before: Local,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        before.is_word()?;
+        let theirs = (at, Access::REMOTE_READ | Access::REMOTE_WRITE);
+        self.one_sided(to, (before, Access::LOCAL_WRITE), theirs, None, op, |local, remote, offset| {
+            local.put_word(before.offset, before.len, remote.change(offset, before.len, change)?)
+        })
+    }
+
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
         self.peer(peer)?;
         self.shared.exposed_mut().registry.insert(region, access)
@@ -439,6 +454,7 @@ fn caps() -> Caps {
         rma_depth: RMA_DEPTH,
         put: true,
         segments: true,
+        atomics: true,
         get: true,
         immediate_bits: 64,
         order: Order::all(),

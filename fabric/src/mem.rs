@@ -19,8 +19,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-pub(crate) use self::segment::{Mapped, Segment};
-use crate::PortError;
+use self::segment::word_of;
+pub(crate) use self::segment::{Mapped, Segment, write_word};
+use crate::{Atomic, PortError};
 
 /// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted
 /// that the CPU can read what it carries.
@@ -245,6 +246,45 @@ impl Region {
     #[must_use]
     pub fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1
+    }
+
+    /// Changes the word of `width` bytes (4 or 8) at `offset` in one step, for ports that do so themselves;
+    /// what it was before.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`], also where `offset` is no multiple of the width.
+    pub(crate) fn change(&self, offset: usize, width: usize, change: Atomic) -> Result<u64, PortError> {
+        let at = self.span(offset, width)?;
+        if !offset.is_multiple_of(width) {
+            return Err(PortError::OutOfBounds { offset, len: width });
+        }
+        match &*self.0 {
+            Shared::Private { copying, .. } => {
+                let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut word = [0; 8];
+                let word = &mut word[..width];
+                // SAFETY: as in `copy_out`.
+                unsafe { std::ptr::copy_nonoverlapping(at.as_ptr(), word.as_mut_ptr(), width) };
+                let before = word_of(word);
+                if let Some(after) = change.apply(before, width) {
+                    write_word(after, word);
+                    // SAFETY: as in `copy_in`.
+                    unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), at.as_ptr(), width) };
+                }
+                Ok(before)
+            }
+            Shared::Segment(segment) => Ok(segment.mapped().change(offset, width, change)),
+        }
+    }
+
+    /// Copies a word of `width` bytes (4 or 8) in.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`].
+    pub(crate) fn put_word(&self, offset: usize, width: usize, word: u64) -> Result<(), PortError> {
+        let mut bytes = [0; 8];
+        write_word(word, &mut bytes[..width]);
+        self.copy_in(offset, &bytes[..width])
     }
 
     /// The memory, if nobody else holds the region any more.

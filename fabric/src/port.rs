@@ -94,6 +94,28 @@ pub trait Port {
     /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`].
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
+    /// Changes a word of the peer's memory in one step, and gives what it was before in registered local
+    /// memory: 4 or 8 bytes, which is the word's width too. The word lies at a multiple of its width in the
+    /// peer's region, in its machine's order of bytes. The peer has granted it for reading and writing.
+    ///
+    /// What the initiator has put there before is seen by whoever sees the change; other atomic operations on
+    /// the word come before it or after it, never between.
+    ///
+    /// # Errors
+    /// As [`Port::put`]; [`PortError::OutOfBounds`] for another width; [`PortError::Unsupported`] unless
+    /// [`Caps::atomics`].
+    fn atomic(
+        &mut self,
+        to: PeerId,
+        change: Atomic,
+        at: Remote,
+        before: Local,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let _ = (to, change, at, before, op);
+        Err(PortError::Unsupported { what: "change memory in one step" })
+    }
+
     /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that
     /// peer that is meant; every peer on the same path may use it). The port holds the region until it is
     /// deregistered *and* no longer touched.
@@ -236,6 +258,16 @@ pub struct Local {
     pub len: usize,
 }
 
+impl Local {
+    /// Whether it can take what [`Port::atomic`] gives.
+    pub(crate) fn is_word(&self) -> Result<(), PortError> {
+        match self.len {
+            4 | 8 => Ok(()),
+            len => Err(PortError::OutOfBounds { offset: self.offset, len }),
+        }
+    }
+}
+
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
@@ -243,6 +275,31 @@ pub struct Remote {
     pub key: u64,
     /// The peer's [`Registration::base`] plus the offset into its region.
     pub address: u64,
+}
+
+/// How [`Port::atomic`] changes a word. Of the operands of a word of 4 bytes the low halves count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds, around zero.
+    Add(u64),
+    /// Writes `new` if the word is `expected`.
+    CompareSwap {
+        /// What it must be.
+        expected: u64,
+        /// What it becomes.
+        new: u64,
+    },
+}
+
+impl Atomic {
+    /// What a word of `width` bytes becomes; none if it stays.
+    pub(crate) fn apply(self, word: u64, width: usize) -> Option<u64> {
+        let mask = u64::MAX >> (u64::BITS as usize - 8 * width);
+        match self {
+            Self::Add(operand) => Some(word.wrapping_add(operand) & mask),
+            Self::CompareSwap { expected, new } => (word == expected & mask).then_some(new & mask),
+        }
+    }
 }
 
 /// A region made known to a port.

@@ -26,8 +26,8 @@ use crate::loopback::Loopback;
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
-    Access, Address, Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration,
-    Remote, Sink, Sleep,
+    Access, Address, Atomic, Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region,
+    Registration, Remote, Sink, Sleep,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -279,6 +279,21 @@ impl Port for Route {
         outcome(to, on!(self, path, branch => branch.operate(|port| port.get(inner, into, from, op))))
     }
 
+    fn atomic(
+        &mut self,
+        to: PeerId,
+        change: Atomic,
+        at: Remote,
+        before: Local,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        let (path, inner, before) = self.with_local(to, before)?;
+        outcome(
+            to,
+            on!(self, path, branch => branch.operate(|port| port.atomic(inner, change, at, before, op))),
+        )
+    }
+
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
         let (path, inner) = self.peer(peer)?;
         let registration =
@@ -458,6 +473,7 @@ fn common(a: Caps, b: Caps) -> Caps {
         put: a.put && b.put,
         get: a.get && b.get,
         segments: a.segments && b.segments,
+        atomics: a.atomics && b.atomics,
         immediate_bits: a.immediate_bits.min(b.immediate_bits),
         order: a.order & b.order,
         target_must_poll: a.target_must_poll || b.target_must_poll,

@@ -34,7 +34,7 @@ use self::mailbox::{Claim, Mailbox, Remote};
 use self::onesided::{Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::ring::{Producer, Push, packet_max};
 use crate::os::process::{Place, Process};
-use crate::port::{Access, Address, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep};
+use crate::port::{Access, Address, Atomic, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep};
 use crate::{Caps, Order, PortError, Region, os};
 
 /// How large a port's mailbox is.
@@ -126,6 +126,7 @@ impl Shm {
             put: false,
             get: false,
             segments: true,
+            atomics: true,
             immediate_bits: 64,
             order: Order::all(),
             target_must_poll: true,
@@ -156,7 +157,7 @@ impl Shm {
         self
     }
 
-    /// Carries out a put or a get, and queues its completion.
+    /// Carries out an operation on the peer's memory, and queues its completion.
     fn operate(
         &mut self,
         to: PeerId,
@@ -188,7 +189,7 @@ impl Shm {
                     false => return Ok(Post::Again),
                 }
             }
-            let result = segments.copy(kind, *process, (&region, ours), theirs);
+            let result = segments.carry_out(kind, *process, (&region, ours), theirs);
             if let (Some(immediate), Ok(())) = (immediate, &result) {
                 producer.notify(immediate);
                 if producer.place().is_quiet() {
@@ -372,6 +373,18 @@ impl Port for Shm {
 
     fn get(&mut self, to: PeerId, into: Local, from: crate::Remote, op: OpId) -> Result<Post, PortError> {
         self.operate(to, Kind::Get, into, from, None, op)
+    }
+
+    fn atomic(
+        &mut self,
+        to: PeerId,
+        change: Atomic,
+        at: crate::Remote,
+        before: Local,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        before.is_word()?;
+        self.operate(to, Kind::Atomic(change), before, at, None, op)
     }
 
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {

@@ -42,6 +42,7 @@ impl Tape {
             put: false,
             get,
             segments: false,
+            atomics: false,
             immediate_bits: 0,
             order: Order::SEND_AFTER_SEND,
             target_must_poll: true,

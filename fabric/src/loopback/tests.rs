@@ -1,6 +1,6 @@
 use super::*;
 use crate::Memory;
-use crate::testing::{Heard, Recorder, bytes_of};
+use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use std::thread;
 
 fn pair() -> (Loopback, PeerId, Loopback, PeerId) {
@@ -30,6 +30,14 @@ fn packets_arrive_whole_and_in_order() {
     assert_eq!(heard(&mut b), []);
     let error = PortError::TooLong { len: PACKET_MAX + 1, max: PACKET_MAX };
     assert_eq!(a.send(to_b, &[0; 2], &full), Err(error));
+}
+
+#[test]
+fn words_are_changed_in_one_step() {
+    for theirs in [Region::new(Memory::zeroed(16)), Region::shared(16).unwrap()] {
+        let (a, to_b, b, to_a) = pair();
+        change_words((a, to_b), (b, to_a), &theirs, |a, _| heard(a));
+    }
 }
 
 #[test]

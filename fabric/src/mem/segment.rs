@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::os::process::Process;
 use crate::os::shared::{PAGE, Shareable, SharedFile, View};
-use crate::{Access, PortError};
+use crate::{Access, Atomic, PortError};
 
 /// A segment of this process.
 #[derive(Debug)]
@@ -181,6 +181,43 @@ impl Mapped {
     }
 }
 
+impl Mapped {
+    /// Changes the word of `width` bytes (4 or 8) at `offset`, a multiple of that, in one step; what it was
+    /// before. Who sees the change sees earlier writes too.
+    ///
+    /// # Panics
+    /// If it leaves the segment.
+    pub(crate) fn change(&self, offset: usize, width: usize, change: Atomic) -> u64 {
+        assert!(offset.is_multiple_of(width) && offset + width <= self.len, "a word stays inside");
+        let at = offset % WORD;
+        let part = |word: u64| word_of(&word.to_ne_bytes()[at..][..width]);
+        let with = |word: u64| {
+            let mut all = word.to_ne_bytes();
+            write_word(change.apply(part(word), width)?, &mut all[at..][..width]);
+            Some(u64::from_ne_bytes(all))
+        };
+        let before = self.words[offset / WORD].fetch_update(Ordering::AcqRel, Ordering::Acquire, with);
+        part(before.unwrap_or_else(|unchanged| unchanged))
+    }
+}
+
+/// The word of 4 or 8 bytes that they are.
+pub(super) fn word_of(bytes: &[u8]) -> u64 {
+    match bytes.try_into() {
+        Ok(bytes) => u64::from_ne_bytes(bytes),
+        Err(_) => bytes.try_into().map_or(0, |bytes| u32::from_ne_bytes(bytes).into()),
+    }
+}
+
+/// Writes a word over 4 or 8 bytes.
+pub(crate) fn write_word(word: u64, into: &mut [u8]) {
+    match into.len() {
+        8 => into.copy_from_slice(&word.to_ne_bytes()),
+        // Of a word of 4 bytes the upper half is 0.
+        _ => into.copy_from_slice(&(word as u32).to_ne_bytes()),
+    }
+}
+
 /// How many of `len` bytes lie in the first word, of which so many are skipped, if that is not copied whole.
 fn head_of(skipped: usize, len: usize) -> usize {
     if skipped == 0 { 0 } else { len.min(WORD - skipped) }
@@ -274,6 +311,25 @@ mod tests {
         let mut bytes = [0; 16];
         segment.mapped().read(0, &mut bytes);
         assert_eq!(bytes, std::array::from_fn(|i| if i % 4 < 3 { 100 } else { 0 }));
+    }
+
+    #[test]
+    fn a_word_is_changed_in_one_step() {
+        let segment = Segment::create(16).unwrap();
+        let mapped = segment.mapped();
+        std::thread::scope(|scope| {
+            // Two halves of one word, and the whole of another.
+            for (offset, width) in [(0, 4), (4, 4), (8, 8)].repeat(2) {
+                scope.spawn(move || (0..1000).for_each(|_| _ = mapped.change(offset, width, Atomic::Add(3))));
+            }
+        });
+        let swap = |expected, new| mapped.change(4, 4, Atomic::CompareSwap { expected, new });
+        assert_eq!([swap(5, 9), swap(6000, 9), swap(9, u64::MAX)], [6000, 6000, 9]);
+        assert_eq!(mapped.change(4, 4, Atomic::Add(1)), u32::MAX.into());
+        assert_eq!(
+            [(0, 4), (4, 4), (8, 8)].map(|(at, width)| mapped.change(at, width, Atomic::Add(0))),
+            [6000, 0, 6000]
+        );
     }
 
     proptest! {

@@ -128,6 +128,7 @@ impl Offer {
             put,
             get,
             segments: put && get,
+            atomics: false,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,
             target_must_poll: self.data_progress != sys::FI_PROGRESS_AUTO,

@@ -1,4 +1,5 @@
-//! Puts and gets, in segments that both processes map: copies by the side that asks for them, at once.
+//! Puts, gets and atomic operations in segments that both processes map: done by the side that asks for them,
+//! at once.
 //!
 //! A peer's segment is found by its descriptor, which the remote address carries in its upper bits, and is
 //! mapped when it is first used. The initiator checks key, rights and bounds, before and after its copy. So a
@@ -10,7 +11,9 @@ use std::collections::VecDeque;
 use crate::mem::{Mapped, in_pieces};
 use crate::os::process::Process;
 use crate::registry::Registry;
-use crate::{Access, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64};
+use crate::{
+    Access, Atomic, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64,
+};
 
 /// This side's memory, and what became of this side's operations.
 pub(super) struct OneSided {
@@ -24,6 +27,18 @@ pub(super) struct OneSided {
 pub(super) enum Kind {
     Put,
     Get,
+    Atomic(Atomic),
+}
+
+impl Kind {
+    /// What the peer must have granted.
+    fn access(self) -> Access {
+        match self {
+            Self::Put => Access::REMOTE_WRITE,
+            Self::Get => Access::REMOTE_READ,
+            Self::Atomic(_) => Access::REMOTE_READ | Access::REMOTE_WRITE,
+        }
+    }
 }
 
 impl OneSided {
@@ -104,30 +119,37 @@ impl Drop for OneSided {
 pub(super) struct Segments(Vec<(u32, Mapped)>);
 
 impl Segments {
-    /// Copies between `ours` and the peer's memory.
-    pub(super) fn copy(
+    /// Does it to the peer's memory and to `ours`.
+    pub(super) fn carry_out(
         &mut self,
         kind: Kind,
         owner: Process,
         (ours, span): (&Region, Local),
         theirs: Remote,
     ) -> Result<(), Failure> {
-        let access = if kind == Kind::Put { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
+        let access = kind.access();
         let segment = self.find(owner, theirs, access)?;
         let offset = usize::try_from(theirs.address & OFFSET_MASK).map_err(|_| Failure::Refused)?;
         if offset.checked_add(span.len).is_none_or(|end| end > segment.len()) {
             return Err(Failure::Refused);
         }
-        in_pieces(span.len, false, |at, piece| {
-            if kind == Kind::Put {
+        let copied = match kind {
+            Kind::Put => in_pieces(span.len, false, |at, piece| {
                 ours.copy_out(span.offset + at, piece)?;
                 segment.write(offset + at, piece);
-                return Ok(());
+                Ok(())
+            }),
+            Kind::Get => in_pieces(span.len, false, |at, piece| {
+                segment.read(offset + at, piece);
+                ours.copy_in(span.offset + at, piece)
+            }),
+            Kind::Atomic(_) if !offset.is_multiple_of(span.len) => return Err(Failure::Refused),
+            Kind::Atomic(change) => {
+                let before = segment.change(offset, span.len, change);
+                ours.put_word(span.offset, span.len, before)
             }
-            segment.read(offset + at, piece);
-            ours.copy_in(span.offset + at, piece)
-        })
-        .map_err(|_: PortError| Failure::Refused)?;
+        };
+        copied.map_err(|_: PortError| Failure::Refused)?;
         if segment.permits(theirs.key, access) { Ok(()) } else { Err(Failure::Refused) }
     }
 

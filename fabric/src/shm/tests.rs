@@ -1,6 +1,6 @@
 use super::*;
 use crate::os::shared::SharedFile;
-use crate::testing::{Heard, Recorder, bytes_of};
+use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{Failure, Memory};
 
 const SMALL: Config =
@@ -429,6 +429,12 @@ fn access_takes_the_key_the_right_and_bounds() {
     let outside = a.put(to_b, mine.local(1, 8), read_only.remote(0), OpId(0));
     assert_eq!(outside, Err(PortError::OutOfBounds { offset: 1, len: 8 }));
     assert!(matches!(b.register(to_a, &ours, Access::REMOTE_READ), Err(PortError::Unsupported { .. })));
+}
+
+#[test]
+fn words_are_changed_in_one_step() {
+    let (a, to_b, b, to_a) = pair();
+    change_words((a, to_b), (b, to_a), &Region::shared(16).unwrap(), |a, _| heard(a));
 }
 
 #[test]

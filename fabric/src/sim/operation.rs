@@ -3,7 +3,8 @@
 
 use super::world::{Event, Life, Packet, Ready, World};
 use super::{Cut, What};
-use crate::{Access, Failure, OpId, Order, PeerId, Region, Remote};
+use crate::mem::write_word;
+use crate::{Access, Atomic, Failure, OpId, Order, PeerId, Region, Remote};
 
 #[derive(Debug)]
 pub(super) struct Operation {
@@ -29,13 +30,21 @@ pub(super) enum Kind {
     Send,
     Put { into: Remote, immediate: Option<u64> },
     Get { from: Remote },
+    Atomic { change: Atomic, at: Remote },
+}
+
+impl Kind {
+    /// Whether bytes come back, and none go.
+    fn fetches(self) -> bool {
+        matches!(self, Kind::Get { .. } | Kind::Atomic { .. })
+    }
 }
 
 impl Operation {
     /// Reads the bytes at the origin, unless it has been done.
     pub(super) fn read(&mut self) {
         if let (None, Some((region, offset))) = (&self.data, &self.local)
-            && !matches!(self.kind, Kind::Get { .. })
+            && !self.kind.fetches()
         {
             self.data = Some(copy(region, *offset, self.len));
         }
@@ -73,9 +82,10 @@ impl World {
                 self.note(What::Put { from, to, serial, len });
             }
             Kind::Get { .. } => self.note(What::Got { from, to, serial, len }),
+            Kind::Atomic { .. } => self.note(What::Changed { from, to, serial, len }),
         }
         self.node(from.rank).outstanding += 1;
-        let sent = if matches!(operation.kind, Kind::Get { .. }) { 0 } else { len };
+        let sent = if operation.kind.fetches() { 0 } else { len };
         self.operations.insert(serial, operation);
         let arrival = self.arrival(from, sent);
         self.schedule(arrival, Event::Begin(serial));
@@ -110,10 +120,17 @@ impl World {
                 let (place, access) = match kind {
                     Kind::Put { into, .. } => (into, Access::REMOTE_WRITE),
                     Kind::Get { from } => (from, Access::REMOTE_READ),
+                    Kind::Atomic { at, .. } => (at, Access::REMOTE_READ | Access::REMOTE_WRITE),
                     Kind::Send => return,
                 };
                 let place = self.node(at.rank).registry.remote(place, len, access);
                 let place = place.map(|(region, offset)| (region.clone(), offset));
+                let place = match (kind, place) {
+                    (Kind::Atomic { .. }, Ok((_, offset))) if !offset.is_multiple_of(len) => {
+                        Err(Failure::Refused)
+                    }
+                    (_, place) => place,
+                };
                 match place {
                     Ok(place) => {
                         self.operations.entry(serial).and_modify(|operation| {
@@ -153,6 +170,12 @@ impl World {
                 operation.data = Some(copy(&region, offset, operation.len));
                 back += operation.len as u64 * self.config.costs.gap_per_byte_ps / 1000;
             }
+            Kind::Atomic { change, .. } => {
+                let before = region.change(offset, operation.len, change).expect("the span was checked");
+                let mut word = vec![0; operation.len];
+                write_word(before, &mut word);
+                operation.data = Some(word);
+            }
             Kind::Send => {}
         }
         self.note(What::Landed { at: target, serial });
@@ -173,7 +196,7 @@ impl World {
             _ => {}
         }
         let operation = &self.operations[&serial];
-        if let (Kind::Get { .. }, Some((region, offset))) = (operation.kind, &operation.local) {
+        if let (true, Some((region, offset))) = (operation.kind.fetches(), &operation.local) {
             let data = match (&result, &operation.data) {
                 (Ok(()), Some(data)) => data.clone(),
                 // Undefined contents.

@@ -8,7 +8,8 @@ use super::What;
 use super::operation::{Kind, Operation};
 use super::world::{Life, Packet, Ready, Standing, World};
 use crate::{
-    Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
+    Access, Address, Atomic, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
+    Sink,
 };
 
 /// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does
@@ -137,6 +138,19 @@ impl Port for SimPort {
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
         self.check(self.caps.get, "get", into.len, self.caps.rma_max)?;
         self.post(to, Kind::Get { from }, &[], into, Access::LOCAL_WRITE, op)
+    }
+
+    fn atomic(
+        &mut self,
+        to: PeerId,
+        change: Atomic,
+        at: Remote,
+        before: Local,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        self.check(self.caps.atomics, "change memory in one step", before.len, self.caps.rma_max)?;
+        before.is_word()?;
+        self.post(to, Kind::Atomic { change, at }, &[], before, Access::LOCAL_WRITE, op)
     }
 
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {

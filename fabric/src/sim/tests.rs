@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Heard, Recorder, bytes_of};
+use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{
     Access, Failure, Local, Memory, OpId, Order, PeerId, Port, PortError, Post, Region, Registration, Remote,
     SplitMix64,
@@ -85,6 +85,23 @@ fn a_packet_costs_what_the_model_says() {
     assert_eq!(pair.net.next_ns(), None);
     pair.net.advance_to(1 << 40);
     assert_eq!(pair.net.now_ns(), 1 << 40);
+}
+
+#[test]
+fn words_are_changed_in_one_step() {
+    for target_must_poll in [false, true] {
+        let config = with(|config| config.caps.target_must_poll = target_must_poll);
+        let Pair { net, a, b, to_a, to_b } = Pair::new(5, config);
+        change_words((a, to_b), (b, to_a), &Region::new(Memory::zeroed(16)), |a, b| {
+            let mut at_a = Vec::new();
+            while net.advance() {
+                at_a.extend(heard(a));
+                heard(b);
+            }
+            at_a.extend(heard(a));
+            at_a
+        });
+    }
 }
 
 #[test]

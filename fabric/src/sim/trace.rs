@@ -64,6 +64,7 @@ pub enum What {
     Sent { from: Life, to: Life, serial: u64, packet: Mark },
     Put { from: Life, to: Life, serial: u64, len: usize },
     Got { from: Life, to: Life, serial: u64, len: usize },
+    Changed { from: Life, to: Life, serial: u64, len: usize },
     Arrived { at: Life, serial: u64, packet: Mark },
     Vanished { serial: u64 },
     Landed { at: Life, serial: u64 },
