@@ -22,6 +22,8 @@ class Samite(CargoPackage):
     depends_on("rust@1.95:", type="build")
     depends_on("pkgconfig", type="build", when="+ofi")
     depends_on("libfabric@1.17:", when="+ofi")
+    # Loaded by `samite run --bind` and `samite info --topology`.
+    depends_on("hwloc@2", type="run")
 
     @property
     def build_directory(self):
