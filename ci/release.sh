@@ -70,11 +70,21 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp -P --parents 
 )
 
 echo 'release.sh: packages'
-rm -rf "$target/package"
-cargo publish --quiet --workspace --locked --dry-run --allow-dirty --target-dir "$target"
-for package in "$target"/package/samite*/; do
+# Not by `cargo publish --dry-run`: that takes what it has unpacked once for the same version's as it is now.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+crates=(samite-fabric-sys samite-fabric samite-matching samite-p2p samite)
+cargo package --quiet --locked --no-verify --allow-dirty --target-dir "$target" "${crates[@]/#/--package=}"
+unpacked=$target/unpacked
+rm -rf "$unpacked"
+mkdir "$unpacked"
+printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n[patch.crates-io]\n' >"$unpacked/Cargo.toml"
+for crate in "${crates[@]}"; do
+    tar -xf "$target/package/$crate-$version.crate" -C "$unpacked"
+    echo "$crate = { path = \"$crate-$version\" }" >>"$unpacked/Cargo.toml"
     for file in README.md LICENSE-MIT LICENSE-APACHE; do
-        [[ -s $package$file ]] || { echo "release.sh: $package has no $file" >&2; exit 1; }
+        [[ -s $unpacked/$crate-$version/$file ]] || { echo "release.sh: the package of $crate has no $file" >&2; exit 1; }
     done
 done
+cp Cargo.lock "$unpacked"
+(cd "$unpacked" && cargo check --quiet --workspace --all-features --target-dir "$target")
 echo 'release.sh: all as it should be'
