@@ -27,6 +27,27 @@ pub struct Counters {
     pub quarantined: u64,
 }
 
+/// Messages exchanged with one rank, in all its lives. A message is counted with its first packet, whatever becomes of
+/// it then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Messages sent to it with their envelope.
+    pub eager_sent: u64,
+    /// Messages to it whose envelope went alone.
+    pub rendezvous_sent: u64,
+    /// Bytes of all messages sent to it.
+    pub bytes_sent: u64,
+    /// Messages that came with their envelope.
+    pub eager_received: u64,
+    /// Messages whose envelope came alone.
+    pub rendezvous_received: u64,
+    /// Bytes of all messages that came from it.
+    pub bytes_received: u64,
+    /// Of the messages that came, those that were before their receive.
+    pub unexpected: u64,
+}
+
 /// Packets that were refused, by cause. Such a packet costs no memory and changes nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -19,7 +19,7 @@ use crate::peer::{Peers, Place, Standing};
 use crate::quarantine::Quarantine;
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
-use crate::{Config, Counters, Lent, RequestId, Usage};
+use crate::{Config, Counters, Lent, RequestId, Traffic, Usage};
 
 /// Who this engine is in its job.
 #[derive(Clone, PartialEq, Eq)]
@@ -143,6 +143,7 @@ struct Core {
     unexpected_cost: u64,
     envelopes_cost: u64,
     credit_out: u64,
+    /// Without what is counted by peer.
     counters: Counters,
     /// Other ranks that have left or failed.
     ended: u32,
@@ -486,7 +487,18 @@ impl<P: Port> Engine<P> {
 
     /// What the engine did so far.
     pub fn counters(&self) -> Counters {
-        Counters { quarantined: self.core.quarantine.count, ..self.core.counters }
+        let mut counters = Counters { quarantined: self.core.quarantine.count, ..self.core.counters };
+        for (_, traffic) in self.traffic() {
+            counters.eager += traffic.eager_sent;
+            counters.rendezvous += traffic.rendezvous_sent;
+            counters.unexpected += traffic.unexpected;
+        }
+        counters
+    }
+
+    /// What was exchanged with each rank that was met.
+    pub fn traffic(&self) -> impl Iterator<Item = (u32, Traffic)> + '_ {
+        self.core.peers.iter().map(|(_, peer)| (peer.rank, peer.traffic))
     }
 
     /// What the engine holds.

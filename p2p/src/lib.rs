@@ -35,7 +35,7 @@ mod wire;
 
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
-pub use counters::{Counters, Rejected, Usage};
+pub use counters::{Counters, Rejected, Traffic, Usage};
 pub use engine::{Claimed, Completion, Engine, Identity, Outcome, Received, Sent};
 pub use error::{Awaited, Cause, Error, Fate, Operation, Report, Status};
 pub use lent::{Lent, Reading, Writing};

@@ -8,10 +8,10 @@ use samite_fabric::wire::{Flags, Protocol};
 use samite_fabric::{Address, PeerId};
 use smallvec::SmallVec;
 
-use crate::RequestId;
 use crate::choose::Limits;
 use crate::error::Cause;
 use crate::wire::control;
+use crate::{RequestId, Traffic};
 
 /// One peer, in one of its lives.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct Peer {
     pub(crate) hungry: bool,
     /// Whether it is in the engine's list of peers that need credit.
     pub(crate) starving: bool,
+    /// What was exchanged with the rank, whichever life it was in.
+    pub(crate) traffic: Traffic,
 }
 
 /// Whether a peer takes part.
@@ -132,6 +134,7 @@ impl Peer {
             window: 0,
             hungry: false,
             starving: false,
+            traffic: Traffic::default(),
         }
     }
 
@@ -213,12 +216,12 @@ impl Peers {
         index
     }
 
-    /// Forgets all but the rank: the peer begins another life.
+    /// Forgets all but the rank and its traffic: the peer begins another life.
     pub(crate) fn renew(&mut self, index: u32) {
         let peer = &mut self[index];
         // It may still be in the engine's lists, which find nothing to do there.
-        let (listed, starving) = (peer.listed, peer.starving);
-        *peer = Peer { listed, starving, ..Peer::new(peer.rank) };
+        let (listed, starving, traffic) = (peer.listed, peer.starving, peer.traffic);
+        *peer = Peer { listed, starving, traffic, ..Peer::new(peer.rank) };
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Peer)> {

@@ -12,6 +12,7 @@ use crate::request::{Failed, Request};
 use crate::runtime::{Bounds, Cancel, Runtime};
 use crate::scope::Scope;
 use crate::select::{Source, Tag};
+use crate::stats::Stats;
 use crate::transport::Transport;
 
 /// A group of ranks that send messages to each other, apart from those of other communicators.
@@ -79,6 +80,21 @@ impl Comm {
             let peer = engine.peer_id(rank)?;
             engine.port().explain(peer)
         })
+    }
+
+    /// What this process has sent and received since it began, over all communicators, and what it holds.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// world.sendrecv(&[1u8, 2], 0, 7, &mut [0u8; 2], 0, 7)?;
+    /// let myself = &world.stats().peers[0];
+    /// assert_eq!((myself.rank, myself.eager_sent, myself.bytes_received), (0, 1, 2));
+    /// # Ok::<(), samite::Error>(())
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.runtime.start(&Bounds::default(), |engine, _, _| Stats::of(self.rank(), engine))
     }
 
     /// The same communicator, on which every operation takes at most `timeout` from the call that begins it;

@@ -234,10 +234,13 @@ impl Core {
         envelope: Envelope,
         rendezvous: Rendezvous,
     ) -> Result<(), WireError> {
+        let traffic = &mut self.peers[index].traffic;
+        traffic.rendezvous_received += 1;
+        traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),
             Arrival::Queued(unexpected) => {
-                self.counters.unexpected += 1;
+                self.peers[index].traffic.unexpected += 1;
                 if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
                     self.matcher.remove(unexpected);
                     self.refuse(index, rendezvous.send);
@@ -445,6 +448,8 @@ impl<L: Lent> Inbound<'_, L> {
             return Err(WireError::Value { field: "credit" });
         }
         peer.charged = peer.charged.wrapping_add(price);
+        peer.traffic.eager_received += 1;
+        peer.traffic.bytes_received = peer.traffic.bytes_received.wrapping_add(data.len() as u64);
         core.credit_out -= u64::from(price);
         if peer.runs_short() {
             core.starve(index);
@@ -455,7 +460,7 @@ impl<L: Lent> Inbound<'_, L> {
         match core.matcher.arrive(envelope, || Unexpected::Eager(store.keep(data))) {
             Arrival::Matched(id) => core.deliver(id, &envelope, data, self.lent),
             Arrival::Queued(_) => {
-                core.counters.unexpected += 1;
+                core.peers[index].traffic.unexpected += 1;
                 core.unexpected_cost += u64::from(price);
             }
             // The sender has forgotten it, so it would be lost in silence: a failure that is told instead.

@@ -32,9 +32,10 @@ impl<P: Port> Engine<P> {
             // Whatever it is, it shows again when its turn comes.
             return false;
         };
-        core.counters.eager += 1;
         core.sent(index);
         let peer = &mut core.peers[index];
+        peer.traffic.eager_sent += 1;
+        peer.traffic.bytes_sent += data.len() as u64;
         peer.spent = peer.spent.wrapping_add(cost(data.len()));
         true
     }
@@ -237,8 +238,9 @@ impl<P: Port> Engine<P> {
                 };
                 let turn = self.port.send(path, head.as_bytes(), memory.as_bytes()).map(Turn::of)?;
                 if matches!(turn, Turn::Sent) {
-                    core.counters.eager += 1;
                     let peer = &mut core.peers[index];
+                    peer.traffic.eager_sent += 1;
+                    peer.traffic.bytes_sent += len as u64;
                     peer.spent = peer.spent.wrapping_add(cost(len));
                     let status = Status { source: peer.rank, tag, bytes: len };
                     core.finish(id, Ok(status));
@@ -261,7 +263,9 @@ impl<P: Port> Engine<P> {
         };
         let turn = self.port.send(path, header.as_bytes(), rts.as_bytes()).map(Turn::of)?;
         if let (Turn::Sent, Some(request)) = (turn, core.requests.get_mut(id)) {
-            core.counters.rendezvous += 1;
+            let traffic = &mut core.peers[index].traffic;
+            traffic.rendezvous_sent += 1;
+            traffic.bytes_sent += len as u64;
             request.state = State::AwaitingMatch { revoked: false };
         }
         Ok(turn)

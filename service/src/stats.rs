@@ -1,0 +1,226 @@
+//! What a rank did and holds, for people and for monitors.
+
+use std::fmt::Write;
+
+use samite_fabric::Port;
+use samite_p2p::{Engine, Traffic};
+use serde::Serialize;
+
+/// What a process did since it began, and what it holds: see [`Comm::stats`](crate::Comm::stats).
+///
+/// With serde it becomes an object with these names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The rank.
+    pub rank: u32,
+    /// The ranks it knows of, by rank; it may be among them itself.
+    pub peers: Vec<PeerStats>,
+    /// Envelopes that it refused for lack of budget.
+    pub refused: u64,
+    /// Packets that it refused: those of strangers, and those that are none.
+    pub rejected: u64,
+    /// Packets to or about operations that were over.
+    pub stale: u64,
+    /// Times that the transport had no room.
+    pub again: u64,
+    /// Peers that failed.
+    pub failed_peers: u64,
+    /// Requests now that are not finished, or not yet collected.
+    pub requests: usize,
+    /// Packets and messages now that wait for room or credit.
+    pub queued: usize,
+    /// Cost in bytes, now, of the messages that wait for their receive.
+    pub unexpected_bytes: u64,
+}
+
+/// Messages exchanged with one rank, in all its lives. A message counts from its first packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PeerStats {
+    /// The other rank.
+    pub rank: u32,
+    /// Messages sent in one packet.
+    pub eager_sent: u64,
+    /// Messages sent by rendezvous.
+    pub rendezvous_sent: u64,
+    /// Bytes of all messages sent.
+    pub bytes_sent: u64,
+    /// Messages received in one packet.
+    pub eager_received: u64,
+    /// Messages received by rendezvous.
+    pub rendezvous_received: u64,
+    /// Bytes of all messages received.
+    pub bytes_received: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+}
+
+impl Stats {
+    pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>) -> Self {
+        let (counters, usage) = (engine.counters(), engine.usage());
+        let mut peers: Vec<PeerStats> =
+            engine.traffic().map(|(rank, traffic)| PeerStats::of(rank, &traffic)).collect();
+        peers.sort_unstable_by_key(|peer| peer.rank);
+        Self {
+            rank,
+            peers,
+            refused: counters.refused,
+            rejected: counters.rejected.total(),
+            stale: counters.stale,
+            again: counters.again,
+            failed_peers: counters.failed_peers,
+            requests: usage.requests,
+            queued: usage.queued,
+            unexpected_bytes: usage.unexpected + usage.envelopes,
+        }
+    }
+
+    /// As JSON, in one line.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// As Prometheus reads it: the text format, version 0.0.4. Each sample is labelled with the rank, those of
+    /// messages with the peer too, and with the protocol.
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        let mut text = String::new();
+        let by_protocol = |name, help, of: fn(&PeerStats) -> [u64; 2]| {
+            self.by_peer(name, help, |peer| {
+                let [eager, rendezvous] = of(peer);
+                vec![(",protocol=\"eager\"", eager), (",protocol=\"rendezvous\"", rendezvous)]
+            })
+        };
+        text += &by_protocol("messages_sent_total", "Messages sent", |peer| {
+            [peer.eager_sent, peer.rendezvous_sent]
+        });
+        text += &by_protocol("messages_received_total", "Messages received", |peer| {
+            [peer.eager_received, peer.rendezvous_received]
+        });
+        text +=
+            &self.by_peer("bytes_sent_total", "Bytes of messages sent", |peer| vec![("", peer.bytes_sent)]);
+        text += &self.by_peer("bytes_received_total", "Bytes of messages received", |peer| {
+            vec![("", peer.bytes_received)]
+        });
+        text += &self.by_peer("unexpected_total", "Messages that came before their receive", |peer| {
+            vec![("", peer.unexpected)]
+        });
+        let Self { rank, .. } = self;
+        for (name, kind, help, value) in [
+            ("refused_total", "counter", "Envelopes refused for lack of budget", self.refused),
+            ("rejected_total", "counter", "Packets refused", self.rejected),
+            ("stale_total", "counter", "Packets about operations that were over", self.stale),
+            ("again_total", "counter", "Times that the transport had no room", self.again),
+            ("failed_peers_total", "counter", "Peers that failed", self.failed_peers),
+            ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),
+            ("queued", "gauge", "Packets and messages that wait for room or credit", self.queued as u64),
+            (
+                "unexpected_bytes",
+                "gauge",
+                "Cost of messages that wait for their receive",
+                self.unexpected_bytes,
+            ),
+        ] {
+            text += &head(name, kind, help);
+            let _ = writeln!(text, "samite_{name}{{rank=\"{rank}\"}} {value}");
+        }
+        text
+    }
+
+    /// A counter by peer, with what else labels its samples.
+    fn by_peer(
+        &self,
+        name: &str,
+        help: &str,
+        samples: impl Fn(&PeerStats) -> Vec<(&'static str, u64)>,
+    ) -> String {
+        let mut text = head(name, "counter", help);
+        let Self { rank, peers, .. } = self;
+        for peer in peers {
+            for (labels, value) in samples(peer) {
+                let _ =
+                    writeln!(text, "samite_{name}{{rank=\"{rank}\",peer=\"{}\"{labels}}} {value}", peer.rank);
+            }
+        }
+        text
+    }
+}
+
+impl PeerStats {
+    fn of(rank: u32, traffic: &Traffic) -> Self {
+        Self {
+            rank,
+            eager_sent: traffic.eager_sent,
+            rendezvous_sent: traffic.rendezvous_sent,
+            bytes_sent: traffic.bytes_sent,
+            eager_received: traffic.eager_received,
+            rendezvous_received: traffic.rendezvous_received,
+            bytes_received: traffic.bytes_received,
+            unexpected: traffic.unexpected,
+        }
+    }
+}
+
+fn head(name: &str, kind: &str, help: &str) -> String {
+    format!("# HELP samite_{name} {help}.\n# TYPE samite_{name} {kind}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_exchange_is_counted_on_both_sides() {
+        let stats = crate::local(2, |world| {
+            let other = 1 - world.rank();
+            if world.rank() == 0 {
+                for _ in 0..3 {
+                    world.send(&[0u8; 100], other, 1)?;
+                }
+                world.send(&vec![0u8; 1 << 20], other, 2)?;
+                world.send(&[0u8; 0], other, 3)?;
+            } else {
+                world.recv(&mut vec![0u8; 1 << 20], other, 2)?;
+                world.recv(&mut [0u8; 0], other, 3)?;
+                // These have arrived before the long one, and were not expected.
+                for _ in 0..3 {
+                    world.recv(&mut [0u8; 100], other, 1)?;
+                }
+            }
+            Ok::<Stats, crate::Error>(world.stats())
+        });
+        let stats: Vec<Stats> = stats.into_iter().map(Result::unwrap).collect();
+        let bytes = 300 + (1 << 20);
+        let sent = PeerStats {
+            rank: 1,
+            eager_sent: 4,
+            rendezvous_sent: 1,
+            bytes_sent: bytes,
+            ..PeerStats::default()
+        };
+        assert_eq!(stats[0].peers[1], sent);
+        let received = &stats[1].peers[0];
+        let &PeerStats { rank, eager_received, rendezvous_received, bytes_received, unexpected, .. } =
+            received;
+        assert_eq!((rank, eager_received, rendezvous_received, bytes_received), (0, 4, 1, bytes));
+        assert!((3..=5).contains(&unexpected), "{unexpected}");
+    }
+
+    #[test]
+    fn the_text_for_prometheus() {
+        let peer =
+            PeerStats { rank: 4, eager_sent: 5, rendezvous_sent: 6, bytes_sent: 7, ..PeerStats::default() };
+        let stats = Stats { rank: 3, peers: vec![peer], queued: 8, ..Stats::default() };
+        let text = stats.to_prometheus();
+        let expected = "# HELP samite_messages_sent_total Messages sent.\n\
+            # TYPE samite_messages_sent_total counter\n\
+            samite_messages_sent_total{rank=\"3\",peer=\"4\",protocol=\"eager\"} 5\n\
+            samite_messages_sent_total{rank=\"3\",peer=\"4\",protocol=\"rendezvous\"} 6\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("\nsamite_bytes_sent_total{rank=\"3\",peer=\"4\"} 7\n"), "{text}");
+        assert!(text.ends_with("samite_unexpected_bytes{rank=\"3\"} 0\n"), "{text}");
+        assert!(stats.to_json().contains("\"bytes_sent\":7"), "{}", stats.to_json());
+    }
+}
