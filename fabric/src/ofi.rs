@@ -27,7 +27,7 @@
 //! # Strangers
 //! Whoever can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that harms
 //! nobody, as far as `ci/hostile/tests/network.rs` tries it. At 2.5.1 the same bytes (a connection request of rxm's
-//! with a byte changed, and what follows it taken for messages) end the process by a segmentation fault, in 25 of 30
+//! with a byte changed, and what follows it taken for messages) end the process by a segmentation fault, in 23 of 30
 //! runs. So these ports belong on a network that strangers do not reach: [`OfiConfig::interface`].
 //!
 //! # libfabric's own shm
