@@ -38,7 +38,7 @@ for provider in "$@"; do
     if [[ $provider == shm ]]; then
         # Not safe against the end and the lies of a peer, nor against another port's end in its process:
         # fabric/src/ofi.rs tells why.
-        skip=(a_peer_that_ends a_port_may_end access_without_a_valid_key forged_keys a_fence_is_safe after_a_fence)
+        skip=(a_peer_that_ends a_killed_peer a_port_may_end access_without_a_valid_key forged_keys a_fence_is_safe after_a_fence)
         skip=("${skip[@]/#/--skip=}")
     fi
     export SAMITE_TEST_PROVIDER=$provider

@@ -34,7 +34,9 @@
 //! It does ordinary traffic, but is never chosen unasked, for it is not safe against a peer's end or lies (at
 //! 1.17.0): an access that the target refuses, since it has no such key, never ends (smr_progress_cmd_rma
 //! returns without an answer); and a port that polls after another of the same process has closed crashes,
-//! for it looks into that one's memory, of which nothing is left (smr_progress_resp, smr_map_to_region).
+//! for it looks into that one's memory, of which nothing is left (smr_progress_resp, smr_map_to_region). A
+//! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever, in
+//! fi_cq_read: no deadline of ours is looked at there.
 //! It catches the signals that end a process, to unlink its files before they do.
 
 mod endpoint;
