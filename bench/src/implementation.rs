@@ -159,10 +159,15 @@ enum Cause {
 mod tests {
     use super::*;
 
+    /// A process of its own writes the script: were it written here, the file would be open in whatever another test
+    /// starts at that moment, and a file open for writing cannot be executed.
     fn shell(script: &str) -> Implementation {
         let file = std::env::temp_dir().join(format!("samite-bench-{}-{}", std::process::id(), script.len()));
-        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let mut writer = Command::new("sh");
+        writer
+            .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])
+            .arg(&file);
+        assert!(writer.status().unwrap().success());
         Implementation { name: "shell".into(), transport: "t".into(), starter: Starter::Itself(file) }
     }
 

@@ -1,7 +1,6 @@
 //! Several hosts: addresses of this one, and a remote shell that goes nowhere.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,10 +9,7 @@ use crate::support::{Job, Running, Scratch, text};
 
 /// A remote shell for hosts that are this one.
 pub(crate) fn shell(scratch: &Scratch) -> PathBuf {
-    let path = scratch.0.join("shell");
-    fs::write(&path, "#!/bin/sh\nshift\nexec \"$@\"\n").unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-    path
+    scratch.script("shell", "#!/bin/sh\nshift\nexec \"$@\"\n")
 }
 
 /// A job of four ranks on two hosts, each of which runs this script.

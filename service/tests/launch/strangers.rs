@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,13 +14,11 @@ use crate::support::{Job, Scratch, text};
 /// A job whose remote shell does this first, with the launcher's port in `$port`.
 fn met_by(name: &str, stranger: &str) -> (Option<i32>, Vec<String>, String) {
     let scratch = Scratch::new(name);
-    let path = scratch.0.join("shell");
     let script = format!(
         "read -r line; port=$(echo \"$line\" | sed 's/.*\"port\":\\([0-9]*\\).*/\\1/'); {stranger}; \
         shift; (echo \"$line\"; cat) | exec \"$@\""
     );
-    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = scratch.script("shell", &format!("#!/bin/bash\n{script}\n"));
     let mut job = Job::new("-n 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
     job.command.arg(&path).args(["--", "sh", "-c", "echo $SAMITE_RANK"]);
     let (code, stdout, stderr) = job.start().finish();

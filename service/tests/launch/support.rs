@@ -142,6 +142,16 @@ impl Scratch {
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
+
+    /// A script that can be started. A process of its own writes it: were it written here, the file would be open in
+    /// whatever another test starts at that moment, and a file open for writing cannot be executed.
+    pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let mut writer = Command::new("sh");
+        writer.args(["-c", r#"printf %s "$1" >"$2" && chmod 755 "$2""#, "sh", text]).arg(&path);
+        assert!(writer.status().unwrap().success());
+        path
+    }
 }
 
 impl Drop for Scratch {
