@@ -415,7 +415,7 @@ impl Hub {
         let [token @ .., a, b, c, d] = bytes;
         let index = u32::from_le_bytes([a, b, c, d]);
         if u64::from_le_bytes(token) != self.0.token {
-            return Err(bad("it is of another process or hub"));
+            return Err(PortError::Unreachable { why: "it is not in this process".into() });
         }
         if index as usize >= lock(&self.0.ports).len() {
             return Err(bad("there is no such port"));

@@ -162,6 +162,7 @@ impl Route {
         for (path, address) in addresses.iter() {
             match on!(self, path, branch => branch.port.resolve(address)) {
                 Some(Ok(inner)) => return Some((path, inner)),
+                Some(Err(PortError::Unreachable { why })) => refusals.push((path, why)),
                 Some(Err(error)) => refusals.push((path, error.to_string())),
                 None => refusals.push((path, "this process has no such port".into())),
             }

@@ -74,7 +74,8 @@ fn a_path_that_does_not_lead_there_is_explained() {
     let (mut here, there) = (route(&Hub::new()), route(&Hub::new()));
     let peer = here.resolve(&there.address()).unwrap();
     let why = here.explain(peer).unwrap();
-    assert!(why.starts_with("samite-shm: ") && why.contains("not loopback: not an address"), "{why}");
+    assert!(why.starts_with("samite-shm: it is on this host"), "{why}");
+    assert!(why.ends_with("; not loopback: it is not in this process"), "{why}");
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn without_a_path_all_reasons_are_told() {
         other => panic!("{other:?}"),
     };
     let other_hub = route(&Hub::new()).address();
-    assert!(reason(&mut here, &other_hub).contains("loopback: not an address"));
+    assert!(reason(&mut here, &other_hub).contains("loopback: it is not in this process"));
     assert!(reason(&mut here, &other_hub).contains("samite-shm: this process has no such port"));
     assert!(reason(&mut here, &Address(b"rt1\x09\0\0".to_vec())).contains("no port that this version knows"));
     let bad = here.resolve(&Address(b"shm1".to_vec()));
