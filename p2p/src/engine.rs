@@ -373,6 +373,15 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
+    /// Tells the place of a request's borrowed buffer among its lender's, by which [`Lent`] is asked for it.
+    #[inline]
+    pub fn set_place(&mut self, request: RequestId, to: u32) {
+        if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = self.core.requests.get_mut(request)
+        {
+            *place = to;
+        }
+    }
+
     /// Whether a request has ended.
     #[inline]
     pub fn outcome(&self, request: RequestId) -> Outcome {
@@ -399,8 +408,8 @@ impl<P: Port> Engine<P> {
         let result = request.take_result()?;
         let memory = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
             Buffer::Lent { staged: None, .. } => None,
-            Buffer::Lent { staged: Some(staged), .. } => {
-                if let (Ok(_), Some(buffer)) = (&result, lent.write(id)) {
+            Buffer::Lent { staged: Some(staged), place, .. } => {
+                if let (Ok(_), Some(buffer)) = (&result, lent.write(id, place)) {
                     staged.copy_to(buffer);
                 }
                 None
@@ -725,10 +734,10 @@ impl Core {
 struct Posted<'a>(&'a mut [u8]);
 
 impl Lent for Posted<'_> {
-    fn read(&self, _: RequestId) -> Option<&[u8]> {
+    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
         None
     }
-    fn write(&mut self, _: RequestId) -> Option<&mut [u8]> {
+    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
         Some(self.0)
     }
 }

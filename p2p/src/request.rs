@@ -124,8 +124,9 @@ pub(crate) struct Inflow {
 /// Whose memory it is.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller's, which lends it at each poll. `staged` holds bytes that came while it was not at hand.
-    Lent { len: usize, staged: Option<Box<Staged>> },
+    /// The caller's, which lends it at each poll, and finds it at `place`. `staged` holds bytes that came while it
+    /// was not at hand.
+    Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
     /// The request's.
     Owned(Memory),
     /// The request's, known to the port so that a peer can get it.
@@ -157,7 +158,7 @@ impl Staged {
 
 impl Buffer {
     pub(crate) fn lent(len: usize) -> Self {
-        Self::Lent { len, staged: None }
+        Self::Lent { len, place: 0, staged: None }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -239,17 +239,17 @@ impl<P: Port> Runtime<P> {
         self.wait(self.lock(), id, lent, bounds)
     }
 
-    /// Waits for all of the requests to end; one that has ended costs no poll. The failure of the first that
-    /// failed.
+    /// Waits for all requests to end that `next` names; one that has ended costs no poll. The failure of the
+    /// first that failed.
     pub(crate) fn finish_all<L: Lent>(
         &self,
-        ids: &[RequestId],
+        mut next: impl FnMut(&L) -> Option<RequestId>,
         lent: &mut L,
         bounds: &Bounds,
     ) -> Result<(), Error> {
         let mut core = self.lock();
         let mut first = Ok(());
-        for &id in ids {
+        while let Some(id) = next(lent) {
             let collected = core.engine.collect(id, lent).map(|completion| completion.result);
             let result = match collected {
                 Some(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report })) => {

@@ -1,10 +1,9 @@
 //! Requests that borrow their buffers.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
+use samite_fabric::Port;
 use samite_fabric::mem::Element;
-use samite_p2p::{Error, Lent, Received, RequestId, Sent, Status};
+use samite_p2p::{Engine, Error, Lent, Received, RequestId, Sent, Status};
+use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::Comm;
@@ -27,29 +26,38 @@ pub struct Pending(Kind);
 #[derive(Debug)]
 enum Kind {
     Ended(Status),
-    UnderWay(RequestId),
+    UnderWay { request: RequestId, place: u32 },
 }
 
+/// By place.
 #[derive(Debug, Default)]
-struct Loans<'env>(HashMap<RequestId, Loan<'env>, BuildHasherDefault<RequestHasher>>);
+struct Loans<'env>(Slab<Loan<'env>>);
 
 #[derive(Debug)]
-enum Loan<'env> {
+struct Loan<'env> {
+    request: RequestId,
+    buffer: Buffer<'env>,
+}
+
+#[derive(Debug)]
+enum Buffer<'env> {
     Send(&'env [u8]),
     Receive(&'env mut [u8]),
 }
 
 impl Lent for Loans<'_> {
-    fn read(&self, request: RequestId) -> Option<&[u8]> {
-        match self.0.get(&request)? {
-            Loan::Send(bytes) => Some(bytes),
-            Loan::Receive(_) => None,
+    #[inline]
+    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
+        match &self.0.get(place as usize).filter(|loan| loan.request == request)?.buffer {
+            Buffer::Send(bytes) => Some(bytes),
+            Buffer::Receive(_) => None,
         }
     }
-    fn write(&mut self, request: RequestId) -> Option<&mut [u8]> {
-        match self.0.get_mut(&request)? {
-            Loan::Send(_) => None,
-            Loan::Receive(bytes) => Some(bytes),
+    #[inline]
+    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
+        match &mut self.0.get_mut(place as usize).filter(|loan| loan.request == request)?.buffer {
+            Buffer::Send(_) => None,
+            Buffer::Receive(bytes) => Some(bytes),
         }
     }
 }
@@ -66,12 +74,12 @@ impl<'env> Scope<'env> {
     pub fn isend<T: Element>(&mut self, data: &'env [T], to: u32, tag: u64) -> Result<Pending, Error> {
         let data = data.as_bytes();
         let Comm { runtime, context, bounds } = &self.comm;
-        let sent = runtime.start(bounds, |engine, now_ns, deadline_ns| {
-            engine.send(now_ns, to, *context, tag, data, deadline_ns)
-        })?;
-        Ok(match sent {
-            Sent::Now => Pending(Kind::Ended(Status { source: to, tag, bytes: data.len() })),
-            Sent::Pending(id) => self.under_way(id, Loan::Send(data)),
+        let loans = &mut self.loans;
+        runtime.start(bounds, |engine, now_ns, deadline_ns| {
+            Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
+                Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
+                Sent::Pending(request) => loans.add(engine, request, Buffer::Send(data)),
+            }))
         })
     }
 
@@ -87,12 +95,12 @@ impl<'env> Scope<'env> {
     ) -> Result<Pending, Error> {
         let buffer = buffer.as_mut_bytes();
         let pattern = self.comm.pattern(from.into(), tag.into());
-        let received = self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
-            engine.recv(now_ns, pattern, buffer, deadline_ns)
-        })?;
-        Ok(match received {
-            Received::Now(status) => Pending(Kind::Ended(status)),
-            Received::Pending(id) => self.under_way(id, Loan::Receive(buffer)),
+        let loans = &mut self.loans;
+        self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
+            Ok(Pending(match engine.recv(now_ns, pattern, buffer, deadline_ns)? {
+                Received::Now(status) => Kind::Ended(status),
+                Received::Pending(request) => loans.add(engine, request, Buffer::Receive(buffer)),
+            }))
         })
     }
 
@@ -103,9 +111,9 @@ impl<'env> Scope<'env> {
     pub fn wait(&mut self, operation: Pending) -> Result<Status, Error> {
         match operation.0 {
             Kind::Ended(status) => Ok(status),
-            Kind::UnderWay(id) => {
-                let result = self.comm.runtime.finish(id, &mut self.loans, &self.comm.bounds).result;
-                self.loans.0.remove(&id);
+            Kind::UnderWay { request, place } => {
+                let result = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds).result;
+                self.loans.0.remove(place as usize);
                 result
             }
         }
@@ -116,11 +124,11 @@ impl<'env> Scope<'env> {
     /// # Errors
     /// As the operation.
     pub fn test(&mut self, operation: Pending) -> Result<Result<Status, Pending>, Error> {
-        let Kind::UnderWay(id) = operation.0 else { return self.wait(operation).map(Ok) };
-        match self.comm.runtime.test(id, &mut self.loans)? {
+        let Kind::UnderWay { request, place } = operation.0 else { return self.wait(operation).map(Ok) };
+        match self.comm.runtime.test(request, &mut self.loans)? {
             None => Ok(Err(operation)),
             Some(completion) => {
-                self.loans.0.remove(&id);
+                self.loans.0.remove(place as usize);
                 completion.result.map(Ok)
             }
         }
@@ -128,49 +136,34 @@ impl<'env> Scope<'env> {
 
     /// Asks for the end of an operation; [`wait`](Self::wait) tells how it ended.
     pub fn cancel(&mut self, operation: &Pending) {
-        if let Kind::UnderWay(id) = operation.0 {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(id));
+        if let Kind::UnderWay { request, .. } = operation.0 {
+            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(request));
         }
     }
 
     pub(crate) fn wait_all(&mut self) -> Result<(), Error> {
-        let mut ids: Vec<RequestId> = self.loans.0.keys().copied().collect();
-        ids.sort_unstable();
-        let ended = self.comm.runtime.finish_all(&ids, &mut self.loans, &self.comm.bounds);
+        let mut places = 0..self.loans.0.capacity();
+        let next = |loans: &Loans<'_>| places.find_map(|place| Some(loans.0.get(place)?.request));
+        let ended = self.comm.runtime.finish_all(next, &mut self.loans, &self.comm.bounds);
         self.loans.0.clear();
         ended
     }
+}
 
-    fn under_way(&mut self, id: RequestId, loan: Loan<'env>) -> Pending {
-        self.loans.0.insert(id, loan);
-        Pending(Kind::UnderWay(id))
+impl<'env> Loans<'env> {
+    fn add<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId, buffer: Buffer<'env>) -> Kind {
+        // A scope has fewer requests than the engine, and that fewer than 2^32.
+        let place = self.0.insert(Loan { request, buffer }) as u32;
+        engine.set_place(request, place);
+        Kind::UnderWay { request, place }
     }
 }
 
 /// After a panic in the scope's body: what is under way is cancelled, or ends with nobody to see it.
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
-        for id in self.loans.0.keys().copied().collect::<Vec<_>>() {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.forget(id));
+        for (_, loan) in &self.loans.0 {
+            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.forget(loan.request));
         }
-    }
-}
-
-/// Hashes a request's name by one multiplication: names are the engine's own, and not chosen by an adversary.
-#[derive(Default)]
-struct RequestHasher(u64);
-
-impl Hasher for RequestHasher {
-    #[inline]
-    fn write_u64(&mut self, name: u64) {
-        // The golden ratio in 64 bits: Fibonacci hashing (Knuth, vol. 3, section 6.4). The best bits are the
-        // upper ones, the table takes the lower.
-        self.0 = (self.0 ^ name).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

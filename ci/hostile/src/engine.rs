@@ -48,11 +48,11 @@ struct Buffers {
 }
 
 impl Lent for Buffers {
-    fn read(&self, id: RequestId) -> Option<&[u8]> {
+    fn read(&self, id: RequestId, _: u32) -> Option<&[u8]> {
         self.all.get(&id).filter(|_| !self.withheld).map(Vec::as_slice)
     }
 
-    fn write(&mut self, id: RequestId) -> Option<&mut [u8]> {
+    fn write(&mut self, id: RequestId, _: u32) -> Option<&mut [u8]> {
         self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
     }
 }

@@ -259,11 +259,11 @@ struct Lender<'a> {
 }
 
 impl Lent for Lender<'_> {
-    fn read(&self, request: RequestId) -> Option<&[u8]> {
+    fn read(&self, request: RequestId, _: u32) -> Option<&[u8]> {
         self.pending.get(&request).filter(|_| self.lends)?.lent.as_deref()
     }
 
-    fn write(&mut self, request: RequestId) -> Option<&mut [u8]> {
+    fn write(&mut self, request: RequestId, _: u32) -> Option<&mut [u8]> {
         self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut()
     }
 }

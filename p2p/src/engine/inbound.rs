@@ -314,7 +314,7 @@ impl Core {
         }
         match &mut request.buffer {
             Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
-            Buffer::Lent { staged, .. } => match lent.write(id) {
+            Buffer::Lent { staged, place, .. } => match lent.write(id, *place) {
                 Some(buffer) => data.copy_to(&mut buffer[..data.len()]),
                 None => Staged::append(staged, 0, data),
             },

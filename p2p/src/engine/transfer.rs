@@ -95,7 +95,7 @@ impl Core {
         }
         match &mut request.buffer {
             Buffer::Owned(memory) => bytes.copy_to(&mut memory.as_bytes_mut()[start..end]),
-            Buffer::Lent { staged, .. } => match lent.write(id) {
+            Buffer::Lent { staged, place, .. } => match lent.write(id, *place) {
                 Some(buffer) => {
                     unstage(staged, buffer);
                     bytes.copy_to(&mut buffer[start..end]);
@@ -139,7 +139,7 @@ impl Core {
             return self.bury(index, Cause::Unreachable(failure.to_string()));
         }
         match (&mut request.buffer, &pull.landing) {
-            (Buffer::Lent { .. }, Some((landing, _))) => match lent.write(id) {
+            (Buffer::Lent { place, .. }, Some((landing, _))) => match lent.write(id, *place) {
                 Some(buffer) if !pull.abandoned => {
                     let slot = offset % landing.len();
                     // Both spans were checked when the get was posted.
@@ -165,8 +165,8 @@ impl<P: Port> Engine<P> {
             State::Pushing(_) => self.push(id, index, path, &limits, lent),
             State::Pulling(_) => self.pull(id, index, path, &limits, lent),
             State::AwaitingData(_) => {
-                let Buffer::Lent { staged, .. } = &mut request.buffer else { return };
-                match lent.write(id) {
+                let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return };
+                match lent.write(id, *place) {
                     Some(buffer) => {
                         unstage(staged, buffer);
                         core.call(id);
@@ -210,7 +210,7 @@ impl<P: Port> Engine<P> {
             let copied;
             let bytes = match &request.buffer {
                 Buffer::Owned(memory) => &memory.as_bytes()[next..upto],
-                Buffer::Lent { .. } => match lent.read(id) {
+                Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => &bytes[next..upto],
                     None => return Ok(Post::Again),
                 },
@@ -277,8 +277,14 @@ impl<P: Port> Engine<P> {
             pull.chunk = chunk;
             pull.landing = Some((region, registration));
         }
-        let lends = matches!(request.buffer, Buffer::Lent { .. });
-        if let (true, Some((landing, _)), Some(buffer)) = (lends, &pull.landing, lent.write(id)) {
+        let place = match request.buffer {
+            Buffer::Lent { place, .. } => Some(place),
+            _ => None,
+        };
+        let lends = place.is_some();
+        if let (Some(place), Some((landing, _))) = (place, &pull.landing)
+            && let Some(buffer) = lent.write(id, place)
+        {
             for (offset, len) in pull.waiting.drain(..) {
                 let _ = landing.copy_out(offset % landing.len(), &mut buffer[offset..offset + len]);
                 pull.landed += len;
