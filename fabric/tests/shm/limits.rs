@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use samite_fabric::Region;
 use samite_fabric::shm::Usage;
 
@@ -46,11 +47,11 @@ fn ports_of_256_ranks_reach_one_another() {
     assert_eq!(port.usage(), usage);
     assert!(usage.growth_bytes <= config.growth_bytes_max);
     for child in &children {
-        signal(child, "STOP");
+        kill_process(Pid::from_child(child), Signal::STOP).unwrap();
     }
     let among = idle_poll_ns(&mut port);
     for child in &children {
-        signal(child, "CONT");
+        kill_process(Pid::from_child(child), Signal::CONT).unwrap();
     }
     drop(port);
     for mut child in children {
@@ -130,9 +131,4 @@ fn idle_poll_ns(port: &mut Shm) -> f64 {
         start.elapsed().as_nanos() as f64 / f64::from(polls)
     });
     times.fold(f64::INFINITY, f64::min)
-}
-
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
-    assert!(status.unwrap().success());
 }
