@@ -37,7 +37,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use agent::serve as serve_as_agent;
-pub use front::{ranks_within, run};
+pub use front::{descriptors_for, run};
 pub use guard::serve as serve_as_guard;
 pub use hosts::Host;
 

@@ -61,8 +61,10 @@ enum Command {
     ///
     /// Each check passes, warns or fails, with the fix. The exit code is 1 if one failed, else 0.
     Doctor(Doctor),
-    /// One of the two ranks by which `samite doctor` tries a transport
-    #[command(name = SELF_TEST_COMMAND, hide = true)]
+    /// Be one of two ranks that exchange messages: `samite run -n 2 --hosts a:1,b:1 -- samite self-test`
+    ///
+    /// So tries `samite doctor` each transport of this host.
+    #[command(name = SELF_TEST_COMMAND)]
     SelfTest,
     /// Print completions for a shell, to be put where it looks for them
     Completions { shell: Shell },

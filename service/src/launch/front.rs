@@ -54,19 +54,18 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     code
 }
 
-/// How many ranks of one host a limit of open descriptors allows.
+/// How many open descriptors it takes to start so many ranks on one host.
 #[must_use]
-pub fn ranks_within(descriptors: u64) -> u64 {
+pub fn descriptors_for(ranks: u32) -> u64 {
     let (fixed, each) = DESCRIPTORS;
-    descriptors.saturating_sub(fixed) / each
+    fixed + each * u64::from(ranks)
 }
 
 fn check(options: &Options) -> Result<(), LaunchError> {
     if !(1..=RANKS_MAX).contains(&options.ranks) {
         return Err(LaunchError::RankCount(options.ranks));
     }
-    let (fixed, each) = DESCRIPTORS;
-    let needed = fixed + each * u64::from(options.ranks);
+    let needed = descriptors_for(options.ranks);
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < needed => {
             Err(LaunchError::Descriptors { ranks: options.ranks, needed, limit })

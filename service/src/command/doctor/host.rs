@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::sched_getaffinity;
 use samite::launch;
+use samite_fabric::os::process;
 
 use super::Finding;
 
@@ -18,6 +19,13 @@ pub(super) fn all(ranks: Option<u32>, asked: Option<&str>, providers: &[String])
         descriptors(ranks),
         processors(cores, ranks),
     ]
+}
+
+/// Ranks find their peers' memory, and the launcher its own program, in /proc.
+pub(super) fn without_proc() -> Option<Finding> {
+    let error = process::Process::current().err()?;
+    let fix = "mount it: `mount -t proc proc /proc` (in a chroot: `mount -t proc proc ROOT/proc`)";
+    Some(Finding::fail("/proc", format!("this process is not found in it: {error}"), fix))
 }
 
 const MIB: u64 = 1 << 20;
@@ -71,7 +79,7 @@ fn locked_memory(providers: &[String]) -> Finding {
         (Some(limit), Some(card)) if limit < ENOUGH => Finding::warn(
             CHECK,
             format!("limited to {} KiB, and {card} locks all that it sends and receives", limit >> 10),
-            "`ulimit -l unlimited`, for good in /etc/security/limits.conf (memlock)",
+            "`ulimit -l unlimited`, for good in /etc/security/limits.conf (memlock); Slurm's jobs have slurmd's limit",
         ),
         (Some(limit), None) if limit < ENOUGH => {
             Finding::pass(CHECK, format!("limited to {} KiB; no provider here locks any", limit >> 10))
@@ -86,12 +94,14 @@ fn descriptors(ranks: u32) -> Finding {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return Finding::pass(CHECK, "unlimited");
     };
-    let most = launch::ranks_within(limit);
-    let found = format!("{limit}, enough for `samite run` to start {most} ranks");
-    match most < u64::from(ranks) {
-        true => {
-            Finding::fail(CHECK, found, format!("raise the limit with `ulimit -n 4096`, for {ranks} ranks"))
-        }
+    let needed = launch::descriptors_for(ranks);
+    let found = format!("{limit}, and `samite run` takes {needed} to start {ranks} ranks");
+    match limit < needed {
+        true => Finding::fail(
+            CHECK,
+            found,
+            format!("`ulimit -n {needed}`, for good in /etc/security/limits.conf (nofile)"),
+        ),
         false => Finding::pass(CHECK, found),
     }
 }

@@ -1,17 +1,19 @@
 //! Libfabric, its providers, interfaces, and what the system makes of names.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use super::Finding;
+use super::{Finding, is_libfabric_needed};
 
 /// What was found, and the providers that can be used.
 pub(super) fn all(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, providers) = libfabric(asked);
-    findings.extend([loopback(), names()]);
+    // Not before: libfabric is set up before there is a second thread.
+    let name = ask_for_name();
+    findings.extend([loopback(asked), names(name)]);
     (findings, providers)
 }
 
@@ -19,10 +21,13 @@ pub(super) fn all(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
 fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     use samite_fabric::ofi::survey;
 
-    const LATER: &str = "jobs on one host run without it, with `--transport samite-shm`";
+    let fails = |check: &str, error: samite_fabric::PortError| match is_libfabric_needed(asked) {
+        true => Finding::fail(check, error.to_string(), "or use samite-shm, which does without, on one host"),
+        false => Finding::warn(check, error.to_string(), "needed between hosts only"),
+    };
     let library = match survey::library() {
         Ok(library) => library,
-        Err(error) => return (vec![Finding::fail("libfabric", error.to_string(), LATER)], Vec::new()),
+        Err(error) => return (vec![fails("libfabric", error)], Vec::new()),
     };
     let mut findings = vec![if library.closes_connections {
         Finding::pass(
@@ -39,7 +44,7 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     let found = match survey::survey() {
         Ok(found) => found,
         Err(error) => {
-            findings.push(Finding::fail("providers", error.to_string(), LATER));
+            findings.push(fails("providers", error));
             return (findings, Vec::new());
         }
     };
@@ -53,13 +58,13 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
         addresses.extend(address.filter(|address| !addresses.contains(address)));
     }
     let list = providers.join(", ");
-    let wanted = asked.filter(|&asked| asked != "samite-shm").unwrap_or("tcp;ofi_rxm");
+    let wanted = asked.filter(|_| is_libfabric_needed(asked)).unwrap_or("tcp;ofi_rxm");
     findings.push(if providers.iter().any(|provider| provider == wanted) {
         Finding::pass("providers", list)
     } else {
         let chosen = format!("`{wanted}` is not among those of libfabric here: {list}");
         let fix = "choose another with SAMITE_TRANSPORT, or let FI_PROVIDER, if set, not exclude it";
-        match asked.is_some_and(|asked| asked == wanted) {
+        match is_libfabric_needed(asked) {
             true => Finding::fail("providers", chosen, fix),
             false => Finding::warn("providers", chosen, format!("{fix}; needed between hosts only")),
         }
@@ -84,57 +89,73 @@ fn interfaces(addresses: &[String]) -> Finding {
         0 if addresses.is_empty() => Finding::warn(
             "interfaces",
             "no provider has one with an IP address",
-            "bring one up for jobs on several hosts (`ip link`, `ip address`)",
+            "bring one up for jobs on several hosts (`ip link set DEVICE up`)",
         ),
         0 => Finding::warn(
             "interfaces",
             format!("only loopback: {list}"),
-            "bring up another for jobs on several hosts (`ip link`, `ip address`)",
+            "bring up another for jobs on several hosts (`ip link set DEVICE up`)",
         ),
         _ => Finding::pass("interfaces", list),
     }
 }
 
 /// Whether a byte gets from here to here.
-fn loopback() -> Finding {
-    let carries = |listener: std::io::Result<TcpListener>| {
+fn loopback(asked: Option<&str>) -> Finding {
+    const CHECK: &str = "loopback";
+    let carries = |listener: io::Result<TcpListener>| {
         let listener = listener?;
-        let mut there = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
+        let mut there = TcpStream::connect_timeout(&listener.local_addr()?, LOOPBACK_WITHIN)?;
         let mut here = listener.accept()?.0;
         there.write_all(&[7])?;
-        here.set_read_timeout(Some(Duration::from_secs(1)))?;
+        here.set_read_timeout(Some(LOOPBACK_WITHIN))?;
         here.read_exact(&mut [0])
     };
     let v4 = carries(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     let v6 = carries(TcpListener::bind((Ipv6Addr::LOCALHOST, 0)));
     match (v4, v6) {
-        (Ok(()), Ok(())) => Finding::pass("loopback", "127.0.0.1 and ::1 carry TCP"),
+        (Ok(()), Ok(())) => Finding::pass(CHECK, "127.0.0.1 and ::1 carry TCP"),
         (Ok(()), Err(error)) => {
-            Finding::pass("loopback", format!("127.0.0.1 carries TCP, ::1 does not ({error})"))
+            Finding::pass(CHECK, format!("127.0.0.1 carries TCP, ::1 does not ({error})"))
         }
-        (Err(error), _) => Finding::fail(
-            "loopback",
-            format!("127.0.0.1 does not carry TCP: {error}"),
-            "bring it up with `ip link set lo up`, and let no firewall drop what goes over it",
-        ),
+        (Err(error), _) => {
+            let found = format!("127.0.0.1 does not carry TCP: {error}");
+            let fix = "bring it up with `ip link set lo up`, and let no firewall drop what goes over it";
+            match is_libfabric_needed(asked) {
+                true => Finding::fail(CHECK, found, fix),
+                false => Finding::warn(CHECK, format!("{found}; samite-shm does without"), fix),
+            }
+        }
     }
 }
 
-/// Whether this host's own name leads to addresses, and soon.
-fn names() -> Finding {
-    const CHECK: &str = "name resolution";
-    const FIX: &str =
-        "give it an address in /etc/hosts or DNS, or use addresses with `samite run --hosts` and `--address`";
-    let Ok(name) = fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()) else {
-        return Finding::warn(CHECK, "this host's name cannot be read from /proc", "mount /proc");
-    };
+/// The kernel answers at once, or not at all.
+const LOOPBACK_WITHIN: Duration = Duration::from_millis(500);
+
+/// This host's name, and who will tell its addresses. None if it cannot be read.
+type Name = Option<(String, Receiver<io::Result<Vec<String>>>)>;
+
+/// Asks while another check goes on: a resolver may take its time.
+fn ask_for_name() -> Name {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
     let (teller, told) = mpsc::channel();
     let asked = name.clone();
     #[expect(clippy::disallowed_methods, reason = "a resolver that hangs must not hang us")]
     std::thread::spawn(move || {
         let addresses = (asked.as_str(), 0).to_socket_addrs();
-        let _ = teller.send(addresses.map(|all| all.map(|one| one.ip().to_string()).collect::<Vec<_>>()));
+        let _ = teller.send(addresses.map(|all| all.map(|one| one.ip().to_string()).collect()));
     });
+    Some((name, told))
+}
+
+/// Whether this host's own name leads to addresses, and soon.
+fn names(name: Name) -> Finding {
+    const CHECK: &str = "name resolution";
+    const FIX: &str =
+        "give it an address in /etc/hosts or DNS, or use addresses with `samite run --hosts` and `--address`";
+    let Some((name, told)) = name else {
+        return Finding::warn(CHECK, "this host's name cannot be read from /proc/sys", FIX);
+    };
     match told.recv_timeout(Duration::from_secs(1)) {
         Ok(Ok(mut addresses)) if !addresses.is_empty() => {
             addresses.dedup();

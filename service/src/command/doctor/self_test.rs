@@ -3,27 +3,34 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use samite::{Cause, Error};
+
 use super::Finding;
 
 /// The argument by which the command knows that it is to be a rank of a self-test.
 pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
 /// The one that jobs need goes first, alone, so that its verdict does not hang on the others; of those some run
-/// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads.
-pub(super) fn all(asked: Option<&str>, providers: &[String]) -> Vec<Finding> {
-    let needed = asked.unwrap_or("samite-shm");
+/// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads. All have ended by
+/// `end`.
+#[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
+pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant) -> Vec<Finding> {
+    let needed = [asked.unwrap_or("samite-shm")];
     let mut others = vec!["samite-shm"];
     others.extend(providers.iter().map(String::as_str));
-    others.retain(|&name| name != needed);
-    let mut findings = vec![judge(needed, start(needed), true)];
-    for group in others.chunks(AT_ONCE) {
-        let jobs: Vec<_> = group.iter().map(|&transport| (transport, start(transport))).collect();
-        findings.extend(jobs.into_iter().map(|(transport, job)| judge(transport, job, false)));
+    others.retain(|&name| !needed.contains(&name));
+    let groups: Vec<&[&str]> = std::iter::once(&needed[..]).chain(others.chunks(AT_ONCE)).collect();
+    let mut findings = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        let share = end.saturating_duration_since(Instant::now()) / (groups.len() - number) as u32;
+        let timeout = share.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
+        let jobs: Vec<_> = group.iter().map(|&transport| (transport, start(transport, timeout))).collect();
+        findings.extend(jobs.into_iter().map(|(transport, job)| judge(transport, job, number == 0)));
     }
     findings
 }
 
-fn start(transport: &str) -> std::io::Result<Child> {
+fn start(transport: &str, timeout: Duration) -> std::io::Result<Child> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     for (name, _) in std::env::vars_os() {
@@ -31,14 +38,18 @@ fn start(transport: &str) -> std::io::Result<Child> {
             command.env_remove(name);
         }
     }
-    command.args(["run", "-n", "2", "--timeout", TIMEOUT_S, "--transport", transport, "--"]).arg(program);
+    let timeout = format!("{:.1}", timeout.as_secs_f64());
+    command.args(["run", "-n", "2", "--timeout", &timeout, "--transport", transport, "--"]).arg(program);
     command.arg(SELF_TEST_COMMAND).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
 const AT_ONCE: usize = 3;
 
 /// Several times what it takes on a busy machine.
-const TIMEOUT_S: &str = "2";
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// What is left if other checks have used up the time.
+const TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
 fn judge(transport: &str, job: std::io::Result<Child>, is_needed: bool) -> Finding {
     let check = format!("self-test of {transport}");
@@ -100,7 +111,7 @@ pub(crate) fn rank() -> Result<u8, String> {
             bounded.send(&sent, peer, 1)?;
         }
         let intact = long.iter().zip(0u32..).all(|(&got, index)| got == index ^ peer);
-        Ok::<_, samite::Error>(intact.then_some(one_way))
+        Ok::<_, Error>(intact.then_some(one_way))
     };
     match exchange() {
         Ok(Some(one_way)) if world.rank() == 0 => {
@@ -109,9 +120,11 @@ pub(crate) fn rank() -> Result<u8, String> {
         }
         Ok(Some(_)) => Ok(0),
         Ok(None) => Err("a message arrived with other bytes than were sent".to_owned()),
+        // What has ended the other one, that tells.
+        Err(Error::PeerFailed { cause: Cause::Left, .. }) => Ok(1),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Few: while all transports are tried there are more ranks than cores, and each waits for its turn.
-const ROUNDS: u64 = 10;
+/// Not more: while all transports are tried there are more ranks than cores, and each waits for its turn.
+const ROUNDS: u64 = 100;
