@@ -100,7 +100,7 @@ pub enum InitError {
     /// The transport does not open.
     #[error(
         "the transport {} does not open: {source}",
-        name.as_ref().map_or_else(|| "of this host".to_owned(), |name| format!("`{name}` that SAMITE_TRANSPORT asks for"))
+        name.as_ref().map_or_else(|| "of this host".to_owned(), |name| format!("`{name}`, which SAMITE_TRANSPORT or --transport asks for,"))
     )]
     Transport {
         /// Its name, if one was asked for.

@@ -5,7 +5,7 @@
 mod command;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ enum Command {
         #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
         ranks: u32,
         /// Where to listen, like `0.0.0.0:7000`
-        #[arg(value_name = "IP:PORT")]
+        #[arg(value_name = "IP:PORT", value_parser = listening)]
         address: SocketAddr,
     },
     /// Show the transports of this host, which of them leads where, and what can be set
@@ -128,7 +128,7 @@ struct Run {
     #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end")]
     on_failure: OnFailure,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -158,8 +158,14 @@ fn main() -> ExitCode {
 
 fn rendezvous(address: SocketAddr, ranks: u32) -> Result<u8, String> {
     let settings = Settings::from_environment().map_err(|error| error.to_string())?;
-    let failed = serve_rendezvous(address, ranks, &settings)
-        .map_err(|error| format!("the rendezvous at {address} ends: {error}"))?;
+    let failed = serve_rendezvous(address, ranks, &settings).map_err(|error| match error.kind() {
+        // It says what to do.
+        ErrorKind::TimedOut => format!("the rendezvous at {address} ends: {error}"),
+        _ => format!(
+            "no rendezvous can be opened at {address}: {error}. It takes an address of this host, or 0.0.0.0 for all of \
+             them, and a port that is free and may be opened"
+        ),
+    })?;
     for rank in &failed {
         let _ = writeln!(std::io::stderr(), "samite rendezvous: rank {rank} failed");
     }
@@ -215,9 +221,13 @@ fn detection(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("it is a number of seconds, {} or more", DETECTION_MIN.as_secs_f64()))
 }
 
+fn listening(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is an address of this host and a port, like `0.0.0.0:7000`".to_owned())
+}
+
 fn ranks(text: &str) -> Result<u32, String> {
     let ranks = text.parse().ok().filter(|ranks| (1..=RANKS_MAX).contains(ranks));
-    ranks.ok_or_else(|| format!("a job has at least 1 rank and at most {RANKS_MAX}"))
+    ranks.ok_or_else(|| format!("a job has at least 1 rank and at most {RANKS_MAX}, as in `-n 4`"))
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -130,8 +130,8 @@ fn no_provider(config: &OfiConfig) -> PortError {
         code: sys::FI_ENODATA,
         text: text(sys::FI_ENODATA),
         hint: format!(
-            "libfabric offers no provider {} for connectionless messages and RMA here: `fi_info -t FI_EP_RDM` lists those \
-             it has, and FI_PROVIDER, if set, must not exclude it",
+            "libfabric has no provider `{}` for connectionless messages and RMA here: `samite info --providers` lists those \
+             it has, `fi_info` says more, and FI_PROVIDER, if set, must not exclude it",
             config.provider
         ),
     }
@@ -147,11 +147,15 @@ fn no_interface(config: &OfiConfig, list: &InfoList) -> PortError {
         text: text(sys::FI_ENODATA),
         hint: match &config.interface {
             Some(name) => format!(
-                "{} has no interface or address {name} that keeps messages in order; it has {}",
+                "{} has no interface or address `{name}` that keeps messages in order: choose one of {}",
                 config.provider,
                 found.join(", ")
             ),
-            None => format!("{} does not keep messages in order", config.provider),
+            None => format!(
+                "{} does not keep messages in order here: `samite info --providers` lists those that do, perhaps with \
+                 `;ofi_rxm` behind this name",
+                config.provider
+            ),
         },
     }
 }

@@ -100,7 +100,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
         sys::FI_EADDRINUSE => {
-            "another process uses the port range: widen FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
+            "all ports it may take are taken: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
         sys::FI_ENETUNREACH | sys::FI_EHOSTUNREACH | sys::FI_ENETDOWN => {
             "there is no way to the peer from the chosen interface: choose another"

@@ -579,10 +579,14 @@ fn operations_are_limited() {
 fn what_cannot_be_opened_says_why_and_what_to_do() {
     let said = |config: OfiConfig| OfiPort::open(&config).expect_err("cannot be opened").to_string();
     let provider = said(OfiConfig { provider: "no-such-provider".into(), ..config() });
-    assert!(provider.contains("no provider no-such-provider") && provider.contains("fi_info"), "{provider}");
+    assert!(
+        provider.contains("no provider `no-such-provider`") && provider.contains("fi_info"),
+        "{provider}"
+    );
     let interface = said(OfiConfig { interface: Some("no-such-interface".into()), ..config() });
     assert!(
-        interface.contains("no interface or address no-such-interface") && interface.contains("it has"),
+        interface.contains("no interface or address `no-such-interface`")
+            && interface.contains("choose one of"),
         "{interface}"
     );
     let packets = said(OfiConfig { packet_max: 511, ..config() });

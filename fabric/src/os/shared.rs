@@ -32,7 +32,7 @@ impl SharedFile {
             return Err(PortError::Exhausted {
                 what: "shared memory",
                 hint: format!(
-                    "a file in memory of {len} bytes is above the limit of {limit}: raise it (ulimit -f)"
+                    "a file in memory of {len} bytes is above the limit of {limit}: raise it (`ulimit -f unlimited`)"
                 ),
             });
         }

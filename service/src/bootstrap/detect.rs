@@ -93,7 +93,7 @@ impl Invitation {
         let control: String = parse(env, CONTROL, expected, BY_SAMITE_RUN)?.ok_or_else(required(CONTROL))?;
         let rank = parse(env, RANK, "a rank", BY_SAMITE_RUN)?.ok_or_else(required(RANK))?;
         let size = parse(env, SIZE, "the number of ranks", BY_SAMITE_RUN)?.ok_or_else(required(SIZE))?;
-        let expected_job = "a job's id, in hexadecimal digits";
+        let expected_job = "a job's id in hexadecimal digits";
         let job = parse(env, JOB, expected_job, BY_SAMITE_RUN)?.ok_or_else(required(JOB))?;
         let Some(fd) = control.strip_prefix("fd:").and_then(|number| number.parse::<u16>().ok()) else {
             return Err(BootstrapError::Malformed {
@@ -314,7 +314,7 @@ const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_PROCID"), SRUN),
     Foreign::new(
         "WORLD_SIZE",
-        "torchrun, or a launcher that sets its variables",
+        "torchrun (or a launcher that sets its variables)",
         Sign::SeveralWith("RANK"),
         MEET,
     ),

@@ -22,7 +22,7 @@ pub enum BootstrapError {
         fix: &'static str,
     },
     /// A variable has a value that it never has.
-    #[error("{variable} is `{value}` where {expected} is expected: {fix}")]
+    #[error("{variable} is `{value}`, but takes {expected}: {fix}")]
     Malformed {
         /// The variable.
         variable: &'static str,
@@ -35,8 +35,8 @@ pub enum BootstrapError {
     },
     /// The rank lies outside the job.
     #[error(
-        "{rank_variable} is {rank} but {size_variable} is {size}: ranks go from 0 to {size_variable} - 1; let the launcher \
-         set both"
+        "{rank_variable} is {rank} but {size_variable} is {size}: ranks go from 0 to {size_variable} - 1; give each process \
+         its own, or let the launcher set both"
     )]
     RankOutOfRange {
         /// The rank.
@@ -75,7 +75,7 @@ pub enum BootstrapError {
     /// The launcher's PMIx server cannot be used.
     #[error(
         "joining the job over PMIx failed: {0}; the library is that of the launcher: Debian's package libpmix2, or below \
-         the folder in PMIX_PREFIX (`samite run -n N -- program` does without)"
+         the folder in PMIX_PREFIX (`samite run -n N -- program` does without it)"
     )]
     Pmix(#[source] PmixError),
     /// The environment says one thing, the PMIx server another.
@@ -94,7 +94,8 @@ pub enum BootstrapError {
     /// The rendezvous cannot be reached.
     #[error(
         "no rendezvous at {address} within {seconds} s: {why}. Rank 0 opens it there when it starts, or `samite rendezvous` \
-         does: see that one of them runs, that the name leads to its host from here, and that the port is open"
+         does: see that one of them runs, that the name leads to its host from here, that the port is open, and that no \
+         other program has it"
     )]
     NoRendezvous {
         /// Host and port.
@@ -126,10 +127,12 @@ pub enum BootstrapError {
         fd: u32,
     },
     /// The launcher does not say where this rank belongs.
-    #[error("joining the job over PMI failed: {0}")]
+    #[error("joining the job over PMI failed: {0} (`samite run -n N -- program` does without it)")]
     Pmi(#[source] PmiError),
     /// The ranks cannot tell each other where they are.
-    #[error("exchanging addresses over {launcher} failed: {source}")]
+    #[error(
+        "exchanging addresses over {launcher} failed: {source} (`samite run -n N -- program` does without it)"
+    )]
     Exchange {
         /// What the launcher speaks.
         launcher: &'static str,
@@ -204,9 +207,12 @@ pub enum BootstrapError {
         theirs: u32,
     },
     /// The connection to the launcher failed.
-    #[error("the connection to the launcher failed: {0}")]
+    #[error(
+        "the connection to the launcher failed: {0}: see what `samite run` says, and whether something else writes to the \
+         descriptor in SAMITE_CONTROL"
+    )]
     Control(#[from] ChannelError),
     /// The operating system refused something.
-    #[error("joining the job failed: {0}")]
+    #[error("joining the job failed: {0}; `samite doctor` says what this host lacks")]
     System(#[from] io::Error),
 }

@@ -90,7 +90,7 @@ pub enum PmiError {
         got: String,
     },
     /// It refused.
-    #[error("it refused `{command}` ({why})")]
+    #[error("it refused `{command}`: {why}")]
     Refused {
         /// The command.
         command: &'static str,
@@ -98,7 +98,9 @@ pub enum PmiError {
         why: String,
     },
     /// Environment and launcher do not agree.
-    #[error("the environment says rank {rank} of {size}, the launcher says otherwise")]
+    #[error(
+        "the environment says rank {rank} of {size}, the launcher says otherwise: leave its variables as it sets them"
+    )]
     Mismatch {
         /// As in `PMI_RANK`.
         rank: u32,

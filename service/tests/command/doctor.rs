@@ -34,7 +34,7 @@ fn what_is_wrong_fails_with_the_fix() {
         (&[("SAMITE_EAGER_MAX", "much")], "variables", "fail", "SAMITE_EAGER_MAX is `much`"),
         (&[("SAMITE_EAGERMAX", "1")], "variables", "warn", "SAMITE_EAGERMAX"),
         (&[("SAMITE_TRANSPORT", "verbs")], "providers", "fail", "`verbs`"),
-        (&[("SAMITE_TRANSPORT", "verbs")], "self-test of verbs", "fail", "no provider verbs"),
+        (&[("SAMITE_TRANSPORT", "verbs")], "self-test of verbs", "fail", "no provider `verbs`"),
         (&[("FI_PROVIDER", "sockets")], "providers", "warn", "tcp;ofi_rxm"),
         (&[("FI_AV_REMOVE_CLEANUP", "0")], "libfabric", "warn", "connections of dead peers"),
     ] {

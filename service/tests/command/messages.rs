@@ -8,7 +8,8 @@ const SCRIPTS: &[&str] = &[
     // What is asked for is not there.
     "SAMITE_TRANSPORT=verbs rank",
     "SAMITE_TRANSPORT='tcp;ofi_rxm' FI_PROVIDER=sockets rank",
-    "SAMITE_TRANSPORT='tcp;ofi_rxm' SAMITE_INTERFACE=nowhere rank 2>&1 | sed 's/it has .*/it has …/' >&2",
+    "SAMITE_TRANSPORT=tcp rank",
+    "SAMITE_TRANSPORT='tcp;ofi_rxm' SAMITE_INTERFACE=nowhere rank 2>&1 | sed 's/one of .*/one of …/' >&2",
     "samite run -n 1 --transport nonsense -- samite self-test",
     // Values that cannot be.
     "SAMITE_TRANSPORT= rank",
@@ -19,6 +20,8 @@ const SCRIPTS: &[&str] = &[
     // Limits of the system.
     "(ulimit -f 8; SAMITE_TRANSPORT=samite-shm rank) 2>&1 | sed 's/of [0-9]* bytes/of … bytes/' >&2",
     "ulimit -n 64; samite run -n 20 -- true",
+    "FI_TCP_PORT_LOW_RANGE=29999 FI_TCP_PORT_HIGH_RANGE=29999 \
+     samite run -n 2 --transport 'tcp;ofi_rxm' -- samite self-test 2>&1 | grep 'not open' | sort -u >&2",
     // Launchers that are none, or not ours, or several.
     "OMPI_COMM_WORLD_SIZE=2 rank",
     "PMI_RANK=0 rank",
@@ -29,6 +32,7 @@ const SCRIPTS: &[&str] = &[
     "SAMITE_RENDEZVOUS=127.0.0.1:1 SAMITE_RANK=1 SAMITE_SIZE=2 SAMITE_JOIN_TIMEOUT=0.1 rank",
     "SAMITE_RENDEZVOUS=127.0.0.1:1 SAMITE_SIZE=2 rank",
     "samite rendezvous -n 2 192.0.2.1:7000",
+    "samite rendezvous -n 2 node1:7000",
     "SAMITE_RANK=0 rank",
     "SAMITE_CONTROL=7 SAMITE_RANK=0 SAMITE_SIZE=1 SAMITE_JOB=1 rank",
     "SAMITE_CONTROL=fd:7 SAMITE_RANK=2 SAMITE_SIZE=2 SAMITE_JOB=1 rank",

@@ -215,12 +215,22 @@ fn who_writes_to_a_closed_output_gets_sigpipe() {
 }
 
 #[test]
+fn options_end_where_the_program_begins() {
+    for arguments in ["-n1 echo -n2 --prefix -- x", "--ranks=1 -- echo -n2 --prefix -- x"] {
+        let output = Job::new(arguments).output();
+        assert_eq!((text(&output.stdout), text(&output.stderr)), ("-n2 --prefix -- x\n", ""));
+    }
+}
+
+#[test]
 fn misuse_is_told_in_one_sentence() {
     let mut messages = String::new();
     for arguments in [
         "-n 0 true",
         "-n 4097 true",
         "-n many true",
+        "-np 2 true",
+        "--nonsense true",
         "true",
         "-n 2",
         "-n 2 no-such-program-anywhere",

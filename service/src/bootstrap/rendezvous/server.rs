@@ -282,8 +282,8 @@ impl Server {
         let (came, size, seconds) = (self.members.len(), self.size, self.patience.as_secs_f64());
         let missing = missing.join(", ");
         let why = format!(
-            "{came} of {size} ranks have come within {seconds} s, and not {missing}: see why those did not start, or give them \
-             longer with SAMITE_JOIN_TIMEOUT"
+            "{came} of {size} ranks have come within {seconds} s; missing: rank {missing}. See why they did not start, or give \
+             them longer with SAMITE_JOIN_TIMEOUT"
         );
         for channel in self.members.values_mut().filter_map(|member| member.channel.as_mut()) {
             let _ = channel.send(&Reception::Refused { why: why.clone() });

@@ -80,7 +80,10 @@ fn judge(transport: &str, job: std::io::Result<Child>, is_needed: bool) -> Findi
 pub(crate) fn rank() -> Result<u8, String> {
     let world = samite::init().map_err(|error| error.to_string())?;
     if world.size() != 2 {
-        return Err(format!("a self-test has 2 ranks, not {}: `samite doctor` starts it", world.size()));
+        return Err(format!(
+            "a self-test has 2 ranks, not {}: `samite run -n 2 -- samite {SELF_TEST_COMMAND}`",
+            world.size()
+        ));
     }
     let peer = 1 - world.rank();
     let bounded = world.within(Duration::from_secs(2));
