@@ -30,7 +30,7 @@ export CARGO_INSTALL_ROOT=$reader/installed PATH=$reader/installed/bin:$PATH
 
 # The recipe in which srun is the remote shell, with one that goes nowhere.
 mkdir "$reader/slurm"
-printf '%s\n' '#!/bin/sh' '[ "$4" = --nodelist ] && shift 5 && exec "$@"' >"$reader/slurm/srun"
+printf '%s\n' '#!/bin/sh' '[ "$5" = --nodelist ] && shift 6 && exec "$@"' >"$reader/slurm/srun"
 printf '%s\n' '#!/bin/sh' 'printf "127.0.0.1\\n127.0.0.2\\n"' >"$reader/slurm/scontrol"
 chmod +x "$reader"/slurm/*
 ranks=$(PATH=$reader/slurm:$PATH SLURM_JOB_NODELIST='nodes[1-2]' SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2 \

@@ -7,6 +7,7 @@
 set -euo pipefail
 
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/\$/:$SLURM_NTASKS_PER_NODE/" | paste -sd,)
-# One task on each node is the remote shell; by --overlap it takes no share of the allocation.
-exec samite run -n "$SLURM_NTASKS" --hosts "$hosts" --ssh 'srun --overlap --nodes=1 --ntasks=1 --nodelist' \
-    --on-failure restart -- "$@"
+# One task on each node is the remote shell: by --overlap it takes no share of the allocation, and it is not bound to one
+# core, which the ranks would then share.
+exec samite run -n "$SLURM_NTASKS" --hosts "$hosts" \
+    --ssh 'srun --overlap --cpu-bind=none --nodes=1 --ntasks=1 --nodelist' --on-failure restart -- "$@"

@@ -22,8 +22,8 @@ class Samite(CargoPackage):
     depends_on("rust@1.95:", type="build")
     depends_on("pkgconfig", type="build", when="+ofi")
     depends_on("libfabric@1.17:", when="+ofi")
-    # Loaded by `samite run --bind` and `samite info --topology`.
-    depends_on("hwloc@2", type="run")
+    # Loaded by `samite run --bind` and `samite info --topology`, which find it by the run path that linking leaves.
+    depends_on("hwloc@2", type=("link", "run"))
 
     @property
     def build_directory(self):
@@ -32,4 +32,4 @@ class Samite(CargoPackage):
     @property
     def build_args(self):
         features = [] if self.spec.satisfies("+ofi") else ["--no-default-features", "--features", "command"]
-        return ["--locked", "-j", str(make_jobs), *features]
+        return ["--locked", *features]

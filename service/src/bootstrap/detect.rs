@@ -311,7 +311,8 @@ const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("PMI_PORT", "a PMI launcher that listens on a port", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_RANK", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_SIZE", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
-    Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_PROCID"), SRUN),
+    // A batch script has the number of tasks and a rank too, and is one process; a step has a number.
+    Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_STEP_ID"), SRUN),
     Foreign::new(
         "WORLD_SIZE",
         "torchrun (or a launcher that sets its variables)",
@@ -401,7 +402,8 @@ mod tests {
         assert_eq!(detect("SAMITE_TRANSPORT=samite-shm").unwrap(), Launch::Alone { transport });
         // An allocation of one task, a job script's leftovers and a lone RANK say nothing of other processes.
         for alone in [
-            "SLURM_NTASKS=1 SLURM_PROCID=0",
+            "SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=0",
+            "SLURM_NTASKS=4 SLURM_PROCID=0",
             "SLURM_NTASKS=4",
             "WORLD_SIZE=1 RANK=0",
             "WORLD_SIZE=4",
@@ -439,12 +441,12 @@ mod tests {
             "PMI_FD=x PMI_RANK=0 PMI_SIZE=4",
             "SAMITE_LAUNCHER=pmi PMI_RANK=0 PMI_SIZE=4",
             "SAMITE_LAUNCHER=mpi",
-            "PMIX_RANK=0 SLURM_NTASKS=2 SLURM_PROCID=0",
+            "PMIX_RANK=0 SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_STEP_ID=0",
             "PMI_FD=9 PMI_RANK=0",
             "PMI_PORT=host:1",
             "PMI_RANK=0",
             "PMI_SIZE=1",
-            "SLURM_NTASKS=4 SLURM_PROCID=0",
+            "SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=0",
             "WORLD_SIZE=2 RANK=1 LOCAL_RANK=1",
             "JOB_COMPLETION_INDEX=0",
             "SAMITE_RENDEZVOUS=a:1",

@@ -140,7 +140,11 @@ fn providers(transports: &[Transport]) -> Section {
         Err(why) => json!({ "transport": name, "interface": interface, "usable": false, "why": why }),
     });
     let json = json.collect();
-    Section { name: "transports", text: format!("Transports\n{}{refused}", table(&rows)), json }
+    const LEGEND: &str = "  Packet: the most bytes in one. Put, get: whether a peer's memory can be written, read. Immediate: what can \
+                          go with a put.\n  Fence: whether a dead peer's operations can be ended at once, so that their memory \
+                          is free again.\n";
+    let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
+    Section { name: "transports", text, json }
 }
 
 /// One job says for all of its ranks; without one, two ranks of this host are started that do.

@@ -25,7 +25,7 @@ const SCRIPTS: &[&str] = &[
     // Launchers that are none, or not ours, or several.
     "OMPI_COMM_WORLD_SIZE=2 rank",
     "PMI_RANK=0 rank",
-    "SLURM_NTASKS=2 SLURM_PROCID=0 rank",
+    "SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_STEP_ID=0 rank",
     "WORLD_SIZE=2 RANK=0 rank",
     "PMIX_NAMESPACE=a PMIX_RANK=0 PMI_FD=7 PMI_RANK=0 PMI_SIZE=2 rank",
     "PMI_FD=77 PMI_RANK=0 PMI_SIZE=2 rank",

@@ -45,6 +45,31 @@ fn a_question_is_answered_once_whether_it_comes_early_or_late() {
     assert_eq!(sent(&mut registry), [address(1, 2)]);
 }
 
+/// As `samite run -n 64` of a program whose ranks all send to rank 0.
+#[test]
+fn a_job_costs_each_rank_the_same_few_messages() {
+    let mut registry = Registry::new(64, 0..64, SECRET);
+    let mut from_ranks = 0;
+    let mut say = |registry: &mut Registry, rank, message| {
+        from_ranks += 1;
+        registry.handle(rank, message).unwrap();
+    };
+    for rank in 0..64 {
+        say(&mut registry, rank, FromRank::Publish { address: vec![1] });
+    }
+    for rank in 1..64 {
+        say(&mut registry, rank, FromRank::Request { rank: 0 });
+    }
+    // Half of them leave before it is told, the others before it is told again.
+    for half in [32..64, 0..32] {
+        half.for_each(|rank| say(&mut registry, rank, FromRank::Leave));
+        registry.tell();
+    }
+    let posts = sent(&mut registry);
+    let to_ranks = posts.iter().filter(|post| matches!(post, Post::Rank(..))).count();
+    assert_eq!((from_ranks, to_ranks, posts.len() - to_ranks), (3 * 64 - 1, 63 + 32, 2));
+}
+
 #[test]
 fn a_rank_of_another_agent_is_asked_for_once_and_remembered() {
     let mut registry = Registry::new(4, 0..2, SECRET);
