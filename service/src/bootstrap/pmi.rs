@@ -49,9 +49,11 @@ impl PmiJob {
     fn join_over(self, stream: UnixStream, patience: Duration) -> Result<Candidate, PmiError> {
         let PmiJob { rank, size, wire, .. } = self;
         stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         let mut pmi = Pmi {
             stream,
             inbound: Vec::new(),
+            unanswered: None,
             wire,
             space: String::new(),
             value_max: VALUE_MAX_OF_PMI_2,
@@ -131,6 +133,8 @@ pub enum PmiError {
 struct Pmi {
     stream: UnixStream,
     inbound: Vec<u8>,
+    /// What was not answered in time. Nothing is asked any more: an answer does not say to what.
+    unanswered: Option<&'static str>,
     wire: Wire,
     /// The name of the job's key-value space, of PMI-1.
     space: String,
@@ -213,6 +217,9 @@ impl Pmi {
         words: &[(&str, &str)],
         expected: &str,
     ) -> Result<Words, PmiError> {
+        if let Some(command) = self.unanswered {
+            return Err(PmiError::NoAnswer(command));
+        }
         self.stream.write_all(&self.wire.encode(command, words))?;
         let answer = loop {
             if let Some((answer, length)) = self.wire.decode(&self.inbound)? {
@@ -226,6 +233,7 @@ impl Pmi {
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        self.unanswered = Some(command);
                         return Err(PmiError::NoAnswer(command));
                     }
                     io::ErrorKind::ConnectionReset => return Err(PmiError::Closed),

@@ -29,7 +29,10 @@ impl PmixJob {
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(BootstrapError::JoinedBefore);
         }
-        let client = Client::connect().map_err(BootstrapError::Pmix)?;
+        let client = Client::connect().map_err(|error| {
+            JOINED.store(false, Ordering::Relaxed);
+            BootstrapError::Pmix(error)
+        })?;
         let (rank, size) = (client.rank(), client.fact(Fact::JobSize).map_err(BootstrapError::Pmix)?);
         if rank != self.rank || rank >= size {
             return Err(BootstrapError::PmixRank { variable: self.rank, rank, size });

@@ -140,7 +140,11 @@ impl Rendezvous {
             match self.address.to_socket_addrs() {
                 Ok(addresses) => {
                     for address in addresses {
-                        match TcpStream::connect_timeout(&address, CONNECT_WITHIN) {
+                        let left = deadline.saturating_duration_since(now());
+                        match TcpStream::connect_timeout(
+                            &address,
+                            left.clamp(CONNECT_AT_LEAST, CONNECT_WITHIN),
+                        ) {
                             Ok(stream) => return Ok(stream),
                             Err(error) => why = error.to_string(),
                         }
@@ -235,6 +239,9 @@ const TRY_EVERY: Duration = Duration::from_millis(50);
 
 /// How long one try to connect may last.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// And how long it may in any case: it was asked for.
+const CONNECT_AT_LEAST: Duration = Duration::from_millis(50);
 
 /// How long the answer may come after the time within which all had to come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -287,3 +287,22 @@ fn a_launcher_that_does_not_answer_is_given_up() {
     let error = job.join_over(ours, Duration::from_millis(10)).err().expect("nobody answers");
     assert!(matches!(error, PmiError::NoAnswer("init")), "{error}");
 }
+
+/// A launcher whose answer comes too late: the next question must not take it for its own.
+#[test]
+fn after_a_missing_answer_nothing_is_asked_any_more() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut pmi = Pmi {
+        stream: ours,
+        inbound: Vec::new(),
+        unanswered: None,
+        wire: Wire::One,
+        space: SPACE.to_owned(),
+        value_max: VALUE_MAX_OF_PMI_2,
+        rank: 0,
+    };
+    pmi.stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    assert!(matches!(pmi.get("of 1"), Err(PmiError::NoAnswer("get"))));
+    (&theirs).write_all(b"cmd=get_result rc=0 value=1\n").unwrap();
+    assert!(matches!(pmi.get("of 2"), Err(PmiError::NoAnswer("get"))));
+}

@@ -175,6 +175,24 @@ fn the_job_goes_on_without_its_place() {
     }
 }
 
+/// At an address that drops what comes to it; so does, once it is full, a queue that nobody takes from.
+#[test]
+fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
+    let family = rustix::net::AddressFamily::INET;
+    let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let address = TcpListener::from(socket.try_clone().unwrap()).local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(20)) {
+        queue.push(stream);
+    }
+    let begin = now();
+    let met = rank(&address.to_string(), 1, 2).join(DETECTION, Duration::from_millis(100));
+    assert!(matches!(met.err().unwrap(), BootstrapError::NoRendezvous { .. }));
+    assert!(now() - begin < CONNECT_WITHIN / 2);
+}
+
 #[test]
 fn every_error_says_what_to_do() {
     let messages = Mutex::new(String::new());
