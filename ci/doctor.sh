@@ -17,7 +17,7 @@ examine() {
         ip link set lo up
         $commands $samite doctor" 2>&1) || answer=$?
     seconds=$(sed -nE 's/^samite doctor: .*\(([0-9]+) ms\)$/\1/p' <<<"$said")
-    if [[ $answer -eq $code && ${seconds:-9999} -lt 5000 ]] && grep -A1 -E "$line" <<<"$said" | grep -qE -- "-> .*$fix"; then
+    if [[ $answer -eq $code && ${seconds:-9999} -lt 5000 ]] && grep -A1 -E "$line" <<<"$said" | grep -E -- "-> .*$fix" >/dev/null; then
         echo "doctor.sh: $what: found, with the fix, in $seconds ms"
     else
         printf 'doctor.sh: %s: not as expected (code %s, %s ms)\n%s\n' "$what" "$answer" "${seconds:-no}" "$said"
@@ -25,7 +25,7 @@ examine() {
     fi
 }
 
-library=$(ldconfig -p | sed -nE 's/.*libfabric.so.1 .*=> (.*)/\1/p' | head -1)
+library=$(ldconfig -p | awk '$1 == "libfabric.so.1" && !found++ { print $NF }')
 resolver=$(mktemp)
 trap 'rm -f "$resolver"' EXIT
 echo 'nameserver 192.0.2.99' >"$resolver"

@@ -3,6 +3,8 @@
 #
 # Debian and Ubuntu: by apt, as root or through sudo. Elsewhere: says what to install, and fails.
 set -euo pipefail
+# Where some of it is, and users' shells do not look.
+PATH=$PATH:/usr/sbin:/sbin
 
 # What is needed, by the name of its Debian package, and the test that it is there.
 # A package of libfabric without headers, or older than 1.17, does not count.
@@ -13,7 +15,7 @@ declare -A present=(
     [pkg-config]='command -v pkg-config'
     [libfabric-bin]='command -v fi_info'
     # Loaded when asked for; nothing is needed of it to build.
-    [libhwloc15]='ldconfig -p | grep -q libhwloc.so.15'
+    [libhwloc15]='ldconfig -p | grep libhwloc.so.15'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
     [python3-venv]='python3 -c "import venv, ensurepip"'
     [valgrind]='command -v valgrind'
