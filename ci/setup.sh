@@ -28,8 +28,10 @@ missing=()
 for package in "${!present[@]}"; do
     eval "${present[$package]}" >/dev/null 2>&1 || missing+=("$package")
 done
-if ! command -v cargo >/dev/null; then
-    echo "setup.sh: cargo is missing: install Rust, by rustup or your distribution's packages" >&2
+needed=$(sed -nE 's/^rust-version = "(.*)"$/\1/p' "$(dirname "$0")/../Cargo.toml")
+found=$(cargo --version 2>/dev/null | cut -d' ' -f2) || found=none
+if ! printf '%s\n' "$needed" "$found" | sort --version-sort --check=silent || [[ $found == none ]]; then
+    echo "setup.sh: Rust $needed or newer is needed, and here is $found: install it by rustup (https://rustup.rs)" >&2
     exit 1
 fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
