@@ -98,7 +98,7 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     printed.max((worst == Verdict::Fail).into())
 }
 
-/// When the last self-test has ended, so that an answer comes within 5 s of a host on which nothing does.
+/// When the last self-test has ended, so that an answer comes within 5 s on an idle host on which nothing works.
 const WITHIN: Duration = Duration::from_millis(4300);
 
 fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {

@@ -112,20 +112,17 @@ fn loopback(asked: Option<&str>) -> Finding {
         here.read_exact(&mut [0])
     };
     let v4 = carries(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let v6 = carries(TcpListener::bind((Ipv6Addr::LOCALHOST, 0)));
-    match (v4, v6) {
-        (Ok(()), Ok(())) => Finding::pass(CHECK, "127.0.0.1 and ::1 carry TCP"),
-        (Ok(()), Err(error)) => {
-            Finding::pass(CHECK, format!("127.0.0.1 carries TCP, ::1 does not ({error})"))
-        }
-        (Err(error), _) => {
-            let found = format!("127.0.0.1 does not carry TCP: {error}");
-            let fix = "bring it up with `ip link set lo up`, and let no firewall drop what goes over it";
-            match is_libfabric_needed(asked) {
-                true => Finding::fail(CHECK, found, fix),
-                false => Finding::warn(CHECK, format!("{found}; samite-shm does without"), fix),
-            }
-        }
+    if let Err(error) = v4 {
+        let found = format!("127.0.0.1 does not carry TCP: {error}");
+        let fix = "bring it up with `ip link set lo up`, and let no firewall drop what goes over it";
+        return match is_libfabric_needed(asked) {
+            true => Finding::fail(CHECK, found, fix),
+            false => Finding::warn(CHECK, format!("{found}; samite-shm does without"), fix),
+        };
+    }
+    match carries(TcpListener::bind((Ipv6Addr::LOCALHOST, 0))) {
+        Ok(()) => Finding::pass(CHECK, "127.0.0.1 and ::1 carry TCP"),
+        Err(error) => Finding::pass(CHECK, format!("127.0.0.1 carries TCP, ::1 does not ({error})")),
     }
 }
 

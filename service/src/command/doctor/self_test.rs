@@ -11,8 +11,8 @@ use super::Finding;
 pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
 /// The one that jobs need goes first, alone, so that its verdict does not hang on the others; of those some run
-/// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads. All have ended by
-/// `end`.
+/// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads. They share what is left
+/// until `end`, if it is enough for a busy machine.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
 pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];
@@ -23,7 +23,7 @@ pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant) -> Ve
     let mut findings = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         let share = end.saturating_duration_since(Instant::now()) / (groups.len() - number) as u32;
-        let timeout = share.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
+        let timeout = if number == 0 { TIMEOUT_MAX } else { share.clamp(TIMEOUT_MIN, TIMEOUT_MAX) };
         let jobs: Vec<_> = group.iter().map(|&transport| (transport, start(transport, timeout))).collect();
         findings.extend(jobs.into_iter().map(|(transport, job)| judge(transport, job, number == 0)));
     }
@@ -48,8 +48,8 @@ const AT_ONCE: usize = 3;
 /// Several times what it takes on a busy machine.
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
-/// What is left if other checks have used up the time.
-const TIMEOUT_MIN: Duration = Duration::from_millis(500);
+/// More than it takes on an idle one.
+const TIMEOUT_MIN: Duration = Duration::from_millis(700);
 
 fn judge(transport: &str, job: std::io::Result<Child>, is_needed: bool) -> Finding {
     let check = format!("self-test of {transport}");
