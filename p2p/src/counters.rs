@@ -12,6 +12,8 @@ pub struct Counters {
     pub rendezvous: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
+    /// The most of them that waited for their receive at a time.
+    pub unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
     /// Packets that were refused.
@@ -100,6 +102,8 @@ pub struct Usage {
     pub queued: usize,
     /// Bytes of credit that peers hold and have not used.
     pub credit_granted: u64,
+    /// Messages that wait for their receive.
+    pub unexpected_messages: usize,
     /// Cost in bytes of the data that waits for its receive.
     pub unexpected: u64,
     /// Cost in bytes of the envelopes that wait for their receive.

@@ -519,6 +519,7 @@ impl<P: Port> Engine<P> {
             operations: core.operations.len(),
             queued: core.peers.iter().map(|(_, peer)| peer.packets.len() + peer.messages.len()).sum(),
             credit_granted: core.credit_out,
+            unexpected_messages: core.matcher.unexpected_len(),
             unexpected: core.unexpected_cost,
             envelopes: core.envelopes_cost,
             quarantined: core.quarantine.bytes(),

@@ -259,6 +259,10 @@ impl Requests {
         self.slots.len()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.slots.iter().map(|(_, (_, request))| request)
+    }
+
     /// The names of those that `wanted` accepts.
     pub(crate) fn select(&self, mut wanted: impl FnMut(&Request) -> bool) -> Vec<RequestId> {
         self.slots

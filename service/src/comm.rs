@@ -94,7 +94,7 @@ impl Comm {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.runtime.start(&Bounds::default(), |engine, _, _| Stats::of(self.rank(), engine))
+        self.runtime.stats()
     }
 
     /// The same communicator, on which every operation takes at most `timeout` from the call that begins it;

@@ -2,6 +2,7 @@
 
 pub(crate) mod doctor;
 pub(crate) mod info;
+pub(crate) mod jobs;
 pub(crate) mod manual;
 
 use std::ffi::OsString;

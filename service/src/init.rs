@@ -9,7 +9,9 @@ use samite_p2p::{Engine, Identity};
 
 use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch, Met};
 use crate::control::{Ending, Place, Secret, Ticket};
+use crate::figures::Figures;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
+use crate::stats::PeerStats;
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
 use crate::{Comm, SettingError, Settings};
@@ -181,6 +183,7 @@ impl From<bootstrap::Notice> for Notice {
             bootstrap::Notice::Stopped { rank, incarnation, is_stopped } => {
                 Notice::Stopped { rank, incarnation, is_stopped }
             }
+            bootstrap::Notice::Asked { at_end } => Notice::Asked { at_end },
             bootstrap::Notice::Condemned { why } => Notice::Condemned { why },
             bootstrap::Notice::LauncherGone => {
                 let why = "the launcher's agent on this host, which watches over it, is gone".to_owned();
@@ -215,6 +218,13 @@ impl Directory for Member {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd)
+    }
+
+    fn tell(&mut self, figures: Figures, peers: &[PeerStats]) {
+        if let Some(connection) = &mut self.0 {
+            // If it fails, the next poll says so.
+            let _ = connection.tell(figures, peers);
+        }
     }
 
     fn leave(&mut self) {

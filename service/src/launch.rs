@@ -24,7 +24,9 @@ mod descendants;
 mod front;
 mod guard;
 mod hosts;
+mod observe;
 mod output;
+mod profile;
 mod rank;
 pub(crate) mod registry;
 mod station;
@@ -33,6 +35,7 @@ mod wait;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -40,6 +43,7 @@ pub use agent::serve as serve_as_agent;
 pub use front::{descriptors_for, run};
 pub use guard::serve as serve_as_guard;
 pub use hosts::Host;
+pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs};
 
 use crate::control::ChannelError;
 pub use crate::control::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
@@ -87,6 +91,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Begin each line of output with its rank.
     pub prefix: bool,
+    /// Whether to tell at the end what the ranks did, and where.
+    pub stats: Option<Stats>,
     /// What a rank's failure means for the others.
     pub on_failure: OnFailure,
     /// The program, found as a shell would.
@@ -107,6 +113,7 @@ impl Options {
             env: Vec::new(),
             timeout: None,
             prefix: false,
+            stats: None,
             on_failure: OnFailure::End,
             program: program.into(),
             args: Vec::new(),
@@ -125,6 +132,15 @@ pub struct Remote {
     pub shell: Vec<String>,
     /// Our address, as the hosts reach it. By default that from which packets to each of them are sent.
     pub address: Option<IpAddr>,
+}
+
+/// Where to tell what the ranks of a job did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stats {
+    /// On standard error, as a table.
+    Table,
+    /// In a file: as a page if its name ends in `.html`, else as JSON.
+    File(PathBuf),
 }
 
 /// What a rank's failure means for the others.

@@ -29,6 +29,7 @@
 pub mod bootstrap;
 mod comm;
 mod control;
+mod figures;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,6 +49,7 @@ mod watch;
 mod world;
 
 pub use comm::{Comm, Message};
+pub use figures::{Awaits, Figures};
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};

@@ -17,12 +17,13 @@ use samite::Settings;
 use samite::bootstrap::serve_rendezvous;
 use samite::launch::{
     self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, LaunchError, OnFailure, Options, RANKS_MAX,
-    REMOTE_SHELL_DEFAULT, Remote,
+    REMOTE_SHELL_DEFAULT, Remote, Stats,
 };
 use samite::topology::Bind;
 
 use crate::command::doctor::{Doctor, SELF_TEST_COMMAND};
 use crate::command::info::Info;
+use crate::command::jobs::{Ps, Top};
 
 /// A message-passing runtime over libfabric
 #[derive(Debug, Parser)]
@@ -55,6 +56,12 @@ enum Command {
         #[arg(value_name = "IP:PORT", value_parser = listening)]
         address: SocketAddr,
     },
+    /// Show the jobs of yours that `samite run` runs on this host
+    Ps(Ps),
+    /// Show what the ranks of a job do: rates, queues, and who waits for whom
+    ///
+    /// A rank answers when it waits or polls. Of one that computes, the figures are as old as `age` says.
+    Top(Top),
     /// Show the transports of this host, which of them leads where, and what can be set
     Info(Info),
     /// Check what on this host stands in the way of a job, and say how to remove it
@@ -124,6 +131,12 @@ struct Run {
     /// Begin each line of output with `[rank] `
     #[arg(long)]
     prefix: bool,
+    /// Tell at the end what each rank did, on standard error; with FILE, there, as JSON
+    ///
+    /// Messages, bytes, messages that came before their receive and how many of them waited at a time, and the time
+    /// spent waiting. A file whose name ends in .html becomes a page, with a picture of who sent to whom.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    stats: Option<Option<PathBuf>>,
     /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times
     #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end")]
     on_failure: OnFailure,
@@ -142,6 +155,8 @@ fn main() -> ExitCode {
         Command::Doctor(what) => Ok(command::doctor::doctor(&what)),
         Command::Rendezvous { ranks, address } => rendezvous(address, ranks),
         Command::SelfTest => command::doctor::self_test_rank(),
+        Command::Ps(what) => command::jobs::ps(&what),
+        Command::Top(what) => command::jobs::top(&what),
         Command::Info(what) => command::info::info(&what),
         Command::Completions { shell } => Ok(command::manual::completions(shell, Cli::command())),
         Command::Man { directory } => command::manual::man(directory.as_deref(), Cli::command())
@@ -197,6 +212,7 @@ impl From<Run> for Options {
             env: run.env,
             timeout: run.timeout,
             prefix: run.prefix,
+            stats: run.stats.map(|file| file.map_or(Stats::Table, Stats::File)),
             on_failure: run.on_failure,
             args: program.collect(),
             ..options

@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::control::Secret;
+use crate::figures::Figures;
 use crate::patience::{Burst, Patience, Rest, is_crowded};
+use crate::stats::{PeerStats, Stats};
 use crate::watch::{Watch, nap};
 use samite_fabric::{Address, Port, Sleep};
 use samite_p2p::{
@@ -29,6 +31,9 @@ pub(crate) trait Directory: Send {
 
     /// Readable when there may be news.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Answers [`Notice::Asked`]: where nobody asks there is nobody to tell.
+    fn tell(&mut self, _figures: Figures, _peers: &[PeerStats]) {}
 
     /// This rank is done.
     fn leave(&mut self);
@@ -59,6 +64,10 @@ pub(crate) enum Notice {
         rank: u32,
         incarnation: u32,
         is_stopped: bool,
+    },
+    /// The launcher wants to know what this rank does: now, or when it ends, with whom it dealt too.
+    Asked {
+        at_end: bool,
     },
     /// This rank itself was given up.
     Condemned {
@@ -93,6 +102,12 @@ struct Core<P> {
     ask_ns: u64,
     /// Addresses that were asked for and have not come.
     awaited: usize,
+    /// Whether the launcher wants to know at the end what this rank did.
+    tells_at_end: bool,
+    /// Time spent waiting, of all threads.
+    waited_ns: u64,
+    /// What a thread waits for without a request.
+    sought: Option<Report>,
     /// Why this rank was given up, if it was: nothing is done for it any more.
     condemned: Option<String>,
     burst: Burst,
@@ -171,6 +186,9 @@ impl<P: Port> Runtime<P> {
             now_ns: 0,
             ask_ns: 0,
             awaited: 0,
+            tells_at_end: false,
+            waited_ns: 0,
+            sought: None,
             condemned: None,
             burst: Burst::default(),
             sleeper: None,
@@ -301,6 +319,11 @@ impl<P: Port> Runtime<P> {
         look(&mut core.engine)
     }
 
+    pub(crate) fn stats(&self) -> Stats {
+        let core = self.lock();
+        Stats::of(self.rank, &core.engine, core.waited_ns)
+    }
+
     /// Which life of a rank takes part, counted from 1.
     pub(crate) fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
         self.look(|engine| Ok(self.life(engine, rank)))
@@ -325,7 +348,8 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn close(&self) {
         let mut core = self.lock();
         let start_ns = self.clock.now_ns();
-        if core.condemned.is_some() {
+        core.ask_ns = 0;
+        if core.attend(start_ns).is_err() {
             // To the others it is dead, and has not left in good order.
             return;
         }
@@ -340,12 +364,15 @@ impl<P: Port> Runtime<P> {
             let until_ns = start_ns + self.linger.as_nanos() as u64;
             core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, None);
         }
+        core.tell_at_end();
         core.directory.leave();
     }
 
     /// Does without: this rank panics.
     pub(crate) fn abandon(&self) {
-        self.lock().directory.panicked();
+        let mut core = self.lock();
+        core.tell_at_end();
+        core.directory.panicked();
     }
 
     #[inline]
@@ -418,6 +445,7 @@ impl<P: Port> Runtime<P> {
             let now_ns = self.clock.now_ns();
             if let Some(begun_ns) = begun_ns {
                 core.burst.took(now_ns - begun_ns);
+                core.waited_ns += if came { 0 } else { now_ns - begun_ns };
             }
             match core.attend(now_ns) {
                 Ok(false) => {}
@@ -439,7 +467,9 @@ impl<P: Port> Runtime<P> {
             let rest = patience.rest(now_ns, came);
             slept = matches!(rest, Rest::Sleep(_));
             core = self.rest(core, rest, u64::MAX, bounds.cancel.as_ref());
-            begun_ns = if slept { None } else { Some(self.clock.now_ns()) };
+            let rested_ns = self.clock.now_ns();
+            core.waited_ns += rested_ns - now_ns;
+            begun_ns = (!slept).then_some(rested_ns);
         }
     }
 
@@ -456,7 +486,9 @@ impl<P: Port> Runtime<P> {
         let mut patience = Patience::new(self.crowded);
         loop {
             let now_ns = self.clock.now_ns();
-            let events = core.step(now_ns, &mut ())?;
+            let stepped = core.step(now_ns, &mut ());
+            core.sought = None;
+            let events = stepped?;
             if events > 0 {
                 self.rouse(&mut core);
             }
@@ -464,16 +496,16 @@ impl<P: Port> Runtime<P> {
                 return Ok(found);
             }
             let age = Duration::from_nanos(now_ns - start_ns);
+            let report = Report {
+                operation: Operation::Receive,
+                peer: pattern.source.as_rank(),
+                tag: pattern.tag,
+                bytes: 0,
+                age_ns: now_ns - start_ns,
+                awaited,
+                is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
+            };
             if bounds.timeout.is_some_and(|timeout| age >= timeout) {
-                let report = Report {
-                    operation: Operation::Receive,
-                    peer: pattern.source.as_rank(),
-                    tag: pattern.tag,
-                    bytes: 0,
-                    age_ns: now_ns - start_ns,
-                    awaited,
-                    is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
-                };
                 return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
             }
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
@@ -482,7 +514,9 @@ impl<P: Port> Runtime<P> {
             let until_ns = bounds.timeout.map_or(u64::MAX, |timeout| {
                 start_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
             });
+            core.sought = Some(report);
             core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref());
+            core.waited_ns += self.clock.now_ns() - now_ns;
         }
     }
 
@@ -647,6 +681,11 @@ impl<P: Port> Core<P> {
                 Notice::Stopped { rank, incarnation, is_stopped } => {
                     self.engine.peer_stopped(rank, incarnation, is_stopped)?;
                 }
+                Notice::Asked { at_end: true } => self.tells_at_end = true,
+                Notice::Asked { at_end: false } => {
+                    let (figures, _) = self.figures();
+                    self.directory.tell(figures, &[]);
+                }
                 Notice::Condemned { why } => self.condemned = Some(why),
             }
         }
@@ -654,6 +693,18 @@ impl<P: Port> Core<P> {
             Some(why) => Err(Error::Condemned { why: why.clone() }),
             None => Ok(news),
         }
+    }
+
+    /// The last word of this rank, if the launcher wants it.
+    fn tell_at_end(&mut self) {
+        if self.tells_at_end {
+            let (figures, peers) = self.figures();
+            self.directory.tell(figures, &peers);
+        }
+    }
+
+    fn figures(&mut self) -> (Figures, Vec<PeerStats>) {
+        Figures::of(&mut self.engine, self.now_ns, self.waited_ns, self.sought)
     }
 
     /// What a rank sent before its end comes first, as far as it has arrived.

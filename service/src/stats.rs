@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use samite_fabric::Port;
 use samite_p2p::{Engine, Traffic};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a process did since it began, and what it holds: see [`Comm::stats`](crate::Comm::stats).
 ///
@@ -30,12 +30,19 @@ pub struct Stats {
     pub requests: usize,
     /// Packets and messages now that wait for room or credit.
     pub queued: usize,
+    /// Messages now that wait for their receive.
+    pub unexpected_messages: usize,
+    /// The most messages that waited for their receive at a time.
+    pub unexpected_max: u64,
     /// Cost in bytes, now, of the messages that wait for their receive.
     pub unexpected_bytes: u64,
+    /// Time spent in calls that had nothing to do but wait, nanoseconds, of all threads. Waits of some
+    /// microseconds are not measured.
+    pub waited_ns: u64,
 }
 
 /// Messages exchanged with one rank, in all its lives. A message counts from its first packet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PeerStats {
     /// The other rank.
@@ -57,7 +64,7 @@ pub struct PeerStats {
 }
 
 impl Stats {
-    pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>) -> Self {
+    pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
         let mut peers: Vec<PeerStats> =
             engine.traffic().map(|(rank, traffic)| PeerStats::of(rank, &traffic)).collect();
@@ -72,7 +79,10 @@ impl Stats {
             failed_peers: counters.failed_peers,
             requests: usage.requests,
             queued: usage.queued,
+            unexpected_messages: usage.unexpected_messages,
+            unexpected_max: counters.unexpected_max,
             unexpected_bytes: usage.unexpected + usage.envelopes,
+            waited_ns,
         }
     }
 
@@ -116,6 +126,14 @@ impl Stats {
             ("failed_peers_total", "counter", "Peers that failed", self.failed_peers),
             ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),
             ("queued", "gauge", "Packets and messages that wait for room or credit", self.queued as u64),
+            ("waited_nanoseconds_total", "counter", "Time spent waiting in calls", self.waited_ns),
+            (
+                "unexpected_messages",
+                "gauge",
+                "Messages that wait for their receive",
+                self.unexpected_messages as u64,
+            ),
+            ("unexpected_messages_max", "gauge", "The most of them at a time", self.unexpected_max),
             (
                 "unexpected_bytes",
                 "gauge",
@@ -149,6 +167,18 @@ impl Stats {
 }
 
 impl PeerStats {
+    /// Messages sent, by either protocol.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.eager_sent + self.rendezvous_sent
+    }
+
+    /// Messages received, by either protocol.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.eager_received + self.rendezvous_received
+    }
+
     fn of(rank: u32, traffic: &Traffic) -> Self {
         Self {
             rank,

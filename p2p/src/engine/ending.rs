@@ -393,6 +393,17 @@ impl Core {
     }
 }
 
+impl<P: Port> Engine<P> {
+    /// What the operation waits for that was begun first, of those that have not ended.
+    pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
+        let core = &mut self.core;
+        let pending = core.requests.iter().filter(|request| request.result.is_none());
+        let oldest = pending.min_by_key(|request| request.born_ns)?;
+        let peer = oldest.peer.and_then(|rank| core.peers.find(rank)).map(|index| &core.peers[index]);
+        Some(oldest.report(now_ns, peer))
+    }
+}
+
 impl Request {
     /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
     fn report(&self, now_ns: u64, peer: Option<&Peer>) -> Report {

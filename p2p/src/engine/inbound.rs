@@ -241,6 +241,7 @@ impl Core {
             Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),
             Arrival::Queued(unexpected) => {
                 self.peers[index].traffic.unexpected += 1;
+                self.note_unexpected();
                 if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
                     self.matcher.remove(unexpected);
                     self.refuse(index, rendezvous.send);
@@ -255,6 +256,12 @@ impl Core {
             Arrival::Refused => self.refuse(index, rendezvous.send),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn note_unexpected(&mut self) {
+        let waiting = self.matcher.unexpected_len() as u64;
+        self.counters.unexpected_max = self.counters.unexpected_max.max(waiting);
     }
 
     fn refuse(&mut self, index: u32, send: u64) {
@@ -461,6 +468,7 @@ impl<L: Lent> Inbound<'_, L> {
             Arrival::Matched(id) => core.deliver(id, &envelope, data, self.lent),
             Arrival::Queued(_) => {
                 core.peers[index].traffic.unexpected += 1;
+                core.note_unexpected();
                 core.unexpected_cost += u64::from(price);
             }
             // The sender has forgotten it, so it would be lost in silence: a failure that is told instead.

@@ -6,9 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::control::{
     Channel, ChannelError, Ending, FromRank, Incoming, Obituary, Stop, ToRank, Whereabouts,
 };
+use crate::figures::Figures;
+use crate::stats::PeerStats;
 
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
+
+/// Peers in one message: each takes at most 300 bytes of a line of 64 KiB.
+const PEERS_MAX: usize = 200;
 
 /// A rank's connection to the launcher's agent on its node. No call blocks.
 ///
@@ -52,6 +57,11 @@ pub enum Notice {
         incarnation: u32,
         /// Whether it is stopped now.
         is_stopped: bool,
+    },
+    /// The launcher wants to know what this rank does: see [`Connection::tell`].
+    Asked {
+        /// When it leaves, with its peers; else now, without.
+        at_end: bool,
     },
     /// This rank was given up: the others take it for dead, or soon will, and it is about to be ended. It
     /// must not write to anything that the others rely on any more.
@@ -113,6 +123,7 @@ impl Connection {
             Incoming::Message(ToRank::Stopped(Stop { rank, incarnation, is_stopped })) => {
                 Some(Notice::Stopped { rank, incarnation, is_stopped })
             }
+            Incoming::Message(ToRank::Asked { at_end }) => Some(Notice::Asked { at_end }),
             Incoming::Message(ToRank::Condemned { why }) => Some(Notice::Condemned { why }),
             Incoming::Nothing => None,
             Incoming::Closed => {
@@ -125,6 +136,15 @@ impl Connection {
     fn next_ended(&mut self) -> Option<Notice> {
         let Obituary { rank, incarnation, ending } = self.ended.pop_front()?;
         Some(Notice::Died { rank, incarnation, ending })
+    }
+
+    /// Tells what this rank did so far, and with whom.
+    pub fn tell(&mut self, figures: Figures, peers: &[PeerStats]) -> Result<(), ControlError> {
+        self.channel.send(&FromRank::Figures(Box::new(figures)))?;
+        for part in peers.chunks(PEERS_MAX) {
+            self.channel.send(&FromRank::Peers(part.to_vec()))?;
+        }
+        Ok(())
     }
 
     /// Says that this rank is done: the others are told that it has left, and it gets no more notices.

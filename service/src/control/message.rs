@@ -13,6 +13,8 @@ use samite_fabric::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::Ending;
+use crate::figures::Figures;
+use crate::stats::PeerStats;
 use crate::topology::Bind;
 
 /// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
@@ -37,6 +39,8 @@ pub(crate) enum ToAgent {
     Returned(Whereabouts),
     /// A rank of another agent was stopped, or goes on.
     Stopped(Stop),
+    /// What do your ranks do?
+    Ask,
 }
 
 /// From a host's agent to the launcher.
@@ -63,6 +67,10 @@ pub(crate) enum FromAgent {
     Returned(Whereabouts),
     /// A rank of this agent was stopped, or goes on.
     Stopped(Stop),
+    /// A rank of this agent tells what it did so far.
+    Figures { rank: u32, figures: Box<Figures> },
+    /// A rank of this agent tells with whom it dealt; several in a row are parts of one list.
+    Peers { rank: u32, peers: Vec<PeerStats> },
     /// The last message: no rank is left, and all output is written.
     Done,
 }
@@ -102,6 +110,8 @@ pub(crate) struct Plan {
     pub(crate) transport: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) prefix: bool,
+    /// Whether the ranks are to tell at their end what they did.
+    pub(crate) stats: bool,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
@@ -139,6 +149,10 @@ pub(crate) enum FromRank {
     Publish { address: Vec<u8> },
     /// Tell me the address of this rank, as soon as it is known.
     Request { rank: u32 },
+    /// What I did so far: an answer to [`ToRank::Asked`].
+    Figures(Box<Figures>),
+    /// With whom I dealt, in as many parts as it takes. It comes after the last figures.
+    Peers(Vec<PeerStats>),
     /// I am done and need no notices any more; nothing sent to me will be received.
     Leave,
     /// The same, because of a panic. The process may take long to end, or may even go on.
@@ -155,6 +169,8 @@ pub(crate) enum ToRank {
     Ended(Vec<Obituary>),
     /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
     Stopped(Stop),
+    /// Tell what you do: now, or when you leave, and with whom you dealt too.
+    Asked { at_end: bool },
     /// For the other ranks you are dead, and about to be ended.
     Condemned { why: String },
 }

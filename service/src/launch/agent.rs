@@ -228,14 +228,17 @@ impl Agent {
             let Some(channel) = &mut self.rank(number).channel else { return Ok(()) };
             channel.flush();
             match channel.receive::<FromRank>() {
-                Ok(Incoming::Message(message)) => match self.registry.handle(number, message) {
-                    Ok(()) if self.registry.has_ended(number) => {
-                        self.rank(number).channel = None;
-                        return Ok(());
+                Ok(Incoming::Message(message)) => {
+                    self.rank(number).is_asked &= !matches!(message, FromRank::Figures(_));
+                    match self.registry.handle(number, message) {
+                        Ok(()) if self.registry.has_ended(number) => {
+                            self.rank(number).channel = None;
+                            return Ok(());
+                        }
+                        Ok(()) => {}
+                        Err(reason) => break reason,
                     }
-                    Ok(()) => {}
-                    Err(reason) => break reason,
-                },
+                }
                 Ok(Incoming::Nothing) => return Ok(()),
                 Ok(Incoming::Closed) => {
                     let rank = self.rank(number);
@@ -280,7 +283,8 @@ impl Agent {
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
             self.registry.end(number, ending.clone());
             let restarts = self.rank(number).restarts;
-            *self.rank(number) = Rank { process: None, channel: None, lost_at: None, restarts };
+            *self.rank(number) =
+                Rank { process: None, channel: None, is_asked: false, lost_at: None, restarts };
             let again = ending != Ending::Left && restarts > 0 && self.kill_at.is_none();
             self.front.send(&FromAgent::Exited { rank: number, ending, again })?;
             if again {
@@ -339,6 +343,7 @@ impl Agent {
             ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
             ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
             ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
+            ToAgent::Ask => self.ranks.iter_mut().for_each(Rank::ask),
         }
     }
 

@@ -14,9 +14,13 @@ use samite_fabric::os::signal::SignalFd;
 
 use super::agent::PLAN_BYTES_MAX;
 use super::hosts::distribute;
+use super::observe::{ANSWER_MAX, Desk, Register};
+use super::profile::{Matrix, Profile};
 use super::station::{Link, Station, addresses_towards};
 use super::wait::{Interest, wait};
-use super::{EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, descendants, say};
+use super::{
+    EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, Stats, descendants, say,
+};
 use crate::control::{
     Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
@@ -84,6 +88,12 @@ struct Front {
     ranks: Vec<Standing>,
     /// Which life of each is the latest.
     incarnations: Vec<u32>,
+    register: Register,
+    matrix: Matrix,
+    /// Where others see what the job does; none if there is no place for it.
+    desk: Option<Desk>,
+    /// With statistics: when the ranks are asked next, so that something is known of one that is killed.
+    asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
     /// When the job ends because of a failure that the survivors know of by now.
     ends_at: Option<Instant>,
@@ -119,6 +129,7 @@ enum Event {
     Agent(usize),
     Listener,
     Visitor,
+    Desk,
     Signals,
 }
 
@@ -135,7 +146,13 @@ impl Front {
             Some(remote) => start_remotely(remote, &options)?,
         };
         let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
+        let words = std::iter::once(&options.program).chain(&options.args);
+        let program: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         let mut front = Front {
+            register: Register::new(plan.job, program.join(" "), options.ranks),
+            matrix: Matrix::default(),
+            desk: Desk::open(plan.job).ok(),
+            asks_at: options.stats.as_ref().map(|_| Instant::now() + ASK_EVERY),
             stations,
             door,
             signals,
@@ -162,11 +179,13 @@ impl Front {
                     Event::Agent(index) => self.serve_agent(index)?,
                     Event::Listener => self.open_door(),
                     Event::Visitor => self.hear_visitors()?,
+                    Event::Desk => self.open_desk()?,
                     Event::Signals => self.handle_signals()?,
                 }
             }
             self.handle_deadlines()?;
         }
+        self.tell_stats();
         Ok(self.code.unwrap_or(0))
     }
 
@@ -184,9 +203,26 @@ impl Front {
             interests.push(Interest::read(Event::Listener, &door.listener));
             interests.extend(door.visitors.iter().map(|visitor| Interest::read(Event::Visitor, visitor)));
         }
+        let mut answer_at = None;
+        if let Some(desk) = &self.desk {
+            interests.push(Interest::read(Event::Desk, desk));
+            for channel in desk.connections() {
+                interests.push(Interest::read(Event::Desk, channel));
+                if channel.is_backed_up() {
+                    interests.push(Interest::write(Event::Desk, channel));
+                }
+            }
+            answer_at = desk.waiting_since().map(|since| since + ANSWER_MAX);
+        }
         let beats = self.stations.iter().filter_map(Station::next_beat);
         let closes_at = self.door.as_ref().map(|door| door.closes_at);
-        let deadline = beats.chain(closes_at).chain(self.times_out_at).chain(self.ends_at).min();
+        let deadline = beats
+            .chain(closes_at)
+            .chain(answer_at)
+            .chain(self.asks_at)
+            .chain(self.times_out_at)
+            .chain(self.ends_at)
+            .min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
@@ -223,6 +259,7 @@ impl Front {
             }
             FromAgent::Exited { rank, ending, again: false } => self.rank_ended(rank, &ending),
             FromAgent::Exited { rank, ending, again: true } => {
+                self.register.restart(rank);
                 if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
                     *incarnation = incarnation.wrapping_add(1);
                 }
@@ -245,7 +282,12 @@ impl Front {
             }
             FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
             FromAgent::Returned(whereabouts) => self.tell_others(index, &ToAgent::Returned(whereabouts))?,
-            FromAgent::Stopped(stop) => self.tell_others(index, &ToAgent::Stopped(stop))?,
+            FromAgent::Stopped(stop) => {
+                self.register.stop(stop.rank, stop.is_stopped);
+                self.tell_others(index, &ToAgent::Stopped(stop))?;
+            }
+            FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
+            FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
             FromAgent::Done => self.stations[index].link = Link::Done,
             FromAgent::Hello { .. } => {}
         }
@@ -254,10 +296,12 @@ impl Front {
 
     /// Tells all agents but the one at `index` who has ended.
     fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
-        for Obituary { rank, incarnation, .. } in &obituaries {
-            if self.incarnations.get(*rank as usize) == Some(incarnation)
-                && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize)
-            {
+        for Obituary { rank, incarnation, ending } in &obituaries {
+            let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
+            if is_latest {
+                self.register.end(*rank, ending.clone());
+            }
+            if is_latest && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
                 *standing = Standing::Gone;
             }
         }
@@ -305,6 +349,7 @@ impl Front {
         if let Some(standing) = self.ranks.get_mut(rank as usize) {
             *standing = Standing::Over;
         }
+        self.register.end(rank, ending.clone());
         if *ending != Ending::Left {
             self.failed(&format!("rank {rank} {ending}"), ending);
         }
@@ -370,6 +415,42 @@ impl Front {
             self.door = None;
         }
         Ok(())
+    }
+
+    /// Has the ranks asked for those who want to know what they do.
+    fn open_desk(&mut self) -> Result<(), LaunchError> {
+        if self.desk.as_mut().is_some_and(|desk| desk.admit(Instant::now())) {
+            self.tell_all(&ToAgent::Ask)?;
+        }
+        Ok(())
+    }
+
+    /// Answers those who asked, when the ranks have, or have had the time.
+    fn serve_desk(&mut self, now: Instant) {
+        if let Some(desk) = &mut self.desk {
+            let is_complete = desk.waiting_since().is_some_and(|since| self.register.is_complete(since));
+            let until = if is_complete { Some(now) } else { now.checked_sub(ANSWER_MAX) };
+            if let Some(until) = until {
+                desk.serve(until, |asked| self.register.snapshot(asked));
+            }
+        }
+    }
+
+    /// Tells what the ranks did, if that is wanted.
+    fn tell_stats(&self) {
+        let Some(stats) = &self.options.stats else { return };
+        let profile = Profile { snapshot: &self.register.snapshot(Instant::now()), matrix: &self.matrix };
+        match stats {
+            Stats::Table => say("run", &format!("what the ranks did:\n{}", profile.to_text().trim_end())),
+            Stats::File(file) => {
+                if let Err(error) = profile.write(file) {
+                    say(
+                        "run",
+                        &format!("what the ranks did cannot be written to {}: {error}", file.display()),
+                    );
+                }
+            }
+        }
     }
 
     fn handle_signals(&mut self) -> Result<(), LaunchError> {
@@ -444,6 +525,11 @@ impl Front {
         let now = Instant::now();
         for station in &mut self.stations {
             station.beat(now);
+        }
+        self.serve_desk(now);
+        if self.asks_at.is_some_and(|at| at <= now) {
+            self.asks_at = Some(now + ASK_EVERY);
+            self.tell_all(&ToAgent::Ask)?;
         }
         if let Some(door) = self.door.take_if(|door| door.closes_at <= now) {
             let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
@@ -551,6 +637,7 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
         transport: options.transport.clone(),
         env,
         prefix: options.prefix,
+        stats: options.stats.is_some(),
         program: options.program.clone(),
         args: options.args.clone(),
     })
@@ -564,6 +651,9 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 
 /// How long agents have to call back: as long as a slow login takes.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// How old at most the last figures of a rank are that is killed while it waits.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The most connections whose other side has not said who it is.
 const VISITORS_MAX: usize = 256;

@@ -14,7 +14,7 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
 use crate::bootstrap::variable;
-use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket};
+use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket, ToRank};
 use crate::topology::Slot;
 
 /// A rank of this node.
@@ -24,6 +24,8 @@ pub(super) struct Rank {
     pub(super) process: Option<Pid>,
     /// Its connection, until either side closes it.
     pub(super) channel: Option<Channel>,
+    /// It has been asked what it does, and has not answered. A rank that computes is not asked twice.
+    pub(super) is_asked: bool,
     /// When the connection was closed by the rank without a word: if it is dying, its status will tell more.
     pub(super) lost_at: Option<Instant>,
     /// How often it may still be started again.
@@ -46,6 +48,11 @@ impl Rank {
         slot: Option<&Slot>,
     ) -> io::Result<(Rank, Source, Source)> {
         let (ours, theirs) = UnixStream::pair()?;
+        let mut channel = Channel::new(ours);
+        if plan.stats {
+            // Before it is started, so that it finds this however soon it ends. A connection that fails here fails when it is served too.
+            let _ = channel.send(&ToRank::Asked { at_end: true });
+        }
         let ticket = Ticket {
             protocol: PROTOCOL,
             job: plan.job,
@@ -83,11 +90,22 @@ impl Rank {
         let stderr = source(child.stderr.take().map(OwnedFd::from));
         let rank = Rank {
             process: Some(Pid::from_child(&child)),
-            channel: Some(Channel::new(ours)),
+            channel: Some(channel),
+            is_asked: false,
             lost_at: None,
             restarts: plan.restarts,
         };
         Ok((rank, stdout, stderr))
+    }
+
+    /// Asks it what it does.
+    pub(super) fn ask(&mut self) {
+        if let Some(channel) = &mut self.channel
+            && !std::mem::replace(&mut self.is_asked, true)
+        {
+            // A connection that fails here fails when it is served too.
+            let _ = channel.send(&ToRank::Asked { at_end: false });
+        }
     }
 
     /// Sends `signal` to the rank and to what it has started in its process group.

@@ -70,6 +70,14 @@ impl Registry {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
             FromRank::Request { rank: wanted } => self.request(Asker::Rank(rank), wanted),
+            FromRank::Figures(figures) => {
+                self.outbox.push(Post::Front(FromAgent::Figures { rank, figures }));
+                Ok(())
+            }
+            FromRank::Peers(peers) => {
+                self.outbox.push(Post::Front(FromAgent::Peers { rank, peers }));
+                Ok(())
+            }
             FromRank::Leave => {
                 self.end(rank, Ending::Left);
                 Ok(())

@@ -4,6 +4,7 @@ mod examples;
 mod hosts;
 mod join;
 mod kill;
+mod observe;
 mod run;
 mod strangers;
 mod support;

@@ -1,0 +1,361 @@
+//! How a running job is seen from outside: what its ranks told of themselves, and the socket where that is asked for.
+//!
+//! The front of each job listens at a socket of its user's. Whoever connects has the ranks asked what they do, and
+//! gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; what the others said last is
+//! given with its age.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::getuid;
+use serde::{Deserialize, Serialize};
+
+use crate::Figures;
+use crate::control::{Channel, Ending, Incoming, JobId};
+
+/// A job at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Its name.
+    pub job: JobId,
+    /// The process of its `samite run`.
+    pub pid: u32,
+    /// The program and its arguments.
+    pub program: String,
+    /// Time since it was started, milliseconds.
+    pub age_ms: u64,
+    /// Its ranks, in order.
+    pub ranks: Vec<RankView>,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RankView {
+    /// The rank.
+    pub rank: u32,
+    /// Which life of it this is, from 1.
+    pub life: u32,
+    /// Whether its process is stopped, by SIGSTOP say.
+    pub is_stopped: bool,
+    /// How it ended, if it has.
+    pub ending: Option<Ending>,
+    /// What it told last; none if it never did.
+    pub figures: Option<Figures>,
+    /// Whether they are its answer to this look: if not, it makes no calls, or has ended.
+    pub is_answer: bool,
+    /// How long ago that was, milliseconds: of a rank that ended, before its end.
+    pub figures_age_ms: u64,
+}
+
+/// Why a job cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// `samite run` is there, but does not answer.
+    #[error("job {job} does not answer ({source}): is its `samite run` stopped?")]
+    Silent {
+        /// The job.
+        job: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It answered something else.
+    #[error("job {job} answers what this version of samite does not understand ({source})")]
+    Foreign {
+        /// The job.
+        job: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// A job that runs, on this host, for this user.
+#[derive(Debug, Clone)]
+pub struct RunningJob {
+    /// Its name.
+    pub job: JobId,
+    socket: PathBuf,
+}
+
+/// The jobs of this user whose `samite run` runs on this host, by name. What one that was killed has left behind is
+/// removed.
+#[must_use]
+pub fn running_jobs() -> Vec<RunningJob> {
+    let mut jobs = Vec::new();
+    for directory in directories() {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        jobs.extend(entries.filter_map(|entry| RunningJob::at(entry.path())));
+    }
+    jobs.sort_by_key(|job| job.job.to_string());
+    jobs
+}
+
+impl RunningJob {
+    fn at(socket: PathBuf) -> Option<RunningJob> {
+        let job = socket.file_stem()?.to_str()?.parse().ok()?;
+        if socket.extension()? != EXTENSION {
+            return None;
+        }
+        // A socket is given its name when it is listened at, so one that refuses is nobody's any more.
+        match UnixStream::connect(&socket) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                let _ = fs::remove_file(&socket);
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            _ => Some(RunningJob { job, socket }),
+        }
+    }
+
+    /// What it does now. `None` if it has ended meanwhile.
+    ///
+    /// # Errors
+    /// [`ObserveError`].
+    pub fn look(&self) -> Result<Option<Snapshot>, ObserveError> {
+        let silent = |source| ObserveError::Silent { job: self.job.to_string(), source };
+        let mut line = Vec::new();
+        let read = UnixStream::connect(&self.socket).and_then(|mut stream| {
+            stream.set_read_timeout(Some(SILENCE_MAX))?;
+            stream.read_to_end(&mut line)
+        });
+        match read {
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+                return Ok(None);
+            }
+            Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(silent(error)),
+            _ if line.is_empty() => return Ok(None),
+            _ => {}
+        }
+        let snapshot = serde_json::from_slice(&line);
+        snapshot.map(Some).map_err(|source| ObserveError::Foreign { job: self.job.to_string(), source })
+    }
+}
+
+/// Where the sockets are: in the first directory that is there and only ours.
+fn directories() -> Vec<PathBuf> {
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(|path| PathBuf::from(path).join("samite"));
+    let ours = PathBuf::from(format!("/tmp/samite-{}", getuid().as_raw()));
+    of_session.into_iter().chain([ours]).filter(|path| path.is_absolute()).collect()
+}
+
+/// Makes a directory that only this user can enter, or checks one that is there.
+fn private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Somebody else may have made it, or a link.
+    let found = fs::symlink_metadata(directory)?;
+    let is_ours = found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o077 == 0;
+    if is_ours { Ok(()) } else { Err(ErrorKind::PermissionDenied.into()) }
+}
+
+/// Where a job is asked what it does.
+#[derive(Debug)]
+pub(super) struct Desk {
+    listener: UnixListener,
+    path: PathBuf,
+    visitors: Vec<Visitor>,
+}
+
+/// Somebody who asks.
+#[derive(Debug)]
+struct Visitor {
+    channel: Channel,
+    came: Instant,
+    is_answered: bool,
+}
+
+impl Desk {
+    /// Opens the job's socket, which goes with the value.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    pub(super) fn open(job: JobId) -> io::Result<Desk> {
+        let mut failed = ErrorKind::NotFound.into();
+        for directory in directories() {
+            match private(&directory).and_then(|()| Desk::open_in(&directory, job)) {
+                Ok(desk) => return Ok(desk),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn open_in(directory: &Path, job: JobId) -> io::Result<Desk> {
+        let unnamed = directory.join(format!(".{job}"));
+        let path = directory.join(job.to_string()).with_extension(EXTENSION);
+        let listener = UnixListener::bind(&unnamed)?;
+        let mut desk = Desk { listener, path: unnamed, visitors: Vec::new() };
+        fs::set_permissions(&desk.path, fs::Permissions::from_mode(0o600))?;
+        desk.listener.set_nonblocking(true)?;
+        fs::rename(&desk.path, &path)?;
+        desk.path = path;
+        Ok(desk)
+    }
+
+    /// The connections to read, and to write if one is backed up.
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Channel> {
+        self.visitors.iter().map(|visitor| &visitor.channel)
+    }
+
+    /// Lets in who knocks; whether somebody did.
+    pub(super) fn admit(&mut self, now: Instant) -> bool {
+        let before = self.visitors.len();
+        while let Ok((connection, _)) = self.listener.accept() {
+            let channel = Channel::new(connection);
+            self.visitors.push(Visitor { channel, came: now, is_answered: false });
+        }
+        // Somebody who lets us wait makes room.
+        let over = self.visitors.len().saturating_sub(VISITORS_MAX);
+        self.visitors.drain(..over);
+        self.visitors.len() + over > before
+    }
+
+    /// Since when somebody waits for an answer.
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
+        self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
+    }
+
+    /// Answers those that came before `until`, and sees off who has its answer or is gone.
+    pub(super) fn serve(&mut self, until: Instant, snapshot: impl FnOnce(Instant) -> Snapshot) {
+        if let Some(since) = self.waiting_since().filter(|since| *since <= until) {
+            let snapshot = snapshot(since);
+            for visitor in self.visitors.iter_mut().filter(|visitor| !visitor.is_answered) {
+                if visitor.came <= until {
+                    visitor.is_answered = true;
+                    // If it fails, that shows below.
+                    let _ = visitor.channel.send(&snapshot);
+                }
+            }
+        }
+        self.visitors.retain_mut(|visitor| {
+            visitor.channel.flush();
+            let is_there = matches!(visitor.channel.receive::<()>(), Ok(Incoming::Nothing));
+            is_there && (!visitor.is_answered || visitor.channel.is_backed_up())
+        });
+    }
+}
+
+/// Readable when somebody knocks.
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What the front knows of the ranks.
+#[derive(Debug)]
+pub(super) struct Register {
+    job: JobId,
+    program: String,
+    started: Instant,
+    ranks: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    life: u32,
+    is_stopped: bool,
+    ending: Option<Ending>,
+    ended: Option<Instant>,
+    told: Option<(Figures, Instant)>,
+}
+
+impl Entry {
+    fn has_told(&self, since: Instant) -> bool {
+        self.told.as_ref().is_some_and(|(_, told)| *told >= since)
+    }
+}
+
+impl Register {
+    pub(super) fn new(job: JobId, program: String, ranks: u32) -> Register {
+        let entry = Entry { life: 1, is_stopped: false, ending: None, ended: None, told: None };
+        Register { job, program, started: Instant::now(), ranks: vec![entry; ranks as usize] }
+    }
+
+    pub(super) fn tell(&mut self, rank: u32, figures: Figures) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            entry.told = Some((figures, Instant::now()));
+        }
+    }
+
+    pub(super) fn stop(&mut self, rank: u32, is_stopped: bool) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            entry.is_stopped = is_stopped;
+        }
+    }
+
+    /// The first that is said of a rank's end counts, unless that was that it left, which may be followed by more.
+    pub(super) fn end(&mut self, rank: u32, ending: Ending) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize)
+            && entry.ending.as_ref().is_none_or(|ending| *ending == Ending::Left)
+        {
+            entry.ended.get_or_insert_with(Instant::now);
+            entry.ending = Some(ending);
+        }
+    }
+
+    /// A rank was started again.
+    pub(super) fn restart(&mut self, rank: u32) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            let life = entry.life + 1;
+            *entry = Entry { life, is_stopped: false, ending: None, ended: None, told: None };
+        }
+    }
+
+    /// Whether all that can answer have done so since then.
+    pub(super) fn is_complete(&self, since: Instant) -> bool {
+        self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
+    }
+
+    /// What is known now, where the ranks were asked at that time.
+    pub(super) fn snapshot(&self, asked: Instant) -> Snapshot {
+        let now = Instant::now();
+        let ms = |time: Duration| time.as_millis() as u64;
+        let ranks = (0..).zip(&self.ranks).map(|(rank, entry)| RankView {
+            rank,
+            life: entry.life,
+            is_stopped: entry.is_stopped,
+            ending: entry.ending.clone(),
+            figures: entry.told.as_ref().map(|(figures, _)| figures.clone()),
+            is_answer: entry.has_told(asked),
+            figures_age_ms: entry
+                .told
+                .as_ref()
+                .map_or(0, |(_, told)| ms(entry.ended.unwrap_or(now).saturating_duration_since(*told))),
+        });
+        Snapshot {
+            job: self.job,
+            pid: std::process::id(),
+            program: self.program.clone(),
+            age_ms: ms(now.duration_since(self.started)),
+            ranks: ranks.collect(),
+        }
+    }
+}
+
+/// How long ranks have to answer: those that wait do within a millisecond, those that compute would take as long as
+/// they compute.
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
+
+/// How long a job may take to answer us.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// The most who ask at a time.
+const VISITORS_MAX: usize = 64;
+
+const EXTENSION: &str = "sock";
