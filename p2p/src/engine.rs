@@ -19,6 +19,7 @@ use crate::peer::{Peers, Place, Standing};
 use crate::quarantine::Quarantine;
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
+use crate::trace::event;
 use crate::{Config, Counters, Lent, RequestId, Traffic, Usage};
 
 /// Who this engine is in its job.
@@ -587,6 +588,13 @@ impl<P: Port> Engine<P> {
         if let Err(error) = core.check_source(&pattern) {
             return Err((error, buffer));
         }
+        event!(
+            TRACE,
+            peer = pattern.source.as_rank(),
+            tag = pattern.tag,
+            bytes = buffer.len(),
+            "receive begins"
+        );
         let request =
             Request::new(State::Over, buffer, pattern.source.as_rank(), pattern.context, pattern.tag, now_ns);
         let id = core.requests.insert(request);
@@ -707,7 +715,7 @@ impl Core {
         } else if request.result.is_none() {
             match result {
                 Ok(status) => request.succeed(status),
-                Err(error) => request.result = Some(Err(Box::new(error))),
+                Err(error) => request.fail(error),
             }
         }
     }

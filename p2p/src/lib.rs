@@ -31,6 +31,7 @@ mod peer;
 mod quarantine;
 mod request;
 mod store;
+mod trace;
 mod wire;
 
 pub use choose::{Protocols, protocols};

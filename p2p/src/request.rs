@@ -9,6 +9,7 @@ use slab::Slab;
 
 use crate::error::{Cause, Error, Status};
 use crate::store::append;
+use crate::trace::event;
 
 /// Names a request. Generational: once collected it names nothing, and never another's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,6 +201,15 @@ impl Request {
         self.peer = Some(status.source);
         self.tag = status.tag;
         self.result = Some(Ok(status.bytes));
+        event!(TRACE, peer = status.source, tag = status.tag, bytes = status.bytes, "succeeded");
+    }
+
+    /// It has its result, unless it had one before.
+    pub(crate) fn fail(&mut self, error: Error) {
+        if self.result.is_none() {
+            event!(DEBUG, peer = self.peer, tag = self.tag, %error, "failed");
+            self.result = Some(Err(Box::new(error)));
+        }
     }
 
     /// Its result, if it has one that was not taken.

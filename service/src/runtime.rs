@@ -399,6 +399,8 @@ impl<P: Port> Runtime<P> {
         lent: &mut L,
         bounds: &Bounds,
     ) -> Completion {
+        #[cfg(feature = "tracing")]
+        let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank).entered();
         let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
         let mut begun_ns = None;
@@ -589,6 +591,8 @@ impl<P: Port> Runtime<P> {
             core.engine.port_mut().disarm();
             return core;
         }
+        #[cfg(feature = "tracing")]
+        let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
         let until_ns = now_ns.saturating_add(time.as_nanos() as u64);
         core.sleeper = Some(Sleeper { until_ns, is_roused: false });
         drop(core);

@@ -27,6 +27,7 @@ use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
 use crate::peer::{Outgoing, Packet, Peer, Standing};
 use crate::request::{Buffer, Request, State};
+use crate::trace::event;
 use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
 impl<P: Port> Engine<P> {
@@ -80,6 +81,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`].
     pub fn peer_left(&mut self, rank: u32, incarnation: Option<u32>) -> Result<(), Error> {
         if let Some(index) = self.core.whose_end(rank, incarnation)? {
+            event!(DEBUG, peer = rank, "peer left");
             self.core.farewell(index);
             self.core.depart(index);
             self.drive(&mut ());
@@ -165,14 +167,14 @@ impl Core {
             State::AwaitingMatch { revoked } => {
                 // Not over: the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
-                request.result = Some(Err(Box::new(error)));
+                request.fail(error);
                 if !revoked {
                     self.revoke_send(id);
                 }
             }
             State::Pulling(pull) => {
                 pull.abandoned = true;
-                request.result.get_or_insert(Err(Box::new(error)));
+                request.fail(error);
                 self.movers.push_back(id);
             }
             State::Pushing(push) => {
@@ -235,6 +237,7 @@ impl Core {
             return self.depart(index);
         }
         self.counters.failed_peers += 1;
+        event!(WARN, peer = self.peers[index].rank, ?cause, "peer failed");
         self.end_peer(index, Standing::Failed(cause.clone()));
         self.depart(index);
         let rank = self.peers[index].rank;

@@ -12,6 +12,7 @@ use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Packet, Peer, Place, Standing};
 use crate::request::{Buffer, Push, Staged, State};
 
+use crate::trace::event;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
 use crate::{Lent, RequestId};
 
@@ -242,6 +243,13 @@ impl Core {
             Arrival::Queued(unexpected) => {
                 self.peers[index].traffic.unexpected += 1;
                 self.note_unexpected();
+                event!(
+                    TRACE,
+                    peer = envelope.source,
+                    tag = envelope.tag,
+                    bytes = rendezvous.bytes,
+                    "unexpected"
+                );
                 if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
                     self.matcher.remove(unexpected);
                     self.refuse(index, rendezvous.send);
@@ -469,6 +477,7 @@ impl<L: Lent> Inbound<'_, L> {
             Arrival::Queued(_) => {
                 core.peers[index].traffic.unexpected += 1;
                 core.note_unexpected();
+                event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
                 core.unexpected_cost += u64::from(price);
             }
             // The sender has forgotten it, so it would be lost in silence: a failure that is told instead.

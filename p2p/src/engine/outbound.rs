@@ -10,6 +10,7 @@ use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
 use crate::request::{Buffer, Request, State};
+use crate::trace::event;
 use crate::wire::{Eager, Hello, Rts, control, kind};
 use crate::{Lent, RequestId};
 
@@ -37,6 +38,7 @@ impl<P: Port> Engine<P> {
         peer.traffic.eager_sent += 1;
         peer.traffic.bytes_sent += data.len() as u64;
         peer.spent = peer.spent.wrapping_add(cost(data.len()));
+        event!(TRACE, peer = peer.rank, tag, bytes = data.len(), "sent eagerly");
         true
     }
 
@@ -51,6 +53,7 @@ impl<P: Port> Engine<P> {
     ) -> RequestId {
         let core = &mut self.core;
         let rank = core.peers[index].rank;
+        event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
         let request = Request::new(State::AwaitingRoom, buffer, Some(rank), context, tag, core.now_ns);
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
@@ -242,6 +245,7 @@ impl<P: Port> Engine<P> {
                     peer.traffic.eager_sent += 1;
                     peer.traffic.bytes_sent += len as u64;
                     peer.spent = peer.spent.wrapping_add(cost(len));
+                    event!(TRACE, peer = peer.rank, tag, bytes = len, "sent eagerly");
                     let status = Status { source: peer.rank, tag, bytes: len };
                     core.finish(id, Ok(status));
                 }
@@ -267,6 +271,7 @@ impl<P: Port> Engine<P> {
             traffic.rendezvous_sent += 1;
             traffic.bytes_sent += len as u64;
             request.state = State::AwaitingMatch { revoked: false };
+            event!(TRACE, peer = request.peer, tag, bytes = len, pull = remote.is_some(), "announced");
         }
         Ok(turn)
     }

@@ -1,6 +1,7 @@
 //! `samite ps` and `samite top`: the jobs that run, and what the ranks of one do.
 
 use std::fmt::Write;
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
             }
             // It has just ended.
             Ok(None) => {}
-            Err(error) => eprintln_lossy(&error.to_string()),
+            Err(error) => complain(&error.to_string()),
         }
     }
     Ok(print(&text))
@@ -84,13 +85,15 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
 pub(crate) fn top(what: &Top) -> Result<u8, String> {
     let job = chosen(what.job.as_deref().unwrap_or_default(), running_jobs())?;
     let look = || job.look().map_err(|error| error.to_string());
+    // On a terminal each look takes the place of the one before.
+    let is_live = !what.once && !what.json && io::stdout().is_terminal();
     let mut former = look()?;
     while let Some(before) = former {
         thread::sleep(what.interval);
         let Some(snapshot) = look()? else { break };
         let view = View::between(&before, snapshot);
-        let code =
-            print(&if what.json { serde_json::json!(view).to_string() + "\n" } else { view.to_text() });
+        let shown = if what.json { serde_json::json!(view).to_string() + "\n" } else { view.to_text() };
+        let code = print(&if is_live { HOME.to_owned() + &shown } else { shown });
         if what.once || code != 0 {
             return Ok(code);
         }
@@ -232,9 +235,9 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-fn eprintln_lossy(text: &str) {
+fn complain(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "samite: {text}");
+    let _ = writeln!(io::stderr(), "samite: {text}");
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -243,6 +246,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "it is a number of seconds above 0".to_owned())
 }
+
+/// To the upper left of a terminal, and all below erased (ECMA-48: CUP, ED).
+const HOME: &str = "\x1b[H\x1b[J";
 
 #[cfg(test)]
 mod tests {
