@@ -144,6 +144,14 @@ impl Route {
         let _ = path;
     }
 
+    /// Sends where a few instructions more do not count.
+    #[inline(never)]
+    fn send_elsewhere(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let (path, inner) = self.peer(to)?;
+        self.expect_traffic(path);
+        outcome(to, on!(self, path, branch => branch.port.send(inner, head, body)))
+    }
+
     #[inline(always)]
     fn peer(&self, peer: PeerId) -> Result<(Path, PeerId), PortError> {
         match self.peers.get(peer.0 as usize) {
@@ -237,17 +245,12 @@ impl Port for Route {
         Ok(peer)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
-        let (path, inner) = self.peer(to)?;
-        let posted = match (path, &mut self.shm) {
-            (Path::Shm, Some(branch)) => Some(branch.port.send(inner, head, body)),
-            _ => {
-                self.expect_traffic(path);
-                on!(self, path, branch => branch.port.send(inner, head, body))
-            }
-        };
-        outcome(to, posted)
+        match (self.peer(to), &mut self.shm) {
+            (Ok((Path::Shm, inner)), Some(branch)) => outcome(to, Some(branch.port.send(inner, head, body))),
+            _ => self.send_elsewhere(to, head, body),
+        }
     }
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {

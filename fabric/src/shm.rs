@@ -201,6 +201,18 @@ impl Shm {
         }
     }
 
+    /// Does what can be done about what kept a packet from being sent, if anything: none if that has to wait.
+    #[cold]
+    fn overcome(&mut self, to: PeerId, obstacle: Option<Push>) -> Result<Option<()>, PortError> {
+        match obstacle {
+            None => self.connect(to),
+            // It has fenced this port.
+            Some(Push::Shut) => self.lose(to),
+            Some(Push::Full) if !self.make_room(to)? => Ok(None),
+            Some(Push::Full | Push::Done) => Ok(Some(())),
+        }
+    }
+
     /// Opens the way to a peer that has none yet. None if that has to wait.
     #[cold]
     fn connect(&mut self, to: PeerId) -> Result<Option<()>, PortError> {
@@ -326,27 +338,27 @@ impl Port for Shm {
         Ok(id)
     }
 
-    #[inline]
+    /// Inlined where the length of the head is known, for that to be a few moves.
+    #[inline(always)]
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);
         if len > max {
             return Err(PortError::TooLong { len, max });
         }
         loop {
-            if let Some(Peer { path: Path::Connected(producer), .. }) = self.peers.get_mut(to.0 as usize) {
-                match producer.push(head, body) {
+            let obstacle = match self.peers.get_mut(to.0 as usize) {
+                Some(Peer { path: Path::Connected(producer), .. }) => match producer.push(head, body) {
                     Push::Done => {
                         if producer.place().is_quiet() {
                             producer.place().ring_bell();
                         }
                         return Ok(Post::Done);
                     }
-                    Push::Full if self.make_room(to)? => {}
-                    Push::Full => return Ok(Post::Again),
-                    // It has fenced this port.
-                    Push::Shut => return self.lose(to),
-                }
-            } else if self.connect(to)?.is_none() {
+                    obstacle => Some(obstacle),
+                },
+                _ => None,
+            };
+            if self.overcome(to, obstacle)?.is_none() {
                 return Ok(Post::Again);
             }
         }

@@ -33,6 +33,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::word::Word;
+use crate::os::prefetch;
 
 /// The unit that processors exchange.
 #[derive(Debug, Default)]
@@ -161,6 +162,7 @@ impl<P: Place> Producer<P> {
         payload[head.len()..][..body.len()].copy_from_slice(body);
         line.write(&payload);
         line.publish(self.size.lap(self.position), head.len() + body.len());
+        prefetch::for_writing(&self.place.lines()[self.size.index(self.position + AHEAD)]);
         self.position += 1;
         Push::Done
     }
@@ -481,6 +483,10 @@ const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 
 /// What a line carries, as the receiver copies it out.
 pub(super) type Payload = [u64; CELLS];
+
+/// How many lines before its turn a line is taken from the consumer, who read it a lap ago. Not the next one: the
+/// consumer may be looking at that.
+const AHEAD: u64 = 4;
 
 const LEN_BITS: u32 = 16;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
