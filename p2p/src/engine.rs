@@ -218,7 +218,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         now_ns: u64,
@@ -275,7 +275,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
-    #[inline]
+    #[inline(always)]
     pub fn recv(
         &mut self,
         now_ns: u64,
@@ -283,9 +283,9 @@ impl<P: Port> Engine<P> {
         buffer: &mut [u8],
         deadline_ns: u64,
     ) -> Result<Received, Error> {
-        let room = Buffer::lent(buffer.len());
-        let request =
-            self.post(now_ns, pattern, room, deadline_ns, &mut Posted(buffer)).map_err(|(error, _)| error)?;
+        let len = buffer.len();
+        event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
+        let request = self.post(now_ns, pattern, || Buffer::lent(len), deadline_ns, &mut Posted(buffer))?;
         if self.outcome(request) == Outcome::Pending {
             return Ok(Received::Pending(request));
         }
@@ -306,12 +306,17 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline_ns: u64,
     ) -> Result<RequestId, (Error, Memory)> {
-        self.post(now_ns, pattern, Buffer::Owned(memory), deadline_ns, &mut ()).map_err(|(error, buffer)| {
-            match buffer {
-                Buffer::Owned(memory) => (error, memory),
-                _ => (error, Memory::zeroed(0)),
-            }
-        })
+        event!(
+            TRACE,
+            peer = pattern.source.as_rank(),
+            tag = pattern.tag,
+            bytes = memory.len(),
+            "receive begins"
+        );
+        let mut memory = Some(memory);
+        let buffer = || memory.take().map_or(Buffer::Gone, Buffer::Owned);
+        let posted = self.post(now_ns, pattern, buffer, deadline_ns, &mut ());
+        posted.map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
     }
 
     /// The first message that `pattern` matches, if one has arrived. It stays.
@@ -388,7 +393,7 @@ impl<P: Port> Engine<P> {
     pub fn outcome(&self, request: RequestId) -> Outcome {
         match self.core.requests.get(request) {
             Some(request) if request.result.is_some() => Outcome::Ready,
-            Some(request) if request.has_pending_failures() => Outcome::FailurePending,
+            Some(_) if self.core.requests.has_pending_failures(request) => Outcome::FailurePending,
             Some(_) => Outcome::Pending,
             // To collect it tells that there is no such request.
             None => Outcome::Ready,
@@ -397,43 +402,49 @@ impl<P: Port> Engine<P> {
 
     /// A failure that [`Outcome::FailurePending`] speaks of, each once.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let (rank, cause) = self.core.requests.get_mut(request)?.next_pending_failure()?;
+        let (rank, cause) = self.core.requests.next_pending_failure(request)?;
         Some(Error::FailurePending { rank, cause })
     }
 
     /// The end of a request, once it has ended. `lent` is where a borrowed buffer gets what came while it was
     /// not at hand.
-    #[inline]
+    #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let request = self.core.requests.get_mut(id)?;
         let result = request.take_result()?;
-        let memory = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-            Buffer::Lent { staged: None, .. } => None,
-            Buffer::Lent { staged: Some(staged), place, .. } => {
-                if let (Ok(_), Some(buffer)) = (&result, lent.write(id, place)) {
+        let is_over = matches!(request.state, State::Over);
+        let memory = match &mut request.buffer {
+            Buffer::Lent { staged, place, .. } => {
+                if let (Ok(_), Some(staged)) = (&result, staged.take())
+                    && let Some(buffer) = lent.write(id, *place)
+                {
                     staged.copy_to(buffer);
                 }
                 None
             }
-            Buffer::Owned(memory) => Some(memory),
-            Buffer::Exposed { region, registration } => {
-                if matches!(request.state, State::Over) {
+            // The receiver may be getting it: kept until it says FIN.
+            Buffer::Exposed { .. } if !is_over => None,
+            buffer => match std::mem::replace(buffer, Buffer::Gone) {
+                Buffer::Owned(memory) => Some(memory),
+                Buffer::Exposed { region, registration } => {
                     self.port.deregister(registration);
                     self.core.quarantine.reclaim(region)
-                } else {
-                    // The receiver may be getting it: kept until it says FIN.
-                    request.buffer = Buffer::Exposed { region, registration };
-                    None
                 }
-            }
-            Buffer::Gone => None,
+                Buffer::Lent { .. } | Buffer::Gone => None,
+            },
         };
-        if matches!(request.state, State::Over) {
+        if is_over {
             self.core.requests.remove(id);
         } else {
             request.collected = true;
+            if let Buffer::Lent { .. } = request.buffer {
+                request.buffer = Buffer::Gone;
+            }
         }
-        Some(Completion { result: result.map_err(|error| *error), memory })
+        Some(match result {
+            Ok(status) => Completion { result: Ok(status), memory },
+            Err(error) => Completion { result: Err(*error), memory },
+        })
     }
 
     /// Lets go of a request whose end nobody wants to know. It is cancelled if it still can be.
@@ -574,65 +585,52 @@ impl<P: Port> Engine<P> {
         &mut self.port
     }
 
-    #[inline]
+    #[inline(always)]
     fn post<L: Lent>(
         &mut self,
         now_ns: u64,
         pattern: Pattern,
-        buffer: Buffer,
+        buffer: impl FnOnce() -> Buffer,
         deadline_ns: u64,
         lent: &mut L,
-    ) -> Result<RequestId, (Error, Buffer)> {
+    ) -> Result<RequestId, Error> {
         let core = &mut self.core;
         core.now_ns = now_ns;
-        if let Err(error) = core.check_source(&pattern) {
-            return Err((error, buffer));
-        }
-        event!(
-            TRACE,
-            peer = pattern.source.as_rank(),
-            tag = pattern.tag,
-            bytes = buffer.len(),
-            "receive begins"
-        );
-        let request =
-            Request::new(State::Over, buffer, pattern.source.as_rank(), pattern.context, pattern.tag, now_ns);
-        let id = core.requests.insert(request);
-        let refusal = match core.matcher.post(pattern, id) {
+        core.check_source(&pattern)?;
+        let Pattern { context, source, tag, .. } = pattern;
+        let id = core.requests.next_id();
+        match core.matcher.post(pattern, id) {
+            Posting::Queued(posted) => {
+                if let Some(failure) = core.source_failure(&pattern) {
+                    core.matcher.cancel(posted);
+                    return Err(failure);
+                }
+                let state = State::AwaitingMessage(posted);
+                core.requests.insert(Request::new(state, buffer(), source.as_rank(), context, tag, now_ns));
+                core.set_deadline(id, deadline_ns);
+            }
             Posting::Matched { envelope, unexpected, .. } => {
+                let state = State::Over;
+                core.requests.insert(Request::new(state, buffer(), source.as_rank(), context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
                 core.matched(&envelope, &unexpected);
                 core.accept(id, &envelope, unexpected, lent);
                 if self.core.has_work() {
                     self.drive(&mut ());
                 }
-                return Ok(id);
             }
-            Posting::Queued(posted) => match core.source_failure(&pattern) {
-                None => {
-                    if let Some(request) = core.requests.get_mut(id) {
-                        request.state = State::AwaitingMessage(posted);
-                    }
-                    core.set_deadline(id, deadline_ns);
-                    return Ok(id);
-                }
-                Some(failure) => {
-                    core.matcher.cancel(posted);
-                    failure
-                }
-            },
             Posting::Refused(_) => {
-                Error::Exhausted { what: "memory for posted receives", hint: "post fewer at a time" }
+                let (what, hint) = ("memory for posted receives", "post fewer at a time");
+                return Err(Error::Exhausted { what, hint });
             }
-        };
-        let buffer = core.requests.remove(id).map_or(Buffer::Gone, |request| request.buffer);
-        Err((refusal, buffer))
+        }
+        Ok(id)
     }
 }
 
 impl Core {
     /// The index of a peer that takes part.
-    #[inline]
+    #[inline(always)]
     fn peer(&mut self, rank: u32) -> Result<u32, Error> {
         let index = match self.peers.find(rank) {
             Some(index) => index,
@@ -658,7 +656,7 @@ impl Core {
     }
 
     /// Why nothing will come from the source, if so.
-    #[inline]
+    #[inline(always)]
     fn source_failure(&mut self, pattern: &Pattern) -> Option<Error> {
         let Some(rank) = pattern.source.as_rank() else {
             return self.is_deserted().then_some(Error::Deserted);
@@ -707,11 +705,12 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.state = State::Over;
         if request.collected {
-            if let Some(Request { buffer: Buffer::Exposed { region, registration }, .. }) =
-                self.requests.remove(id)
+            if let Buffer::Exposed { region, registration } =
+                std::mem::replace(&mut request.buffer, Buffer::Gone)
             {
                 self.retired.push((region, registration));
             }
+            self.requests.remove(id);
         } else if request.result.is_none() {
             match result {
                 Ok(status) => request.succeed(status),

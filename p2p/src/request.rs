@@ -1,11 +1,10 @@
 //! Requests: what the engine remembers of an operation.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use samite_fabric::{Body, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
-use slab::Slab;
 
 use crate::error::{Cause, Error, Status};
 use crate::store::append;
@@ -53,10 +52,6 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// The caller has its result, or wants none.
     pub(crate) collected: bool,
-    /// Failed peers that the caller of a receive from any source is still to be told of; most have none, and room
-    /// for a pointer.
-    #[expect(clippy::box_collection, reason = "a request is kept small")]
-    pub(crate) pending_failures: Option<Box<VecDeque<(u32, Cause)>>>,
 }
 
 /// What an operation awaits.
@@ -173,6 +168,7 @@ impl Buffer {
 }
 
 impl Request {
+    #[inline(always)]
     pub(crate) fn new(
         state: State,
         buffer: Buffer,
@@ -191,7 +187,6 @@ impl Request {
             deadline_ns: u64::MAX,
             result: None,
             collected: false,
-            pending_failures: None,
         }
     }
 
@@ -219,16 +214,6 @@ impl Request {
         Some(self.result.take()?.map(status))
     }
 
-    #[inline]
-    pub(crate) fn has_pending_failures(&self) -> bool {
-        self.pending_failures.as_ref().is_some_and(|pending| !pending.is_empty())
-    }
-
-    /// A failed peer that its caller is to be told of, each once.
-    pub(crate) fn next_pending_failure(&mut self) -> Option<(u32, Cause)> {
-        self.pending_failures.as_mut()?.pop_front()
-    }
-
     pub(crate) fn is_send(&self) -> bool {
         matches!(self.state, State::AwaitingRoom | State::AwaitingMatch { .. } | State::Pushing(_))
     }
@@ -237,49 +222,119 @@ impl Request {
 /// All requests of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    slots: Slab<(u32, Request)>,
+    slots: Vec<Slot>,
+    /// The first free slot, as many as there are slots if none is.
+    free: u32,
+    len: usize,
     generation: u32,
+    /// Failed peers that the callers of receives from any source are still to be told of. Apart, since nearly
+    /// always there are none.
+    pending_failures: HashMap<RequestId, VecDeque<(u32, Cause)>>,
+}
+
+/// As in a slab, but that a request is dropped where it lies: moving one out, to drop it, took longer than all else at
+/// its end.
+#[derive(Debug)]
+enum Slot {
+    Free { next: u32 },
+    Used { generation: u32, request: Request },
 }
 
 impl Requests {
+    /// The name of the request that is inserted next.
+    #[inline(always)]
+    pub(crate) fn next_id(&self) -> RequestId {
+        RequestId { index: self.free, generation: self.generation.wrapping_add(1) }
+    }
+
+    #[inline(always)]
     pub(crate) fn insert(&mut self, request: Request) -> RequestId {
-        self.generation = self.generation.wrapping_add(1);
-        // The slab holds fewer than 2^32 requests: each takes more than a byte of memory for every such
-        // index.
-        let index = self.slots.insert((self.generation, request)) as u32;
-        RequestId { index, generation: self.generation }
+        let id = self.next_id();
+        self.generation = id.generation;
+        self.len += 1;
+        match self.slots.get_mut(id.index as usize) {
+            Some(slot) => {
+                if let Slot::Free { next } = *slot {
+                    self.free = next;
+                    *slot = Slot::Used { generation: id.generation, request };
+                }
+            }
+            None => {
+                // There are fewer than 2^32: each takes more than a byte of memory for every such index.
+                self.free += 1;
+                self.slots.push(Slot::Used { generation: id.generation, request });
+            }
+        }
+        id
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
-        self.slots.get(id.index as usize).filter(|slot| slot.0 == id.generation).map(|slot| &slot.1)
+        match self.slots.get(id.index as usize) {
+            Some(Slot::Used { generation, request }) if *generation == id.generation => Some(request),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
+        match self.slots.get_mut(id.index as usize) {
+            Some(Slot::Used { generation, request }) if *generation == id.generation => Some(request),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, id: RequestId) {
+        if self.get(id).is_none() {
+            return;
+        }
+        if !self.pending_failures.is_empty() {
+            self.pending_failures.remove(&id);
+        }
+        self.slots[id.index as usize] = Slot::Free { next: self.free };
+        self.free = id.index;
+        self.len -= 1;
+    }
+
+    /// Notes that the caller of a receive from any source is to be told of a failed peer.
+    pub(crate) fn add_pending_failure(&mut self, id: RequestId, rank: u32, cause: Cause) {
+        if self.get(id).is_some() {
+            self.pending_failures.entry(id).or_default().push_back((rank, cause));
+        }
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
-        self.slots.get_mut(id.index as usize).filter(|slot| slot.0 == id.generation).map(|slot| &mut slot.1)
+    pub(crate) fn has_pending_failures(&self, id: RequestId) -> bool {
+        !self.pending_failures.is_empty() && self.pending_failures.contains_key(&id)
     }
 
-    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
-        self.get(id)?;
-        Some(self.slots.remove(id.index as usize).1)
+    /// A failed peer that its caller is to be told of, each once.
+    pub(crate) fn next_pending_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
+        let pending = self.pending_failures.get_mut(&id)?;
+        let next = pending.pop_front();
+        if pending.is_empty() {
+            self.pending_failures.remove(&id);
+        }
+        next
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.len
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
-        self.slots.iter().map(|(_, (_, request))| request)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &Request)> {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+            Slot::Used { generation, request } => {
+                Some((RequestId { index, generation: *generation }, request))
+            }
+            Slot::Free { .. } => None,
+        })
     }
 
     /// The names of those that `wanted` accepts.
     pub(crate) fn select(&self, mut wanted: impl FnMut(&Request) -> bool) -> Vec<RequestId> {
-        self.slots
-            .iter()
-            .filter(|(_, (_, request))| wanted(request))
-            .map(|(index, (generation, _))| RequestId { index: index as u32, generation: *generation })
-            .collect()
+        self.iter().filter(|(_, request)| wanted(request)).map(|(id, _)| id).collect()
     }
 }
 
@@ -292,10 +347,11 @@ mod tests {
         let mut requests = Requests::default();
         let request = || Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
         let old = requests.insert(request());
-        requests.remove(old).unwrap();
+        requests.remove(old);
         let new = requests.insert(request());
+        requests.remove(old);
         assert_eq!(old.index, new.index, "the place is used again");
-        assert!(requests.get(old).is_none() && requests.remove(old).is_none() && requests.get(new).is_some());
+        assert!(requests.get(old).is_none() && requests.get(new).is_some() && requests.len() == 1);
         assert_eq!(RequestId::from_wire(new.to_wire()), new);
     }
 

@@ -244,12 +244,17 @@ impl<P: Port> Runtime<P> {
 
     /// Begins something: `start` gets the engine, the time and the deadline.
     pub(crate) fn start<R>(&self, bounds: &Bounds, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
+        let mut entered = self.enter(bounds);
+        let Entered { now_ns, deadline_ns, .. } = entered;
+        start(entered.engine(), now_ns, deadline_ns)
+    }
+
+    /// Takes the lock, to begin something.
+    #[inline(always)]
+    pub(crate) fn enter(&self, bounds: &Bounds) -> Entered<'_, P> {
         let mut core = self.lock();
         let deadline_ns = self.deadline(&mut core, bounds);
-        let now_ns = core.now_ns;
-        let started = start(&mut core.engine, now_ns, deadline_ns);
-        self.hand_over(&mut core);
-        started
+        Entered { runtime: self, now_ns: core.now_ns, deadline_ns, core }
     }
 
     /// Waits for a request to end.
@@ -268,14 +273,17 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         let mut first = Ok(());
         while let Some(id) = next(lent) {
-            let collected = core.engine.collect(id, lent).map(|completion| completion.result);
-            let result = match collected {
-                Some(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report })) => {
+            let result = match core.engine.collect(id, lent) {
+                Some(Completion { result: Ok(_), .. }) => continue,
+                Some(Completion {
+                    result: Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report }),
+                    ..
+                }) => {
                     let cause = self.await_word(core, rank);
                     core = self.lock();
                     Err(Error::PeerFailed { rank, cause, fate, report })
                 }
-                Some(result) => result,
+                Some(completion) => completion.result,
                 None => {
                     let completion = self.wait(core, id, lent, bounds);
                     core = self.lock();
@@ -639,6 +647,28 @@ impl<P: Port> Runtime<P> {
         {
             watch.wake();
         }
+    }
+}
+
+/// The engine, while something is begun.
+pub(crate) struct Entered<'a, P: Port> {
+    runtime: &'a Runtime<P>,
+    core: MutexGuard<'a, Core<P>>,
+    pub(crate) now_ns: u64,
+    pub(crate) deadline_ns: u64,
+}
+
+impl<P: Port> Entered<'_, P> {
+    #[inline(always)]
+    pub(crate) fn engine(&mut self) -> &mut Engine<P> {
+        &mut self.core.engine
+    }
+}
+
+impl<P: Port> Drop for Entered<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.runtime.hand_over(&mut self.core);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use samite_fabric::Port;
 use samite_fabric::mem::Element;
-use samite_p2p::{Engine, Error, Lent, Received, RequestId, Sent, Status};
+use samite_p2p::{Engine, Error, Lent, Pattern, Received, RequestId, Sent, Status};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::Comm;
+use crate::runtime::Entered;
 use crate::select::{Source, Tag};
 
 /// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
@@ -72,15 +73,18 @@ impl<'env> Scope<'env> {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
     pub fn isend<T: Element>(&mut self, data: &'env [T], to: u32, tag: u64) -> Result<Pending, Error> {
-        let data = data.as_bytes();
+        self.begin_send(data.as_bytes(), to, tag)
+    }
+
+    fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending, Error> {
         let Comm { runtime, context, bounds } = &self.comm;
-        let loans = &mut self.loans;
-        runtime.start(bounds, |engine, now_ns, deadline_ns| {
-            Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
-                Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
-                Sent::Pending(request) => loans.add(engine, request, Buffer::Send(data)),
-            }))
-        })
+        let mut entered = runtime.enter(bounds);
+        let Entered { now_ns, deadline_ns, .. } = entered;
+        let engine = entered.engine();
+        Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
+            Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
+            Sent::Pending(request) => self.loans.add(engine, request, Buffer::Send(data)),
+        }))
     }
 
     /// Begins to receive to a borrowed `buffer`.
@@ -93,15 +97,17 @@ impl<'env> Scope<'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending, Error> {
-        let buffer = buffer.as_mut_bytes();
-        let pattern = self.comm.pattern(from.into(), tag.into());
-        let loans = &mut self.loans;
-        self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
-            Ok(Pending(match engine.recv(now_ns, pattern, buffer, deadline_ns)? {
-                Received::Now(status) => Kind::Ended(status),
-                Received::Pending(request) => loans.add(engine, request, Buffer::Receive(buffer)),
-            }))
-        })
+        self.begin_receive(buffer.as_mut_bytes(), self.comm.pattern(from.into(), tag.into()))
+    }
+
+    fn begin_receive(&mut self, buffer: &'env mut [u8], pattern: Pattern) -> Result<Pending, Error> {
+        let mut entered = self.comm.runtime.enter(&self.comm.bounds);
+        let Entered { now_ns, deadline_ns, .. } = entered;
+        let engine = entered.engine();
+        Ok(Pending(match engine.recv(now_ns, pattern, buffer, deadline_ns)? {
+            Received::Now(status) => Kind::Ended(status),
+            Received::Pending(request) => self.loans.add(engine, request, Buffer::Receive(buffer)),
+        }))
     }
 
     /// Waits for an operation to end.

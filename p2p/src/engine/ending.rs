@@ -262,9 +262,7 @@ impl Core {
         let mut any = Vec::new();
         self.matcher.visit_any_source(|_, _, id| any.push(*id));
         for id in any {
-            if let Some(request) = self.requests.get_mut(id) {
-                request.pending_failures.get_or_insert_default().push_back((rank, cause.clone()));
-            }
+            self.requests.add_pending_failure(id, rank, cause.clone());
         }
         self.end_if_deserted();
     }
@@ -312,7 +310,7 @@ impl Core {
         self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
         for (posted, id) in any {
             self.matcher.cancel(posted);
-            let first = self.requests.get_mut(id).and_then(Request::next_pending_failure);
+            let first = self.requests.next_pending_failure(id);
             let error = first.map_or(Error::Deserted, |(rank, cause)| Error::PeerFailed {
                 rank,
                 cause,
@@ -400,7 +398,8 @@ impl<P: Port> Engine<P> {
     /// What the operation waits for that was begun first, of those that have not ended.
     pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
         let core = &mut self.core;
-        let pending = core.requests.iter().filter(|request| request.result.is_none());
+        let pending =
+            core.requests.iter().map(|(_, request)| request).filter(|request| request.result.is_none());
         let oldest = pending.min_by_key(|request| request.born_ns)?;
         let peer = oldest.peer.and_then(|rank| core.peers.find(rank)).map(|index| &core.peers[index]);
         Some(oldest.report(now_ns, peer))

@@ -89,26 +89,42 @@ impl<L: Lent> Sink for Inbound<'_, L> {
 impl Core {
     /// Whether a packet is the next one of a peer that takes part; if so its credit and acknowledgement are
     /// taken. A hello introduces its sender.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, header: &Header, body: &[u8]) -> Option<u32> {
+        let index = self.peers.find(header.sender.get());
+        if let Some(index) = index
+            && header.to.get() == self.identity.incarnation as u16
+        {
+            let peer = &mut self.peers[index];
+            if peer.incarnation == Some(header.incarnation.get())
+                && peer.heard
+                && header.sequence.get() == peer.expected
+                && peer.is_alive()
+            {
+                peer.expected = peer.expected.wrapping_add(1);
+                peer.acked = header.ack.get();
+                if header.grant.get() != peer.granted || !header.flags().is_empty() {
+                    self.credit_news(index, header.grant.get(), header.flags());
+                }
+                return Some(index);
+            }
+        }
+        self.turn_away(header, body, index);
+        None
+    }
+
+    /// Deals with a packet that is not the next one of a peer that takes part.
+    #[cold]
+    fn turn_away(&mut self, header: &Header, body: &[u8], index: Option<u32>) {
         if header.to.get() != self.identity.incarnation as u16 {
             // For a process that had this address before.
             self.counters.rejected.misdirected += 1;
-            return None;
+            return;
         }
-        let index = self.peers.find(header.sender.get());
         if let Some(index) = index {
-            let peer = &mut self.peers[index];
+            let peer = &self.peers[index];
             let (number, expected) = (header.sequence.get(), peer.expected);
             if peer.incarnation == Some(header.incarnation.get()) && peer.heard {
-                if number == expected && peer.standing == Standing::Alive {
-                    peer.expected = number.wrapping_add(1);
-                    peer.acked = header.ack.get();
-                    if header.grant.get() != peer.granted || !header.flags().is_empty() {
-                        self.credit_news(index, header.grant.get(), header.flags());
-                    }
-                    return Some(index);
-                }
                 // One told again is nothing, whoever tells it: over tcp a stranger can have an old one delivered,
                 // left in a buffer that it fills with less.
                 let is_old = number == 0 || number.wrapping_sub(expected) as i32 <= 0;
@@ -116,7 +132,7 @@ impl Core {
                     self.bury(index, Cause::Gap { expected, got: number });
                 }
                 self.counters.stale += 1;
-                return None;
+                return;
             }
         }
         if header.protocol() == Protocol::Control
@@ -132,7 +148,6 @@ impl Core {
                 self.bury(index, Cause::Gap { expected: 0, got: header.sequence.get() });
             }
         }
-        None
     }
 
     /// Somebody introduces himself. Until he has shown that he is of this job, he gets to know nothing and

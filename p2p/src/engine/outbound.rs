@@ -21,7 +21,8 @@ impl<P: Port> Engine<P> {
     pub(super) fn send_at_once(&mut self, index: u32, context: u32, tag: u64, data: &[u8]) -> bool {
         let core = &mut self.core;
         let peer = &mut core.peers[index];
-        let Some((path, limits)) = peer.path else { return false };
+        let Some((path, limits)) = &peer.path else { return false };
+        let path = *path;
         if !peer.is_idle() || data.len() > limits.eager_max || peer.credit() < cost(data.len()) {
             return false;
         }
