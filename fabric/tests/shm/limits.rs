@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use samite_fabric::Region;
 use samite_fabric::shm::Usage;
 
@@ -17,6 +17,9 @@ fn ports_of_256_ranks_reach_one_another() {
     let config = Config { ring_bytes: 4 << 10, ..Config::default() };
     let (processes, ports) = (5, 51);
     if let Some(parent) = parent() {
+        // Each port holds a descriptor for each that it has resolved, and users are given 1024.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let mut ports: Vec<_> = (0..ports).map(|_| Shm::open(&config).unwrap()).collect();
         let addresses: Vec<_> = ports.iter().map(Port::address).collect();
         for port in &mut ports {
@@ -37,11 +40,18 @@ fn ports_of_256_ranks_reach_one_another() {
     }
     let mut port = Shm::open(&config).unwrap();
     let alone = idle_poll_ns(&mut port);
-    let children: Vec<_> = (0..processes).map(|_| spawn(test, &port)).collect();
+    let mut children: Vec<_> = (0..processes).map(|_| spawn(test, &port)).collect();
     let mut first = 0;
     while first < processes * ports {
-        let packets = heard(&mut port, 1);
-        first += packets.iter().filter(|packet| *packet == b"from afar").count();
+        let mut log = Log::default();
+        if port.poll(&mut log).unwrap() == 0 {
+            assert!(
+                children.iter_mut().all(|child| child.try_wait().unwrap().is_none()),
+                "a child has ended"
+            );
+            std::thread::yield_now();
+        }
+        first += log.packets.iter().filter(|packet| *packet == b"from afar").count();
     }
     let usage = Usage { rings: 255, ring_bytes: 255 * (4 << 10), ..port.usage() };
     assert_eq!(port.usage(), usage);
