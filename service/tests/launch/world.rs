@@ -274,7 +274,9 @@ fn a_transport_that_is_not_there_is_named() {
     }
     let output = output_of(job_of(name, "-n 1 --transport pigeons"));
     assert!(
-        output.contains("the transport `pigeons` that SAMITE_TRANSPORT asks for does not open"),
+        output.contains(
+            "the transport `pigeons`, which SAMITE_TRANSPORT or --transport asks for, does not open"
+        ),
         "{output}"
     );
 }
