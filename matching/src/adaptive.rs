@@ -2,46 +2,49 @@
 
 mod leads;
 mod leaves;
+mod list;
+mod log;
 mod queue;
-mod ring;
 mod table;
 mod tags;
 
 use crate::config::Config;
 use crate::meter::Meter;
 use crate::pool::{Pool, Slot};
-use crate::query::{Query, Side};
+use crate::query::Query;
 use crate::structure::{Selection, Structure};
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-use leads::Leads;
+use leads::{Lead, Leads};
 use leaves::Leaves;
 use queue::Queue;
-use ring::{Bin, Order};
 use tags::TagIndex;
 
-pub(crate) use ring::AdaptiveLinks;
+pub(crate) use list::AdaptiveLinks;
 
 /// A list that grows an index when it pays, and no more of it than pays.
 ///
 /// An entry that is alone in its queue is in no structure. Up to 10 entries of a context are a list. When there are more,
-/// each goes to the *bin* of its rank: a ring through the entries of that rank, in their order, whose head is one 32-bit
+/// each goes to the *bin* of its rank: a list of the entries of that rank, in their order, whose head is one 32-bit
 /// slot. Bins of 16 neighbouring ranks are a *leaf*, found by one hash; so ranks in use cost what they use, neighbours
 /// share a cache line, and a rank is reached in three steps however many there are. Where a search has compared 64
-/// entries of a ring in vain, that ring's entries also go to the *tag index*, a hash table of their tags, and stay there
-/// until the ring is empty; the cost of entering them is that of their insertion again, once.
+/// entries of a list in vain, that list's entries also go to the *tag index*, a hash table of their tags, and stay there
+/// until they are taken; the cost of entering them is that of their insertion again, once.
 ///
-/// Wildcards keep MPI's order like this. Receives from any source are a ring of their own for each context; a message
-/// compares the serial numbers of the first match there and in the bin of its source. Messages of a context are all in a
-/// second ring, in order of arrival, which receives from any source search. In the tag index a receive with a mask
-/// stands under its masked tag, and a message is sought once under each mask in use.
+/// Wildcards keep MPI's order like this. Receives from any source are a list of their own for each context; a message
+/// compares the serial numbers of the first match there and in the bin of its source. A receive from any source compares
+/// those of the first matches of all bins, while 64 messages or fewer are queued in its context. More are also in the
+/// context's *log*, an array of their slots in order of arrival: a message knows its place there, so that its removal
+/// is one store, and the gaps it leaves are closed when they are more than the messages. After 256 places of the log
+/// in vain, its messages too go to the tag index. There a receive with a mask stands under its masked tag, and a message
+/// is sought once under each mask in use.
 ///
 /// With `m` the distinct masks of receives in the tag index:
 ///
 /// | operation | steps |
 /// | --- | --- |
-/// | arrive | O(1), O(m) in long rings |
+/// | arrive | O(1), O(m) in long lists |
 /// | post, take, probe: a source and a tag; a source and any tag; any source and any tag | O(1) |
 /// | the same: any source and a tag | O(1) in all but the first search of a long queue, which enters it into the tag index |
 /// | the same: a partial mask | O(messages of the source; with any source, of the context) |
@@ -49,15 +52,16 @@ pub(crate) use ring::AdaptiveLinks;
 /// | purge of a source | O(contexts + entries handed back) |
 /// | purge of a context | O(n log n) for n entries handed back |
 ///
-/// An entry has 16 bytes of links; a leaf takes 88 bytes and 4 to 8 of its bucket; an entry in the tag index 40 and 4 to
-/// 8 of its bucket. No memory depends on the number of ranks or contexts that exist.
+/// An entry has 16 bytes of links; a leaf takes 84 bytes and 4 to 8 of its bucket; a message in a log 4, and as much again
+/// for gaps; an entry in the tag index 40 and 4 to 8 of its bucket. No memory depends on the number of ranks or contexts
+/// that exist.
 #[derive(Debug)]
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
     /// The only entry of each queue, while it is alone: it is in no ring, and its context has no need to be known.
     lone: [Option<Lone>; 2],
-    /// The serial number of the receive posted last.
+    /// The serial number of the last entry.
     serial: u64,
 }
 
@@ -71,6 +75,8 @@ struct Lone(NonZeroU64);
 struct Index {
     leaves: Leaves,
     tags: TagIndex,
+    /// Messages in the logs.
+    logged: usize,
 }
 
 impl Structure for Adaptive {
@@ -91,7 +97,7 @@ impl Structure for Adaptive {
             return lone.matching(pool, query, meter);
         }
         meter.hop();
-        Some(self.queue::<Q>(query.context())?.search(pool, query, spare, meter)?.0)
+        self.queue::<Q>(query.context())?.search(pool, query, spare, meter)
     }
 
     #[inline]
@@ -111,6 +117,7 @@ impl Structure for Adaptive {
         let mut queue = self.queue::<Q>(query.context())?;
         let slot = queue.take(pool, query, spare, meter)?;
         if queue.is_empty() {
+            queue.restart();
             self.leads.relax();
         }
         Some(slot)
@@ -135,6 +142,7 @@ impl Structure for Adaptive {
         let mut queue = self.queue::<Q>(context).expect("an entry's context has a lead");
         queue.remove(pool, slot);
         if queue.is_empty() {
+            queue.restart();
             self.leads.relax();
         }
     }
@@ -154,28 +162,19 @@ impl Structure for Adaptive {
             let start = found.len();
             let queue = &lead.queues[Q::SIDE as usize];
             let mut add = |slot| found.push((slot, lead.context));
-            match (selection, Q::SIDE) {
-                (Selection::Context(context), _) if context != lead.context => continue,
-                (_, Side::Unexpected) if !queue.is_binned => {
-                    let ring = ring::iter::<Order, Q, T>(queue.ring, pool);
-                    ring.filter(|&slot| selection.has_source(pool[slot].source)).for_each(&mut add);
+            let leaves = &self.indexes[Q::SIDE as usize].leaves;
+            match selection {
+                Selection::Context(context) if context != lead.context => continue,
+                Selection::Context(_) if queue.is_logged => lead.log.iter().for_each(&mut add),
+                Selection::Context(_) => {
+                    let lists = leaves.heads(queue.leaves).chain([queue.list]);
+                    lists.for_each(|head| list::iter(head, pool).for_each(&mut add));
+                    found[start..].sort_unstable_by_key(|&(slot, _)| pool[slot].links.order);
                 }
-                (Selection::Context(_), Side::Unexpected) => {
-                    ring::iter::<Order, Q, T>(queue.ring, pool).for_each(&mut add);
-                }
-                (Selection::Context(_), Side::Posted) => {
-                    let heads = self.indexes[Q::SIDE as usize].leaves.heads(queue.leaves);
-                    let rings = heads.chain([queue.ring]);
-                    rings.for_each(|head| ring::iter::<Bin, Q, T>(head, pool).for_each(&mut add));
-                    found[start..].sort_unstable_by_key(|&(slot, _)| pool[slot].links.serial());
-                }
-                (Selection::Source(source), side) => {
-                    let bin = self.indexes[Q::SIDE as usize].leaves.peek(lead.context, source);
-                    ring::iter::<Bin, Q, T>(bin, pool).for_each(&mut add);
-                    if side == Side::Posted {
-                        let ring = ring::iter::<Bin, Q, T>(queue.ring, pool);
-                        ring.filter(|&slot| pool[slot].source == source).for_each(&mut add);
-                    }
+                Selection::Source(source) => {
+                    list::iter(leaves.peek(lead.context, source), pool).for_each(&mut add);
+                    let list = list::iter(queue.list, pool);
+                    list.filter(|&slot| pool[slot].source == source).for_each(&mut add);
                 }
             }
         }
@@ -215,20 +214,23 @@ impl Adaptive {
     /// Takes an entry into the queue of its context.
     #[inline]
     fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
-        if Q::SIDE == Side::Posted {
-            self.serial += 1;
-            pool[slot].links.set_serial(self.serial);
-        }
-        let state = &mut self.leads.find_or_insert(context).queues[Q::SIDE as usize];
-        Queue { context, state, index: &mut self.indexes[Q::SIDE as usize] }.insert(pool, slot);
+        self.serial += 1;
+        let lead = self.leads.find_or_insert(context);
+        queue_of::<Q>(lead, &mut self.indexes).insert(pool, slot, self.serial);
     }
 
     /// The queue of a context that has, or had, entries.
     #[inline]
     fn queue<Q: Query>(&mut self, context: u32) -> Option<Queue<'_>> {
-        let state = &mut self.leads.find(context)?.queues[Q::SIDE as usize];
-        Some(Queue { context, state, index: &mut self.indexes[Q::SIDE as usize] })
+        Some(queue_of::<Q>(self.leads.find(context)?, &mut self.indexes))
     }
+}
+
+#[inline]
+fn queue_of<'a, Q: Query>(lead: &'a mut Lead, indexes: &'a mut [Index; 2]) -> Queue<'a> {
+    let Lead { context, queues, log } = lead;
+    let side = Q::SIDE as usize;
+    Queue { context: *context, state: &mut queues[side], log, index: &mut indexes[side] }
 }
 
 impl Lone {
@@ -261,7 +263,7 @@ impl Lone {
 impl Index {
     #[inline]
     fn bytes(&self) -> usize {
-        self.leaves.bytes() + self.tags.bytes()
+        self.leaves.bytes() + self.tags.bytes() + self.logged * log::CELL_BYTES
     }
 
     fn reserved(&self) -> usize {
@@ -269,9 +271,10 @@ impl Index {
     }
 
     /// The most by which [`bytes`](Self::bytes) grows with one more entry: a list that is sorted into bins may need a
-    /// leaf for each of its entries, and an entry may go to two lanes.
+    /// leaf for each of its entries, messages may all go to the log, and an entry may go to two lanes.
     fn growth(&self) -> usize {
-        self.leaves.growth(queue::LIST_MAX as usize + 1) + self.tags.growth(2)
+        let (sorted, logged) = (queue::LIST_MAX as usize + 1, queue::UNLOGGED_MAX as usize + 1);
+        self.leaves.growth(sorted) + logged * log::CELL_BYTES + self.tags.growth(2)
     }
 }
 

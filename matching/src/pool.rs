@@ -147,6 +147,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
 impl<Q: Query, L, T> core::ops::Index<Slot> for Pool<Q, L, T> {
     type Output = Entry<Q, L, T>;
 
+    #[inline(always)]
     fn index(&self, slot: Slot) -> &Entry<Q, L, T> {
         match &self.cells[slot.index()] {
             Cell::Used(entry) => entry,
@@ -156,6 +157,7 @@ impl<Q: Query, L, T> core::ops::Index<Slot> for Pool<Q, L, T> {
 }
 
 impl<Q: Query, L, T> core::ops::IndexMut<Slot> for Pool<Q, L, T> {
+    #[inline(always)]
     fn index_mut(&mut self, slot: Slot) -> &mut Entry<Q, L, T> {
         match &mut self.cells[slot.index()] {
             Cell::Used(entry) => entry,

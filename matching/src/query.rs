@@ -36,7 +36,12 @@ pub trait Query: Copy + Debug + private::Sealed {
     /// Whether source and tag of the entry agree with this query. Their contexts are the structure's matter.
     fn matches<L, T>(&self, entry: &Entry<Self, L, T>) -> bool {
         let source = self.source().bits() == entry.source || self.source_is_wild(entry.source);
-        source && (self.tag() ^ entry.tag) & self.mask() & Self::entry_mask(entry.mask) == 0
+        source && self.matches_tag(entry)
+    }
+
+    /// Whether the tag of the entry agrees with this query.
+    fn matches_tag<L, T>(&self, entry: &Entry<Self, L, T>) -> bool {
+        (self.tag() ^ entry.tag) & self.mask() & Self::entry_mask(entry.mask) == 0
     }
 
     /// Whether the wildcard, on the side that may have one, covers the difference in source.

@@ -24,6 +24,18 @@ struct Picture {
     published: &'static str,
 }
 
+impl Picture {
+    fn cells(self, items_max: usize) -> impl Iterator<Item = Workload> {
+        let cells = RANKS.into_iter().map(move |ranks| Workload { ranks, ..self.workload });
+        cells.filter(move |workload| workload.items() <= items_max)
+    }
+}
+
+/// The workloads of all pictures at all sizes.
+pub(super) fn workloads(items_max: usize) -> impl Iterator<Item = Workload> {
+    pictures().into_iter().flat_map(move |picture| picture.cells(items_max))
+}
+
 /// Measures all pictures.
 ///
 /// # Errors
@@ -40,11 +52,8 @@ pub(super) fn run(report: &Report) -> Result<(), Box<dyn Error + Send + Sync>> {
         let names = STRUCTURES.map(|structure| format!("{:>24}", structure.name)).concat();
         report.line(&format!("{:>8} {:>9}{names}{:>9}{:>9}", "ranks", "items", "of list", "of array"));
         let mut curves = STRUCTURES.map(|structure| Curve { name: structure.name, points: Vec::new() });
-        for ranks in RANKS {
-            let workload = Workload { ranks, ..picture.workload };
-            if workload.items() > report.items_max {
-                continue;
-            }
+        for workload in picture.cells(report.items_max) {
+            let ranks = workload.ranks;
             let cells = cells(report, &workload);
             for (cell, curve) in cells.iter().zip(&mut curves) {
                 curve.points.push((f64::from(ranks), cell.ns.median));
@@ -102,7 +111,7 @@ pub(super) fn cells(report: &Report, workload: &Workload) -> [Cell; STRUCTURES.l
 }
 
 /// So many matches do not take too long.
-fn matches_max(workload: &Workload, structure: usize) -> usize {
+pub(super) fn matches_max(workload: &Workload, structure: usize) -> usize {
     let is_long = match structure {
         ADAPTIVE => false,
         LIST => workload.ranks_in != Direction::Forward || workload.contexts > 1,

@@ -7,6 +7,8 @@ use samite_matching::{
     Arrival, Config, Counting, Envelope, Matcher, Memory, Meter, Pattern, Posting, Stats, Structure,
 };
 
+use crate::spread::Spread;
+
 /// Which queue is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -85,26 +87,26 @@ impl Workload {
         self.used() as usize * self.tags as usize * self.contexts as usize
     }
 
-    /// Nanoseconds a match on structure `S`: the queue is filled and emptied over and over until `at_least` has passed. Where
-    /// `matches_max` is less than the items, only so many matches are made, spread evenly over the order; the rest is
-    /// then dropped.
+    /// Nanoseconds a match on structure `S`: the queue is filled and emptied over and over until `at_least` has passed, and
+    /// the median taken, so that it does not matter if some of the times something else ran. Where `matches_max` is less
+    /// than the items, only so many matches are made, spread evenly over the order; the rest is then dropped.
     pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         // Warms up: memory comes from the kernel, and caches fill.
         self.fill(&mut matcher);
         self.clear(&mut matcher);
         let clock = Clock::new(self.items());
-        let (mut passed, mut timed, mut matches) = (Duration::ZERO, Duration::ZERO, 0);
+        let (mut passed, mut times) = (Duration::ZERO, Vec::new());
         while passed < at_least {
             let begin = Instant::now();
             self.fill(&mut matcher);
             let full = clock.read();
-            matches += self.empty(&mut matcher, matches_max);
-            timed += clock.since(full);
+            let matches = self.empty(&mut matcher, matches_max);
+            times.push(clock.since(full).as_nanos() as f64 / matches as f64);
             self.clear(&mut matcher);
             passed += begin.elapsed();
         }
-        timed.as_nanos() as f64 / matches as f64
+        Spread::of(times).expect("it was emptied once").median
     }
 
     /// Fills the queue of a counting matcher and empties it; the memory is that of the full queue.
@@ -247,7 +249,7 @@ pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
 /// Times phases of emptying a queue, without the time that reading the clock takes.
 ///
 /// A long phase is timed by the processor time of the thread, so that it does not matter who else uses the machine; a
-/// short one by the wall clock, whose reading is cheap, since the chance of being disturbed is small.
+/// short one by the wall clock, whose reading is cheap, since few of very many are disturbed.
 struct Clock {
     is_processor_time: bool,
     overhead: Duration,

@@ -4,35 +4,46 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::leaves::LeafList;
-use super::ring::Head;
+use super::list::Head;
+use super::log::Log;
 use super::table::Table;
 
 /// A context that has, or had, entries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Lead {
     pub(super) context: u32,
     /// Its two queues, by [`Side`](crate::Side).
     pub(super) queues: [QueueState; 2],
+    /// Its messages, while there are many.
+    pub(super) log: Log,
 }
 
 /// One queue of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueState {
-    /// Posted: the receives that are in no bin of a rank. Unexpected: all messages, in order of arrival.
-    pub(super) ring: Head,
+    /// The entries that are in no bin: all while there are few, then the receives from any source.
+    pub(super) list: Head,
     /// Entries.
     pub(super) len: u32,
     /// The leaves of the queue's bins.
     pub(super) leaves: LeafList,
     /// Whether entries go to the bin of their rank.
     pub(super) is_binned: bool,
-    /// Whether the entries of `ring` are also in the tag index.
+    /// Whether the messages are in the log.
+    pub(super) is_logged: bool,
+    /// Whether the receives in `list`, or the messages in the log, are also in the tag index.
     pub(super) is_tagged: bool,
 }
 
 impl QueueState {
-    const EMPTY: Self =
-        Self { ring: None, len: 0, leaves: LeafList::EMPTY, is_binned: false, is_tagged: false };
+    const EMPTY: Self = Self {
+        list: None,
+        len: 0,
+        leaves: LeafList::EMPTY,
+        is_binned: false,
+        is_logged: false,
+        is_tagged: false,
+    };
 }
 
 /// The contexts: a handful found by comparing, more by hash.
@@ -120,7 +131,8 @@ impl Leads {
     }
 
     pub(super) fn reserved(&self) -> usize {
-        self.leads.capacity() * mem::size_of::<Lead>() + self.table.reserved()
+        let logs = self.leads.iter().map(|lead| lead.log.reserved());
+        self.leads.capacity() * mem::size_of::<Lead>() + self.table.reserved() + logs.sum::<usize>()
     }
 
     /// The most by which [`bytes`](Self::bytes) grows with one more entry: its context may be new, and that of the entry
@@ -132,7 +144,7 @@ impl Leads {
     #[cold]
     fn insert(&mut self, context: u32) {
         (self.last, self.last_context) = (self.leads.len(), context);
-        self.leads.push(Lead { context, queues: [QueueState::EMPTY; 2] });
+        self.leads.push(Lead { context, queues: [QueueState::EMPTY; 2], log: Log::EMPTY });
         match self.leads.len() {
             ..=COMPARED => {}
             len if len == COMPARED + 1 => {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use super::ring::Head;
+use super::list::Head;
 
 /// Ranks in a leaf.
 const SPAN: u32 = 16;
@@ -17,19 +17,20 @@ pub(super) struct Leaves {
     /// The leaf found last: most searches are for a neighbour.
     last: (Key, u32),
     leaves: Vec<Leaf>,
+    /// The first entries of each leaf's bins, apart from the rest since a search needs nothing else.
+    heads: Vec<[Head; SPAN as usize]>,
     /// The first leaf of each chain: a power of two, at least as many as leaves are in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
+    /// The bins whose entries are also in the tag index, a bit each: of the leaves up to the last that has one.
+    tagged: Vec<u16>,
     /// Bytes of the leaves and the buckets.
     bytes: usize,
 }
 
-/// A context, and within it a block of ranks.
+/// A context, and within it a block of ranks: in one word, since they are compared together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    context: u32,
-    block: u32,
-}
+struct Key(u64);
 
 /// The leaves of one queue of one context.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +52,10 @@ impl LeafList {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaf {
-    heads: [Head; SPAN as usize],
-    key: Key,
-    /// Bins in use.
-    open: u16,
-    /// Bins whose entries are also in the tag index, one bit each.
-    tagged: u16,
+struct Leaf {
+    context: u32,
+    /// The block, and in the lower 4 bits how many bins are in use, less one: a leaf without is parked.
+    block_and_open: u32,
     /// The next leaf of the bucket.
     chain: u32,
     /// Neighbours in the list of the context's leaves.
@@ -65,7 +63,7 @@ pub(super) struct Leaf {
     next: u32,
 }
 
-/// A bin: the place of a ring's head.
+/// A bin: the place of a list's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BinId {
     leaf: u32,
@@ -75,60 +73,48 @@ pub(super) struct BinId {
 /// No leaf.
 const NO_LEAF: u32 = u32::MAX;
 
-pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
+pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>() + mem::size_of::<[Head; SPAN as usize]>();
 
 /// A key that no leaf has: ranks end below it.
-const NO_KEY: Key = Key { context: u32::MAX, block: u32::MAX };
+const NO_KEY: Key = Key(u64::MAX);
 
 /// The fewest buckets once there are any; they are kept while there is no leaf.
 const BUCKETS_MIN: usize = 4;
 
 impl Default for Leaves {
     fn default() -> Self {
-        Self { last: (NO_KEY, NO_LEAF), leaves: Vec::new(), buckets: Vec::new(), free: Vec::new(), bytes: 0 }
+        Self {
+            last: (NO_KEY, NO_LEAF),
+            leaves: Vec::new(),
+            heads: Vec::new(),
+            buckets: Vec::new(),
+            free: Vec::new(),
+            tagged: Vec::new(),
+            bytes: 0,
+        }
     }
 }
 
 impl Key {
     const fn of(context: u32, rank: u32) -> Self {
-        Self { context, block: rank / SPAN }
+        Self((context as u64) << 32 | (rank / SPAN) as u64)
+    }
+
+    const fn parts(self) -> (u32, u32) {
+        ((self.0 >> 32) as u32, self.0 as u32)
     }
 
     /// Blocks that are neighbours have neighbouring buckets, in groups of 64; the groups are scattered.
     fn bucket(self, buckets: usize) -> usize {
-        let group = u64::from(self.context) << 32 | u64::from(self.block / 64);
+        let group = self.0 >> 32 << 32 | u64::from(self.0 as u32 / 64);
         let scattered = (group ^ group >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (scattered as usize).wrapping_add(self.block as usize) & (buckets - 1)
+        (scattered as usize).wrapping_add(self.0 as u32 as usize) & (buckets - 1)
     }
 }
 
 impl Leaf {
-    #[inline]
-    pub(super) fn head(&mut self, bin: BinId) -> &mut Head {
-        &mut self.heads[bin.place as usize]
-    }
-
-    /// Notes that a bin has its first entry. Tells whether it is the leaf's first bin.
-    #[inline]
-    pub(super) fn open(&mut self) -> bool {
-        self.open += 1;
-        self.open == 1
-    }
-
-    /// Notes that a bin has lost its last entry. Tells whether it was the leaf's last bin.
-    #[inline]
-    pub(super) fn close(&mut self) -> bool {
-        self.open -= 1;
-        self.open == 0
-    }
-
-    #[inline]
-    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
-        self.tagged & 1 << bin.place != 0
-    }
-
-    pub(super) fn set_tagged(&mut self, bin: BinId, is_tagged: bool) {
-        self.tagged = self.tagged & !(1 << bin.place) | u16::from(is_tagged) << bin.place;
+    const fn key(&self) -> Key {
+        Key((self.context as u64) << 32 | (self.block_and_open / SPAN) as u64)
     }
 }
 
@@ -155,25 +141,59 @@ impl Leaves {
     /// The head of the bin of a rank, if there is one.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
         let leaf = self.look_up(Key::of(context, rank))?;
-        self.head(BinId { leaf, place: rank % SPAN })
+        *self.head(BinId { leaf, place: rank % SPAN })
     }
 
     #[inline]
-    pub(super) fn head(&self, bin: BinId) -> Head {
-        self.leaves[bin.leaf as usize].heads[bin.place as usize]
+    pub(super) fn head(&self, bin: BinId) -> &Head {
+        &self.heads[bin.leaf as usize][bin.place as usize]
     }
 
-    /// The leaf that a bin is in.
     #[inline]
-    pub(super) fn leaf_of(&mut self, bin: BinId) -> &mut Leaf {
-        &mut self.leaves[bin.leaf as usize]
+    pub(super) fn head_mut(&mut self, bin: BinId) -> &mut Head {
+        &mut self.heads[bin.leaf as usize][bin.place as usize]
     }
 
-    /// Keeps the leaf that has just become empty, until the next one does.
-    #[cold]
-    pub(super) fn park(&mut self, bin: BinId, list: &mut LeafList) {
-        self.unpark(list);
-        list.parked = bin.leaf;
+    /// Whether the entries of a bin are also in the tag index.
+    #[inline]
+    pub(super) fn is_tagged(&self, bin: BinId) -> bool {
+        self.tagged.get(bin.leaf as usize).is_some_and(|tagged| tagged & 1 << bin.place != 0)
+    }
+
+    pub(super) fn set_tagged(&mut self, bin: BinId, is_tagged: bool) {
+        let leaf = bin.leaf as usize;
+        if self.tagged.len() <= leaf {
+            self.tagged.resize(leaf + 1, 0);
+        }
+        self.tagged[leaf] = self.tagged[leaf] & !(1 << bin.place) | u16::from(is_tagged) << bin.place;
+        self.count_bytes();
+    }
+
+    /// Forgets all that [`set_tagged`](Self::set_tagged) has noted.
+    pub(super) fn forget_tagged(&mut self) {
+        self.tagged.clear();
+        self.count_bytes();
+    }
+
+    /// Notes that a bin has its first entry.
+    #[inline]
+    pub(super) fn open(&mut self, bin: BinId, list: &mut LeafList) {
+        if list.parked == bin.leaf {
+            list.parked = NO_LEAF;
+        } else {
+            self.leaves[bin.leaf as usize].block_and_open += 1;
+        }
+    }
+
+    /// Notes that a bin has lost its last entry.
+    #[inline(always)]
+    pub(super) fn close(&mut self, bin: BinId, list: &mut LeafList) {
+        let block_and_open = &mut self.leaves[bin.leaf as usize].block_and_open;
+        if block_and_open.is_multiple_of(SPAN) {
+            self.park(bin.leaf, list);
+        } else {
+            *block_and_open -= 1;
+        }
     }
 
     /// The heads of all bins in the leaves of a list.
@@ -181,7 +201,7 @@ impl Leaves {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);
         let leaves =
             core::iter::successors(exists(list.first), move |&leaf| exists(self.leaves[leaf as usize].next));
-        leaves.flat_map(|leaf| self.leaves[leaf as usize].heads)
+        leaves.flat_map(|leaf| self.heads[leaf as usize].iter().copied())
     }
 
     #[inline]
@@ -190,15 +210,23 @@ impl Leaves {
     }
 
     pub(super) fn reserved(&self) -> usize {
-        self.leaves.capacity() * LEAF_BYTES
+        self.leaves.capacity() * mem::size_of::<Leaf>()
+            + self.heads.capacity() * mem::size_of::<[Head; SPAN as usize]>()
             + (self.buckets.capacity() + self.free.capacity()) * mem::size_of::<u32>()
+            + self.tagged.capacity() * mem::size_of::<u16>()
     }
 
     /// The most by which [`bytes`](Self::bytes) grows when that many leaves are added.
     pub(super) fn growth(&self, leaves: usize) -> usize {
         let leaves = self.len() + leaves;
         let buckets = self.buckets.len().max(leaves.next_power_of_two()).max(BUCKETS_MIN);
-        leaves * LEAF_BYTES + buckets * mem::size_of::<u32>() - self.bytes
+        leaves * LEAF_BYTES + buckets * mem::size_of::<u32>() + self.tagged.len() * mem::size_of::<u16>()
+            - self.bytes
+    }
+
+    /// The most by which it grows when a bin is tagged.
+    pub(super) fn growth_of_tagged(&self) -> usize {
+        (self.leaves.len() - self.tagged.len()) * mem::size_of::<u16>()
     }
 
     /// Leaves in use.
@@ -211,18 +239,17 @@ impl Leaves {
             return None;
         }
         let mut leaf = self.buckets[key.bucket(self.buckets.len())];
-        while leaf != NO_LEAF && self.leaves[leaf as usize].key != key {
+        while leaf != NO_LEAF && self.leaves[leaf as usize].key() != key {
             leaf = self.leaves[leaf as usize].chain;
         }
         (leaf != NO_LEAF).then_some(leaf)
     }
 
-    /// Uses a leaf again that may be parked.
-    #[inline]
-    pub(super) fn revive(&mut self, bin: BinId, list: &mut LeafList) {
-        if list.parked == bin.leaf {
-            list.parked = NO_LEAF;
-        }
+    /// Keeps the leaf that has just become empty, until the next one does.
+    #[cold]
+    fn park(&mut self, leaf: u32, list: &mut LeafList) {
+        self.unpark(list);
+        list.parked = leaf;
     }
 
     /// Frees the parked leaf of a list whose queue is empty.
@@ -240,11 +267,11 @@ impl Leaves {
             self.resize((2 * self.buckets.len()).max(BUCKETS_MIN));
         }
         let bucket = key.bucket(self.buckets.len());
+        // A leaf that was used before has no heads left.
+        let (context, block) = key.parts();
         let fresh = Leaf {
-            heads: [None; SPAN as usize],
-            key,
-            open: 0,
-            tagged: 0,
+            context,
+            block_and_open: block * SPAN,
             chain: self.buckets[bucket],
             prev: NO_LEAF,
             next: list.first,
@@ -256,6 +283,7 @@ impl Leaves {
             }
             None => {
                 self.leaves.push(fresh);
+                self.heads.push([None; SPAN as usize]);
                 (self.leaves.len() - 1) as u32
             }
         };
@@ -266,12 +294,15 @@ impl Leaves {
         self.buckets[bucket] = leaf;
         self.last = (key, leaf);
         self.count_bytes();
+        // Until its first bin is opened.
+        self.park(leaf, list);
         leaf
     }
 
     #[cold]
     fn remove(&mut self, leaf: u32, list: &mut LeafList) {
-        let Leaf { key, chain, prev, next, .. } = self.leaves[leaf as usize];
+        let Leaf { chain, prev, next, .. } = self.leaves[leaf as usize];
+        let key = self.leaves[leaf as usize].key();
         if prev == NO_LEAF {
             list.first = next;
         } else {
@@ -306,7 +337,7 @@ impl Leaves {
         fresh.resize(buckets, NO_LEAF);
         for mut leaf in mem::replace(&mut self.buckets, fresh) {
             while leaf != NO_LEAF {
-                let bucket = self.leaves[leaf as usize].key.bucket(buckets);
+                let bucket = self.leaves[leaf as usize].key().bucket(buckets);
                 let next = mem::replace(&mut self.leaves[leaf as usize].chain, self.buckets[bucket]);
                 self.buckets[bucket] = leaf;
                 leaf = next;
@@ -316,6 +347,8 @@ impl Leaves {
 
     fn count_bytes(&mut self) {
         let buckets = if self.len() == 0 { 0 } else { self.buckets.len() };
-        self.bytes = self.len() * LEAF_BYTES + buckets * mem::size_of::<u32>();
+        self.bytes = self.len() * LEAF_BYTES
+            + buckets * mem::size_of::<u32>()
+            + self.tagged.len() * mem::size_of::<u16>();
     }
 }

@@ -7,27 +7,74 @@ use crate::query::{Query, Side};
 
 use super::Index;
 use super::leads::QueueState;
-use super::leaves::BinId;
-use super::ring::{self, AdaptiveLinks, Bin, Head, Order, Through};
+use super::leaves::{BinId, Leaves};
+use super::list::{self, AdaptiveLinks};
+use super::log::Log;
 use super::tags::Lane;
 
 /// What an operation on a queue of a context works with.
 pub(super) struct Queue<'a> {
     pub(super) context: u32,
     pub(super) state: &'a mut QueueState,
+    /// The log of the context, which only messages are in.
+    pub(super) log: &'a mut Log,
     pub(super) index: &'a mut Index,
 }
 
 /// A queue with at most this many entries is a list.
 pub(super) const LIST_MAX: u32 = 10;
 
-/// Entries of a ring compared before it goes to the tag index.
+/// So many messages have no log: a receive from any source compares the serial numbers of the first matches of the bins.
+pub(super) const UNLOGGED_MAX: u32 = 64;
+
+/// Entries of a list compared before they go to the tag index.
 pub(super) const SCAN_MAX: usize = 64;
+
+/// Places of a log looked at before its messages go to the tag index: more, since every later match then costs more,
+/// whatever its source.
+pub(super) const LOG_SCAN_MAX: usize = 256;
+
+/// What a search of the first entries came to.
+enum Scan {
+    Found(Slot, AdaptiveLinks),
+    Absent,
+    /// The limit was reached.
+    Long,
+}
+
+/// Entries that are searched together, in their order.
+#[derive(Clone, Copy)]
+enum Group {
+    /// Those of one rank.
+    Bin(BinId),
+    /// Those in no bin.
+    List,
+    /// All messages, in bins or also in the log.
+    All,
+}
+
+/// A match, and where it was found.
+struct Found {
+    slot: Slot,
+    links: AdaptiveLinks,
+    group: Group,
+}
 
 impl Queue<'_> {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.state.len == 0
+    }
+
+    /// The first match.
+    pub(super) fn search<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        Some(self.search_groups(pool, query, spare, meter)?.slot)
     }
 
     /// Finds the first match and takes it out.
@@ -39,34 +86,34 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        if self.state.is_binned {
-            return self.take_binned(pool, query, spare, meter);
+        let is_simple = self.index.tags.is_empty();
+        match self.state.list {
+            None if is_simple && (Q::SIDE == Side::Posted || !query.source().is_any()) => {
+                self.take_from_bin(pool, query, spare, meter)
+            }
+            Some(first) if is_simple && self.state.leaves.is_empty() => {
+                self.take_from_list(first, pool, query, spare, meter)
+            }
+            Some(first) if is_simple && self.state.is_binned => {
+                self.take_from_either(first, pool, query, spare, meter)
+            }
+            _ => self.reborrow().take_anywhere(pool, query, spare, meter),
         }
-        let slot = match Q::SIDE {
-            Side::Posted => scan_all::<Bin, Q, T, M>(self.state.ring, pool, query, meter)?,
-            Side::Unexpected => scan_all::<Order, Q, T, M>(self.state.ring, pool, query, meter)?,
-        };
-        let links = pool[slot].links;
-        self.state.len -= 1;
-        match Q::SIDE {
-            _ if self.state.len == 0 => self.state.ring = None,
-            Side::Posted => ring::unlink::<Bin, Q, T>(&mut self.state.ring, pool, slot, &links),
-            Side::Unexpected => ring::unlink::<Order, Q, T>(&mut self.state.ring, pool, slot, &links),
-        }
-        Some(slot)
     }
 
-    /// Takes the entry in, as the last.
+    /// Takes the entry in, as the last: its serial number is the highest.
     #[inline(always)]
-    pub(super) fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+    pub(super) fn insert<Q: Query, T>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        slot: Slot,
+        serial: u64,
+    ) {
         self.state.len += 1;
         if self.state.is_binned {
-            return self.reborrow().insert_binned(pool, slot);
+            return self.insert_binned(pool, slot, serial);
         }
-        match Q::SIDE {
-            Side::Posted => ring::push_back::<Bin, Q, T>(&mut self.state.ring, pool, slot),
-            Side::Unexpected => ring::push_back::<Order, Q, T>(&mut self.state.ring, pool, slot),
-        }
+        list::push_back(&mut self.state.list, pool, slot, serial);
         if self.state.len > LIST_MAX {
             self.reborrow().sort_into_bins(pool);
         }
@@ -74,69 +121,43 @@ impl Queue<'_> {
 
     /// Takes the entry out.
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let entry = &pool[slot];
-        let bin = match self.state.is_binned && !is_from_any(entry) {
-            true => self.index.leaves.find(self.context, entry.source),
-            false => None,
+        let (source, links) = (pool[slot].source, pool[slot].links);
+        let group = match self.state.is_binned && !is_any::<Q>(source) {
+            true => self.bin(source),
+            false => Group::List,
         };
-        self.detach(bin, pool, slot);
+        self.take_out(pool, Found { slot, links, group });
     }
 
-    /// The first match, and its bin if it was found there.
-    pub(super) fn search<Q: Query, T, M: Meter>(
-        &mut self,
-        pool: &Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-        meter: &mut M,
-    ) -> Option<(Slot, Option<BinId>)> {
-        match Q::SIDE {
-            Side::Posted => {
-                let in_bin = match self.state.leaves.is_empty() {
-                    true => None,
-                    false => self.search_bin(pool, query, spare, meter),
-                };
-                let in_ring = self.search_ring::<Bin, Q, T, M>(pool, query, spare, meter);
-                match (in_bin, in_ring) {
-                    (Some((slot, bin)), Some(other)) => {
-                        let is_first = pool[slot].links.serial() < pool[other].links.serial();
-                        Some(if is_first { (slot, Some(bin)) } else { (other, None) })
-                    }
-                    (Some((slot, bin)), None) => Some((slot, Some(bin))),
-                    (None, in_ring) => in_ring.map(|slot| (slot, None)),
-                }
-            }
-            Side::Unexpected if self.state.is_binned && !query.source().is_any() => {
-                let (slot, bin) = self.search_bin(pool, query, spare, meter)?;
-                Some((slot, Some(bin)))
-            }
-            Side::Unexpected => Some((self.search_ring::<Order, Q, T, M>(pool, query, spare, meter)?, None)),
-        }
+    /// Goes back to a list: the last entry has left.
+    pub(super) fn restart(&mut self) {
+        (self.state.is_binned, self.state.is_logged, self.state.is_tagged) = (false, false, false);
+        self.index.leaves.unpark(&mut self.state.leaves);
     }
 
-    fn take_binned<Q: Query, T, M: Meter>(
+    /// Takes the first match out of the list, which holds all entries, while the tag index is empty.
+    #[inline(always)]
+    fn take_from_list<Q: Query, T, M: Meter>(
         &mut self,
+        first: Slot,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        let is_of_one_bin = match Q::SIDE {
-            Side::Posted => self.state.ring.is_none(),
-            Side::Unexpected => !query.source().is_any(),
-        };
-        if is_of_one_bin {
-            return self.take_from_bin(pool, query, spare, meter);
+        match scan(first, SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
+            Scan::Found(slot, links) => {
+                self.state.len -= 1;
+                list::unlink(&mut self.state.list, pool, slot, &links);
+                Some(slot)
+            }
+            Scan::Absent => None,
+            Scan::Long => self.reborrow().take_anywhere(pool, query, spare, meter),
         }
-        let (slot, bin) = self.search(pool, query, spare, meter)?;
-        match (Q::SIDE, bin) {
-            (Side::Unexpected, None) => self.remove(pool, slot),
-            _ => self.detach(bin, pool, slot),
-        }
-        Some(slot)
     }
 
-    /// Takes the first match out of the bin of the source. This is the way of nearly every match in a long queue.
+    /// Takes the first match out of the bin of the source, while the tag index is empty. This is the way of nearly every
+    /// match in a long queue.
     #[inline(always)]
     fn take_from_bin<Q: Query, T, M: Meter>(
         &mut self,
@@ -147,357 +168,467 @@ impl Queue<'_> {
     ) -> Option<Slot> {
         meter.hop();
         let bin = self.index.leaves.find(self.context, query.source().bits())?;
-        let leaf = self.index.leaves.leaf_of(bin);
-        let found = match leaf.is_tagged(bin) {
-            true => Scan::Long,
-            false => scan::<Bin, Q, T, M>(*leaf.head(bin), pool, query, meter),
-        };
-        let slot = match found {
-            Scan::Found(slot) => slot,
-            Scan::Absent => return None,
-            Scan::Long => return self.reborrow().take_from_long_bin(bin, pool, query, spare, meter),
-        };
-        let (head, links) = (leaf.head(bin), pool[slot].links);
-        ring::unlink::<Bin, Q, T>(head, pool, slot, &links);
-        if head.is_none() && leaf.close() {
-            self.index.leaves.park(bin, &mut self.state.leaves);
+        let head = self.index.leaves.head_mut(bin);
+        let first = (*head)?;
+        meter.hop();
+        meter.compare();
+        let entry = &pool[first];
+        let links = entry.links;
+        // All entries of a bin have its source.
+        if query.matches_tag(entry) {
+            self.state.len -= 1;
+            list::pop_front(head, pool, &links);
+            if head.is_none() {
+                self.index.leaves.close(bin, &mut self.state.leaves);
+            }
+            self.leave_log::<Q>(&links);
+            return Some(first);
         }
-        if Q::SIDE == Side::Unexpected {
-            self.remove_from_ring::<Order, Q, T>(pool, slot, &links);
+        match scan(links.next?, SCAN_MAX - 1, pool, meter, |entry| query.matches_tag(entry)) {
+            Scan::Found(slot, links) => {
+                self.state.len -= 1;
+                list::unlink_behind(first, pool, &links);
+                self.leave_log::<Q>(&links);
+                Some(slot)
+            }
+            Scan::Absent => None,
+            Scan::Long => self.reborrow().take_anywhere(pool, query, spare, meter),
         }
-        self.count_out();
-        Some(slot)
     }
 
-    #[cold]
-    fn take_from_long_bin<Q: Query, T, M: Meter>(
+    /// Takes out the first match among the receives from any source and those from the source, while the tag index is
+    /// empty.
+    #[inline(always)]
+    fn take_from_either<Q: Query, T, M: Meter>(
         &mut self,
-        bin: BinId,
+        first: Slot,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        let slot = self.search_long_bin(bin, pool, query, spare, meter)?;
-        self.detach(Some(bin), pool, slot);
+        meter.hop();
+        let bin = self.index.leaves.find(self.context, query.source().bits());
+        let in_bin = match bin.and_then(|bin| *self.index.leaves.head(bin)) {
+            Some(first) => scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
+            None => Scan::Absent,
+        };
+        // Those in no bin are from any source.
+        let in_list = scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry));
+        let (slot, links, bin) = match (in_list, in_bin) {
+            (Scan::Long, _) | (_, Scan::Long) => {
+                return self.reborrow().take_anywhere(pool, query, spare, meter);
+            }
+            (Scan::Found(_, links), Scan::Found(slot, other)) if other.order < links.order => {
+                (slot, other, bin)
+            }
+            (Scan::Found(slot, links), _) => (slot, links, None),
+            (_, Scan::Found(slot, links)) => (slot, links, bin),
+            (Scan::Absent, Scan::Absent) => return None,
+        };
+        self.state.len -= 1;
+        let Some(bin) = bin else {
+            list::unlink(&mut self.state.list, pool, slot, &links);
+            return Some(slot);
+        };
+        let head = self.index.leaves.head_mut(bin);
+        list::unlink(head, pool, slot, &links);
+        if head.is_none() {
+            self.index.leaves.close(bin, &mut self.state.leaves);
+        }
         Some(slot)
     }
 
-    /// The first match in the bin of the source.
+    /// Takes an entry with these links out of the log, if it is there.
     #[inline(always)]
+    fn leave_log<Q: Query>(&mut self, links: &AdaptiveLinks) {
+        if Q::SIDE == Side::Unexpected && self.state.is_logged {
+            self.log.remove(links.order as u32, self.state.len);
+            self.index.logged -= 1;
+        }
+    }
+
+    #[inline(never)]
+    fn take_anywhere<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let mut found = self.search_groups(pool, query, spare, meter)?;
+        if let Group::All = found.group {
+            found.group = self.bin(pool[found.slot].source);
+        }
+        let slot = found.slot;
+        self.take_out(pool, found);
+        Some(slot)
+    }
+
+    /// Takes an entry out of the list or the bin where it was found.
+    #[inline(always)]
+    fn take_out<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, found: Found) {
+        if !self.index.tags.is_empty() {
+            self.untag(found.group, pool, found.slot);
+        }
+        let Found { slot, links, group } = found;
+        self.state.len -= 1;
+        let Group::Bin(bin) = group else {
+            list::unlink(&mut self.state.list, pool, slot, &links);
+            return;
+        };
+        self.leave_log::<Q>(&links);
+        let head = self.index.leaves.head_mut(bin);
+        list::unlink(head, pool, slot, &links);
+        if head.is_none() {
+            self.index.leaves.close(bin, &mut self.state.leaves);
+        }
+    }
+
+    /// The bin of a source that has entries.
+    #[inline]
+    fn bin(&mut self, source: u32) -> Group {
+        Group::Bin(self.index.leaves.find(self.context, source).expect("an entry's bin has a leaf"))
+    }
+
+    /// The first match, wherever it may be.
+    #[inline]
+    fn search_groups<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Found> {
+        if Q::SIDE == Side::Unexpected && self.state.is_binned {
+            return match query.source().is_any() {
+                true => self.search_all(pool, query, spare, meter),
+                false => self.search_bin(pool, query, spare, meter),
+            };
+        }
+        let in_list = self.search_list(pool, query, spare, meter);
+        let in_bin = self.search_bin(pool, query, spare, meter);
+        match (in_list, in_bin) {
+            (Some(one), Some(other)) => Some(if one.links.order < other.links.order { one } else { other }),
+            (in_list, in_bin) => in_list.or(in_bin),
+        }
+    }
+
+    /// The first match in the bin of the source.
+    #[inline]
     fn search_bin<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<(Slot, BinId)> {
+    ) -> Option<Found> {
         meter.hop();
         let bin = self.index.leaves.find(self.context, query.source().bits())?;
-        let leaf = self.index.leaves.leaf_of(bin);
-        let found = match leaf.is_tagged(bin) {
+        let found = match self.is_tagged(Group::Bin(bin)) {
             true => Scan::Long,
-            false => scan::<Bin, Q, T, M>(*leaf.head(bin), pool, query, meter),
+            false => {
+                let first = (*self.index.leaves.head(bin))?;
+                scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry))
+            }
         };
-        match found {
-            Scan::Found(slot) => Some((slot, bin)),
-            Scan::Absent => None,
-            Scan::Long => Some((self.search_long_bin(bin, pool, query, spare, meter)?, bin)),
-        }
+        self.conclude(found, Group::Bin(bin), pool, query, spare, meter)
     }
 
-    #[cold]
-    fn search_long_bin<Q: Query, T, M: Meter>(
-        &mut self,
-        bin: BinId,
-        pool: &Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-        meter: &mut M,
-    ) -> Option<Slot> {
-        let (source, head) = (query.source().bits(), self.index.leaves.head(bin));
-        let mut is_tagged = self.index.leaves.leaf_of(bin).is_tagged(bin);
-        if !is_tagged && self.tag::<Bin, Q, T>(source, head, pool, query, spare) {
-            is_tagged = true;
-            self.index.leaves.leaf_of(bin).set_tagged(bin, true);
-        }
-        self.search_long::<Bin, Q, T, M>(is_tagged, source, head, pool, query, meter)
-    }
-
-    /// The first match among the entries that are in no bin, or among all messages of the context.
+    /// The first match among the entries in no bin.
     #[inline]
-    fn search_ring<W: Through, Q: Query, T, M: Meter>(
+    fn search_list<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
-        let found = match self.state.is_tagged {
+    ) -> Option<Found> {
+        let found = match self.is_tagged(Group::List) {
             true => Scan::Long,
-            false => scan::<W, Q, T, M>(self.state.ring, pool, query, meter),
+            false => scan(self.state.list?, SCAN_MAX, pool, meter, |entry| query.matches(entry)),
         };
+        self.conclude(found, Group::List, pool, query, spare, meter)
+    }
+
+    /// The first match among all messages.
+    #[inline]
+    fn search_all<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Found> {
+        if !self.state.is_logged {
+            let (mut earliest, mut order) = (None, u64::MAX);
+            for first in self.index.leaves.heads(self.state.leaves).flatten() {
+                if let Scan::Found(slot, links) =
+                    scan(first, usize::MAX, pool, meter, |entry| query.matches_tag(entry))
+                    && links.order < order
+                {
+                    (earliest, order) = (Some(slot), links.order);
+                }
+            }
+            return earliest.map(|slot| Found { slot, links: pool[slot].links, group: Group::All });
+        }
+        let mut found = Scan::Long;
+        if !self.is_tagged(Group::All) {
+            let first = find(self.log.places().take(LOG_SCAN_MAX).flatten(), pool, query, meter);
+            found = match first {
+                Some(slot) => Scan::Found(slot, pool[slot].links),
+                None if self.log.len() <= LOG_SCAN_MAX => Scan::Absent,
+                None => Scan::Long,
+            };
+        }
+        self.conclude(found, Group::All, pool, query, spare, meter)
+    }
+
+    /// What a group's first entries have shown, or a long search must.
+    #[inline(always)]
+    fn conclude<Q: Query, T, M: Meter>(
+        &mut self,
+        found: Scan,
+        group: Group,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Found> {
         match found {
-            Scan::Found(slot) => Some(slot),
+            Scan::Found(slot, links) => Some(Found { slot, links, group }),
             Scan::Absent => None,
-            Scan::Long => self.search_long_ring::<W, Q, T, M>(pool, query, spare, meter),
+            Scan::Long => {
+                let slot = self.search_long(group, pool, query, spare, meter)?;
+                Some(Found { slot, links: pool[slot].links, group })
+            }
         }
     }
 
+    /// The first match in a long group: by the tag index if that can answer, and may be made.
     #[cold]
-    fn search_long_ring<W: Through, Q: Query, T, M: Meter>(
+    fn search_long<Q: Query, T, M: Meter>(
         &mut self,
+        group: Group,
         pool: &Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        let (source, head) = (Source::ANY.bits(), self.state.ring);
-        if !self.state.is_tagged && self.tag::<W, Q, T>(source, head, pool, query, spare) {
-            self.state.is_tagged = true;
+        // An arriving message has one tag, a receive may not.
+        if query.mask() == !0 && (self.is_tagged(group) || self.enter(group, pool, spare)) {
+            let source = if let Group::Bin(_) = group { query.source() } else { Source::ANY };
+            let found = self.index.tags.masks().filter_map(|mask| {
+                meter.hop();
+                meter.compare();
+                let tag = query.tag() & mask;
+                self.index.tags.first(&Lane { context: self.context, source: source.bits(), tag, mask })
+            });
+            // Messages have one mask: there is nothing to compare.
+            return found.min_by_key(|&slot| pool[slot].links.order);
         }
-        self.search_long::<W, Q, T, M>(self.state.is_tagged, source, head, pool, query, meter)
-    }
-
-    /// The first match in a long ring: by the tag index if its entries are there and the query's tag is exact.
-    fn search_long<W: Through, Q: Query, T, M: Meter>(
-        &self,
-        is_tagged: bool,
-        source: u32,
-        head: Head,
-        pool: &Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        meter: &mut M,
-    ) -> Option<Slot> {
-        if !is_tagged || !is_tag_exact(query) {
-            return scan_all::<W, Q, T, M>(head, pool, query, meter);
-        }
-        let tags = &self.index.tags;
-        let found = tags.masks().filter_map(|mask| {
-            meter.hop();
-            meter.compare();
-            tags.first(&Lane { context: self.context, source, tag: query.tag() & mask, mask })
-        });
-        // Unexpected messages have one mask: there is nothing to compare.
-        found.min_by_key(|&slot| pool[slot].links.serial())
-    }
-
-    /// Enters a ring into the tag index, if that helps the query and the bytes may be spent.
-    fn tag<W: Through, Q: Query, T>(
-        &mut self,
-        source: u32,
-        head: Head,
-        pool: &Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-    ) -> bool {
-        let entries = ring::iter::<W, Q, T>(head, pool).count();
-        if !is_tag_exact(query) || self.index.tags.growth(entries) > *spare {
-            return false;
-        }
-        let before = self.index.bytes();
-        for slot in ring::iter::<W, Q, T>(head, pool) {
-            self.insert_tag(source, pool, slot);
-        }
-        *spare -= self.index.bytes() - before;
-        true
-    }
-
-    /// Takes an entry out of its ring, and of its bin if it has one.
-    #[inline(always)]
-    fn detach<Q: Query, T>(&mut self, bin: Option<BinId>, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let links = pool[slot].links;
-        match (Q::SIDE, bin) {
-            (Side::Posted, None) => self.remove_from_ring::<Bin, Q, T>(pool, slot, &links),
-            (Side::Posted, Some(_)) => {}
-            (Side::Unexpected, _) => self.remove_from_ring::<Order, Q, T>(pool, slot, &links),
-        }
-        if let Some(bin) = bin {
-            self.remove_from_bin(bin, pool, slot);
-        }
-        self.count_out();
-    }
-
-    /// Notes that an entry has left.
-    #[inline(always)]
-    fn count_out(&mut self) {
-        self.state.len -= 1;
-        if self.state.len == 0 {
-            (self.state.is_binned, self.state.is_tagged) = (false, false);
-            self.index.leaves.unpark(&mut self.state.leaves);
-        }
+        find(entries(group, self.state, self.log, &self.index.leaves, pool), pool, query, meter)
     }
 
     /// The same queue, for a call of a function that is not inlined: so this one need not be in memory.
     #[inline(always)]
     fn reborrow(&mut self) -> Queue<'_> {
-        Queue { context: self.context, state: self.state, index: self.index }
-    }
-
-    fn insert_binned<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        match Q::SIDE {
-            Side::Posted if is_from_any(&pool[slot]) => self.insert_in_ring::<Bin, Q, T>(pool, slot),
-            Side::Posted => self.insert_in_bin(pool, slot),
-            Side::Unexpected => {
-                self.insert_in_ring::<Order, Q, T>(pool, slot);
-                self.insert_in_bin(pool, slot);
-            }
-        }
+        Queue { context: self.context, state: self.state, log: self.log, index: self.index }
     }
 
     #[inline(always)]
-    fn insert_in_bin<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+    fn insert_binned<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, serial: u64) {
         let source = pool[slot].source;
-        let bin = self.index.leaves.find_or_insert(self.context, source, &mut self.state.leaves);
-        let leaf = self.index.leaves.leaf_of(bin);
-        let is_new = leaf.head(bin).is_none();
-        ring::push_back::<Bin, Q, T>(leaf.head(bin), pool, slot);
-        if is_new {
-            if leaf.open() {
-                self.index.leaves.revive(bin, &mut self.state.leaves);
+        let mut order = serial;
+        if Q::SIDE == Side::Unexpected && self.state.is_logged {
+            self.index.logged += 1;
+            order = u64::from(self.log.push_back(pool, slot, self.state.len));
+        }
+        let group = match is_any::<Q>(source) {
+            true => {
+                list::push_back(&mut self.state.list, pool, slot, order);
+                Group::List
             }
-        } else if leaf.is_tagged(bin) {
-            self.reborrow().insert_tag(source, pool, slot);
-        }
-    }
-
-    #[inline(always)]
-    fn remove_from_bin<Q: Query, T>(&mut self, bin: BinId, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let leaf = self.index.leaves.leaf_of(bin);
-        let (is_tagged, head, links) = (leaf.is_tagged(bin), leaf.head(bin), pool[slot].links);
-        ring::unlink::<Bin, Q, T>(head, pool, slot, &links);
-        if head.is_none() {
-            leaf.set_tagged(bin, false);
-            if leaf.close() {
-                self.index.leaves.park(bin, &mut self.state.leaves);
+            false => {
+                let bin = self.index.leaves.find_or_insert(self.context, source, &mut self.state.leaves);
+                let head = self.index.leaves.head_mut(bin);
+                let is_first = head.is_none();
+                list::push_back(head, pool, slot, order);
+                if is_first {
+                    self.index.leaves.open(bin, &mut self.state.leaves);
+                }
+                Group::Bin(bin)
             }
+        };
+        if Q::SIDE == Side::Unexpected && !self.state.is_logged && self.state.len > UNLOGGED_MAX {
+            self.reborrow().begin_log(pool);
         }
-        if is_tagged {
-            self.remove_tag(pool[slot].source, pool, slot);
+        if !self.index.tags.is_empty() {
+            self.reborrow().tag(group, pool, slot);
         }
-    }
-
-    #[inline(always)]
-    fn insert_in_ring<W: Through, Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        ring::push_back::<W, Q, T>(&mut self.state.ring, pool, slot);
-        if self.state.is_tagged {
-            self.reborrow().insert_tag(Source::ANY.bits(), pool, slot);
-        }
-    }
-
-    #[inline(always)]
-    fn remove_from_ring<W: Through, Q: Query, T>(
-        &mut self,
-        pool: &mut Pool<Q, AdaptiveLinks, T>,
-        slot: Slot,
-        links: &AdaptiveLinks,
-    ) {
-        ring::unlink::<W, Q, T>(&mut self.state.ring, pool, slot, links);
-        if self.state.is_tagged {
-            self.reborrow().remove_tag(Source::ANY.bits(), pool, slot);
-        }
-    }
-
-    #[cold]
-    fn insert_tag<Q: Query, T>(&mut self, source: u32, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let lane = self.lane_of(source, &pool[slot]);
-        self.index.tags.push_back(lane, slot);
-    }
-
-    #[cold]
-    fn remove_tag<Q: Query, T>(&mut self, source: u32, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let lane = self.lane_of(source, &pool[slot]);
-        self.index.tags.remove(&lane, slot);
     }
 
     /// A list has become long: its entries go to the bins of their ranks.
     #[cold]
     fn sort_into_bins<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_binned = true;
-        let mut slots = [None; LIST_MAX as usize + 1];
-        match Q::SIDE {
-            Side::Posted => copy(ring::iter::<Bin, Q, T>(self.state.ring.take(), pool), &mut slots),
-            Side::Unexpected => copy(ring::iter::<Order, Q, T>(self.state.ring, pool), &mut slots),
+        let mut next = self.state.list.take();
+        while let Some(slot) = next {
+            let links = pool[slot].links;
+            next = links.next;
+            self.insert_binned(pool, slot, links.order);
         }
+    }
+
+    /// The messages have become many: those in bins also go to the log.
+    #[cold]
+    fn begin_log<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
+        self.state.is_logged = true;
+        let mut slots = [None; UNLOGGED_MAX as usize + 1];
+        let heads = self.index.leaves.heads(self.state.leaves);
+        let queued = heads.flat_map(|head| list::iter(head, pool));
+        slots.iter_mut().zip(queued).for_each(|(to, slot)| *to = Some(slot));
+        slots.sort_unstable_by_key(|&slot| slot.map(|slot| pool[slot].links.order));
         for slot in slots.into_iter().flatten() {
-            if is_from_any(&pool[slot]) {
-                self.insert_in_ring::<Bin, Q, T>(pool, slot);
-            } else {
-                self.insert_in_bin(pool, slot);
+            self.index.logged += 1;
+            pool[slot].links.order = u64::from(self.log.push_back(pool, slot, self.state.len));
+        }
+    }
+
+    /// Enters a group into the tag index, if the bytes may be spent.
+    fn enter<Q: Query, T>(
+        &mut self,
+        group: Group,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        spare: &mut usize,
+    ) -> bool {
+        let before = self.index.bytes();
+        let Index { leaves, tags, .. } = &mut *self.index;
+        let count = entries(group, self.state, self.log, leaves, pool).count();
+        if tags.growth(count) + leaves.growth_of_tagged() > *spare {
+            return false;
+        }
+        for slot in entries(group, self.state, self.log, leaves, pool) {
+            tags.push_back(lane(self.context, group, &pool[slot]), slot);
+        }
+        self.set_tagged(group, true);
+        *spare -= self.index.bytes() - before;
+        true
+    }
+
+    /// Enters a new entry into the tag index, for each of its groups that is there.
+    #[cold]
+    fn tag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+        for group in groups::<Q>(group) {
+            if self.is_tagged(group) {
+                self.index.tags.push_back(lane(self.context, group, &pool[slot]), slot);
             }
         }
     }
 
-    fn lane_of<Q: Query, T>(&self, source: u32, entry: &Entry<Q, AdaptiveLinks, T>) -> Lane {
-        let mask = Q::entry_mask(entry.mask);
-        Lane { context: self.context, source, tag: entry.tag & mask, mask }
+    /// Takes an entry that is about to leave out of the tag index.
+    #[cold]
+    fn untag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+        for group in groups::<Q>(group) {
+            if self.is_tagged(group) {
+                self.index.tags.remove(&lane(self.context, group, &pool[slot]), slot);
+                // The next one begins anew.
+                if pool[slot].links.is_alone(slot) && !matches!(group, Group::All) {
+                    self.set_tagged(group, false);
+                }
+            }
+        }
+        if self.index.tags.is_empty() {
+            self.index.leaves.forget_tagged();
+        }
+    }
+
+    /// Whether the entries of a group are in the tag index: all are, or none.
+    fn is_tagged(&self, group: Group) -> bool {
+        match group {
+            Group::Bin(bin) => self.index.leaves.is_tagged(bin),
+            Group::List | Group::All => self.state.is_tagged,
+        }
+    }
+
+    fn set_tagged(&mut self, group: Group, is_tagged: bool) {
+        match group {
+            Group::Bin(bin) => self.index.leaves.set_tagged(bin, is_tagged),
+            Group::List | Group::All => self.state.is_tagged = is_tagged,
+        }
     }
 }
 
-/// What a search of a ring came to.
-enum Scan {
-    Found(Slot),
-    Absent,
-    /// The limit was reached.
-    Long,
+/// The groups of an entry that is in a bin or the list.
+fn groups<Q: Query>(group: Group) -> impl Iterator<Item = Group> {
+    let is_message = Q::SIDE == Side::Unexpected && matches!(group, Group::Bin(_));
+    [Some(group), is_message.then_some(Group::All)].into_iter().flatten()
 }
 
-/// Compares the first entries of a ring.
+/// The entries of a group, first to last.
+fn entries<Q: Query, T>(
+    group: Group,
+    state: &QueueState,
+    log: &Log,
+    leaves: &Leaves,
+    pool: &Pool<Q, AdaptiveLinks, T>,
+) -> impl Iterator<Item = Slot> {
+    let (head, log) = match group {
+        Group::Bin(bin) => (*leaves.head(bin), None),
+        Group::List => (state.list, None),
+        Group::All => (None, Some(log.iter())),
+    };
+    list::iter(head, pool).chain(log.into_iter().flatten())
+}
+
+/// Where in the tag index an entry of that group is.
+fn lane<Q: Query, T>(context: u32, group: Group, entry: &Entry<Q, AdaptiveLinks, T>) -> Lane {
+    let source = if let Group::Bin(_) = group { entry.source } else { Source::ANY.bits() };
+    let mask = Q::entry_mask(entry.mask);
+    Lane { context, source, tag: entry.tag & mask, mask }
+}
+
+/// The first of the entries that matches.
 #[inline(always)]
-fn scan<W: Through, Q: Query, T, M: Meter>(
-    head: Head,
+fn find<Q: Query, T, M: Meter>(
+    mut slots: impl Iterator<Item = Slot>,
     pool: &Pool<Q, AdaptiveLinks, T>,
     query: &Q,
     meter: &mut M,
+) -> Option<Slot> {
+    slots.find(|&slot| {
+        meter.hop();
+        meter.compare();
+        query.matches(&pool[slot])
+    })
+}
+
+/// Compares the first entries of a list.
+#[inline(always)]
+fn scan<Q: Query, T, M: Meter>(
+    first: Slot,
+    limit: usize,
+    pool: &Pool<Q, AdaptiveLinks, T>,
+    meter: &mut M,
+    matches: impl Fn(&Entry<Q, AdaptiveLinks, T>) -> bool,
 ) -> Scan {
-    let Some(first) = head else { return Scan::Absent };
     let mut slot = first;
-    for _ in 0..SCAN_MAX {
+    for _ in 0..limit {
         meter.hop();
         meter.compare();
         let entry = &pool[slot];
-        if query.matches(entry) {
-            return Scan::Found(slot);
+        if matches(entry) {
+            return Scan::Found(slot, entry.links);
         }
-        match W::neighbours(&entry.links).1 {
-            Some(next) if next != first => slot = next,
-            _ => return Scan::Absent,
+        match entry.links.next {
+            Some(next) => slot = next,
+            None => return Scan::Absent,
         }
     }
     Scan::Long
 }
 
-/// The first match of a ring.
-#[inline(always)]
-fn scan_all<W: Through, Q: Query, T, M: Meter>(
-    head: Head,
-    pool: &Pool<Q, AdaptiveLinks, T>,
-    query: &Q,
-    meter: &mut M,
-) -> Option<Slot> {
-    let mut slot = head?;
-    loop {
-        meter.hop();
-        meter.compare();
-        let entry = &pool[slot];
-        if query.matches(entry) {
-            return Some(slot);
-        }
-        slot = W::neighbours(&entry.links).1.filter(|&next| Some(next) != head)?;
-    }
-}
-
-fn copy(slots: impl Iterator<Item = Slot>, to: &mut [Option<Slot>]) {
-    for (to, slot) in to.iter_mut().zip(slots) {
-        *to = Some(slot);
-    }
-}
-
-/// Whether the tag index can answer the query: an arriving message has one tag, a receive may not.
-fn is_tag_exact<Q: Query>(query: &Q) -> bool {
-    query.mask() == !0
-}
-
-fn is_from_any<Q: Query, T>(entry: &Entry<Q, AdaptiveLinks, T>) -> bool {
-    Q::SIDE == Side::Posted && entry.source == Source::ANY.bits()
+/// Whether that is the source of a receive from any.
+fn is_any<Q: Query>(source: u32) -> bool {
+    Q::SIDE == Side::Posted && source == Source::ANY.bits()
 }

@@ -61,6 +61,11 @@ impl Lane {
 }
 
 impl TagIndex {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes == 0
+    }
+
     /// The first entry of the lane.
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
         let first = self.find(lane)?;

@@ -1,0 +1,119 @@
+//! All messages of a context, in order of arrival.
+
+use alloc::vec::Vec;
+use core::mem;
+
+use crate::pool::{Pool, Slot};
+use crate::query::Query;
+
+use super::list::AdaptiveLinks;
+
+/// The slots of a context's messages, in order of arrival: a ring buffer of 4 bytes for each.
+///
+/// A message knows its place, so that its removal is one store and touches no other message. The gap it leaves goes when
+/// no message is before it, or when more than half of the log is gaps and another message comes.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// Place `p` is in cell `p` modulo their number, which is a power of two, or 0.
+    cells: Vec<Option<Slot>>,
+    /// The places in use are those from this one, which is no gap,
+    front: u32,
+    /// to the one before this. They wrap around.
+    back: u32,
+}
+
+pub(super) const CELL_BYTES: usize = mem::size_of::<Option<Slot>>();
+
+/// The fewest cells once there are any; and that many gaps are never worth moving messages for.
+const CELLS_MIN: usize = 64;
+
+impl Log {
+    pub(super) const EMPTY: Self = Self { cells: Vec::new(), front: 0, back: 0 };
+
+    /// Places in use, gaps included.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.back.wrapping_sub(self.front) as usize
+    }
+
+    /// Bytes held from the allocator.
+    pub(super) fn reserved(&self) -> usize {
+        self.cells.capacity() * CELL_BYTES
+    }
+
+    /// Appends the message at `slot`, and tells its place: there are `messages` with it.
+    #[inline(always)]
+    pub(super) fn push_back<Q: Query, T>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        slot: Slot,
+        messages: u32,
+    ) -> u32 {
+        if self.len() == self.cells.len() || self.len() >= 2 * messages as usize + CELLS_MIN {
+            self.make_room(pool, messages);
+        }
+        let place = self.back;
+        let cell = self.cell(place);
+        self.cells[cell] = Some(slot);
+        self.back = place.wrapping_add(1);
+        place
+    }
+
+    /// Forgets the message at a place; `messages` are left.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, place: u32, messages: u32) {
+        let cell = self.cell(place);
+        self.cells[cell] = None;
+        if messages == 0 {
+            self.front = self.back;
+        } else if place == self.front {
+            while self.cells[self.cell(self.front)].is_none() {
+                self.front = self.front.wrapping_add(1);
+            }
+        }
+    }
+
+    /// What is in each place, oldest first: a message, or nothing where there is a gap.
+    pub(super) fn places(&self) -> impl Iterator<Item = Option<Slot>> {
+        (0..self.len() as u32).map(|at| self.cells[self.cell(self.front.wrapping_add(at))])
+    }
+
+    /// The messages, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
+        self.places().flatten()
+    }
+
+    #[inline(always)]
+    fn cell(&self, place: u32) -> usize {
+        place as usize & self.cells.len().wrapping_sub(1)
+    }
+
+    /// Closes the gaps if they are many, or takes more cells.
+    #[cold]
+    fn make_room<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, messages: u32) {
+        let has_gaps = self.len() >= 2 * messages as usize;
+        if has_gaps {
+            let mut back = self.front;
+            for at in 0..self.len() as u32 {
+                let from = self.cell(self.front.wrapping_add(at));
+                if let Some(slot) = self.cells[from].take() {
+                    pool[slot].links.order = u64::from(back);
+                    let to = self.cell(back);
+                    self.cells[to] = Some(slot);
+                    back = back.wrapping_add(1);
+                }
+            }
+            self.back = back;
+        }
+        if self.len() == self.cells.len() {
+            let mut fresh = Vec::new();
+            let cells = (2 * self.cells.len()).max(CELLS_MIN);
+            fresh.reserve_exact(cells);
+            fresh.resize(cells, None);
+            for (at, slot) in self.places().enumerate() {
+                fresh[self.front.wrapping_add(at as u32) as usize & (cells - 1)] = slot;
+            }
+            self.cells = fresh;
+        }
+    }
+}
