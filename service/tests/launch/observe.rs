@@ -12,8 +12,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::Value;
 
+use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::{Job, Running, Scratch, text};
-use crate::world::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
 /// Where a rank finds a pipe that its test writes to.
 const PIPE: &str = "SAMITE_TEST_PIPE";

@@ -6,43 +6,18 @@
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use samite::bootstrap::BootstrapError;
 use samite::{Cause, Error, InitError, Source, World};
 
 use crate::hosts;
+use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::{Job, Scratch, text};
-
-/// Long enough never to pass, and short enough to fail a test that would hang.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) const TRANSPORTS: [&str; 3] = ["", "--transport samite-shm", "--transport tcp;ofi_rxm"];
-
-#[expect(clippy::disallowed_methods, reason = "whether this is a rank, the environment tells")]
-pub(crate) fn is_rank() -> bool {
-    std::env::var_os("SAMITE_RANK").is_some()
-}
 
 /// A job whose ranks run the test called `name` of this file.
 fn job_of(name: &str, arguments: &str) -> Job {
     job_of_test(&format!("world::{name}"), arguments)
-}
-
-/// A job whose ranks run this test.
-pub(crate) fn job_of_test(test: &str, arguments: &str) -> Job {
-    let mut job = Job::new(arguments);
-    job.command.arg("--").arg(std::env::current_exe().unwrap());
-    job.command.args(["--exact", test, "--nocapture"]);
-    job
-}
-
-/// The output of a job that must succeed.
-pub(crate) fn output_of(job: Job) -> String {
-    let output = job.output();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout).to_owned()
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Ranks that wait long: they leave their core to others, and still hear of everything at once.
+//!
+//! These tests are timed, so they are a binary of their own, beside which cargo runs no other, and take turns.
 
 #![expect(
     clippy::disallowed_methods,
@@ -6,6 +8,7 @@
 )]
 #![expect(clippy::print_stderr, reason = "the figures, for who wants to see them")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,13 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use samite::{Cancel, Comm, Error, Source};
 
-use crate::world::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
+use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
+
+#[path = "../launch/ranks.rs"]
+mod ranks;
+#[path = "../launch/support.rs"]
+#[expect(dead_code, reason = "some of it only the tests of launching need")]
+mod support;
 
 /// Long beside the time after which a rank falls asleep.
 const LONG: Duration = Duration::from_millis(500);
@@ -21,18 +30,27 @@ const LONG: Duration = Duration::from_millis(500);
 /// What may pass before a sleeper has acted on what woke it, on a busy machine.
 const PROMPT: Duration = Duration::from_millis(50);
 
+/// Held by the test that is running.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // What another test found does not matter here.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn now_of(clock: ClockId) -> Duration {
     let now = clock_gettime(clock);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The second rank waits for the first, which does something else for long.
+/// The second rank waits for the first, which does something else for long. What it takes is counted from where its wait
+/// has become long itself: before, it looks more often, lest a short wait become much longer.
 #[test]
 fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     if !is_rank() {
+        let _turn = turn();
         for transport in TRANSPORTS {
             output_of(job_of_test(
-                "waiting::a_blocked_rank_takes_under_a_fiftieth_of_a_core",
+                "a_blocked_rank_takes_under_a_fiftieth_of_a_core",
                 &format!("-n 2 {transport}"),
             ));
         }
@@ -48,9 +66,16 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, round).unwrap();
             world.recv(&mut sent, 1, round).unwrap();
         } else {
-            let (start, busy) = (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime));
-            world.recv(&mut sent, 0, round).unwrap();
-            let (now, busy) = (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime) - busy);
+            let clocks = || (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime));
+            let (start, busy) = thread::scope(|scope| {
+                let begin = scope.spawn(|| {
+                    thread::sleep(LONG / 5);
+                    clocks()
+                });
+                world.recv(&mut sent, 0, round).unwrap();
+                begin.join().unwrap()
+            });
+            let (now, busy) = (clocks().0, clocks().1 - busy);
             world.send(&sent, 0, round).unwrap();
             // The first time, connections are made.
             if round > 0 {
@@ -71,11 +96,9 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
 #[test]
 fn a_deadline_tells_that_the_peer_is_stopped() {
     if !is_rank() {
+        let _turn = turn();
         for transport in TRANSPORTS {
-            output_of(job_of_test(
-                "waiting::a_deadline_tells_that_the_peer_is_stopped",
-                &format!("-n 2 {transport}"),
-            ));
+            output_of(job_of_test("a_deadline_tells_that_the_peer_is_stopped", &format!("-n 2 {transport}")));
         }
         return;
     }
@@ -116,10 +139,10 @@ fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
 #[test]
 fn a_sleeper_learns_of_a_killed_peer_at_once() {
     if !is_rank() {
+        let _turn = turn();
         for transport in TRANSPORTS {
             let arguments = format!("-n 2 --on-failure continue {transport}");
-            let output =
-                job_of_test("waiting::a_sleeper_learns_of_a_killed_peer_at_once", &arguments).output();
+            let output = job_of_test("a_sleeper_learns_of_a_killed_peer_at_once", &arguments).output();
             let errors = crate::support::text(&output.stderr);
             assert!(!errors.contains("panicked"), "{errors}");
             assert_eq!(output.status.code(), Some(137), "{errors}");
@@ -150,11 +173,9 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
 #[test]
 fn a_stopped_sleeper_goes_on_where_it_was() {
     if !is_rank() {
+        let _turn = turn();
         for transport in TRANSPORTS {
-            output_of(job_of_test(
-                "waiting::a_stopped_sleeper_goes_on_where_it_was",
-                &format!("-n 2 {transport}"),
-            ));
+            output_of(job_of_test("a_stopped_sleeper_goes_on_where_it_was", &format!("-n 2 {transport}")));
         }
         return;
     }
@@ -185,8 +206,9 @@ fn a_stopped_sleeper_goes_on_where_it_was() {
 #[test]
 fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     if !is_rank() {
+        let _turn = turn();
         for transport in TRANSPORTS {
-            let name = "waiting::a_sleeper_wakes_for_what_happens_in_its_own_process";
+            let name = "a_sleeper_wakes_for_what_happens_in_its_own_process";
             output_of(job_of_test(name, &format!("-n 1 {transport}")));
         }
         return;
