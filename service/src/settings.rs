@@ -281,7 +281,7 @@ const OTHERS: &[Parameter] = &[
     Parameter {
         name: "network_wakes",
         meaning: "Whether a message from the network wakes a rank that has waited so long for it that it sleeps. Else \
-                  the rank looks for itself, after naps of a sixteenth of the time waited and at most 8 ms; short \
+                  the rank looks for itself, after naps of a sixteenth of the time waited and at most 16 ms; short \
                   messages over tcp are a quarter faster for it on loopback. By default only where a host has more \
                   ranks than cores.",
         unit: "",
