@@ -99,7 +99,8 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
-        sys::FI_EADDRINUSE => {
+        // Taken already when it is bound, or by somebody else before it listens.
+        sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
             "all ports it may take are taken: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
         sys::FI_ENETUNREACH | sys::FI_EHOSTUNREACH | sys::FI_ENETDOWN => {
