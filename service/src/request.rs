@@ -112,7 +112,7 @@ impl<T: Element> Request<T> {
 impl<T: Element> Drop for Request<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.forget(id));
+            self.comm.runtime.forget(id);
         }
     }
 }

@@ -257,6 +257,13 @@ impl<P: Port> Runtime<P> {
         Entered { runtime: self, now_ns: core.now_ns, deadline_ns, core }
     }
 
+    /// Lets go of a request whose end nobody wants to know.
+    pub(crate) fn forget(&self, id: RequestId) {
+        let mut core = self.lock();
+        core.now_ns = self.clock.now_ns();
+        core.forget(id);
+    }
+
     /// Waits for a request to end.
     pub(crate) fn finish<L: Lent>(&self, id: RequestId, lent: &mut L, bounds: &Bounds) -> Completion {
         self.wait(self.lock(), id, lent, bounds)
@@ -435,7 +442,7 @@ impl<P: Port> Runtime<P> {
                     Outcome::FailurePending => {
                         // A call that waits has nowhere to stay posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
-                            core.engine.forget(id);
+                            core.forget(id);
                             return Completion { result: Err(error), memory: None };
                         }
                     }
@@ -447,7 +454,7 @@ impl<P: Port> Runtime<P> {
                     Ok(0) => std::hint::spin_loop(),
                     Ok(_) => {}
                     Err(error) => {
-                        core.engine.forget(id);
+                        core.forget(id);
                         return Completion { result: Err(error), memory: None };
                     }
                 }
@@ -465,7 +472,7 @@ impl<P: Port> Runtime<P> {
                     continue;
                 }
                 Err(error) => {
-                    core.engine.forget(id);
+                    core.forget(id);
                     return Completion { result: Err(error), memory: None };
                 }
             }
@@ -676,6 +683,14 @@ impl<P: Port> Core<P> {
     #[inline]
     fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
         self.engine.poll(self.now_ns, lent)
+    }
+
+    /// Lets go of a request. A rank that was given up does not even say that: to the others it is dead, and one that
+    /// hears of it by a message would be misled.
+    fn forget(&mut self, id: RequestId) {
+        if self.condemned.is_none() {
+            self.engine.forget(id);
+        }
     }
 
     /// Drives once, at the current time. Returns the number of events, news among them.

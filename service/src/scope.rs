@@ -169,7 +169,7 @@ impl<'env> Loans<'env> {
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
         for (_, loan) in &self.loans.0 {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.forget(loan.request));
+            self.comm.runtime.forget(loan.request);
         }
     }
 }
