@@ -163,7 +163,10 @@ impl<'a> Comeback<'a> {
             match self.soon.try_claim(Source::ANY, ANYTHING) {
                 Ok(Some(message)) => match message.recv::<u64>() {
                     Ok((words, status)) if status.tag == LAST => self.took_last(status.source, &words),
-                    Ok((words, status)) => self.took(status.source, None, &words),
+                    Ok((words, status)) => {
+                        self.check_order(status.source, &words);
+                        self.took(status.source, None, &words);
+                    }
                     Err(error) => self.failed(&error),
                 },
                 Ok(None) | Err(Error::Deserted) => return,
@@ -213,15 +216,21 @@ impl<'a> Comeback<'a> {
         if !filling(&[of, to, number], rest.len() as u64).eq(rest.iter().copied()) {
             self.trouble(format!("wrong words in message {number} of life {of} of {from}"));
         }
-        let before = self.ways.entry(from).or_default().latest;
-        // Receives may be looked at in another order than they were posted in: it is lives that have an order here.
-        if before.is_some_and(|(life, _)| life > of) && expected.is_none() {
-            self.trouble(format!("message {number} of life {of} of {from} came after {before:?}"));
-        }
-        let latest = before.max(Some((of, number)));
-        self.ways.entry(from).or_default().latest = latest;
+        let way = self.ways.entry(from).or_default();
+        way.latest = way.latest.max(Some((of, number)));
         self.report.received += 1;
         self.report.bytes += size_of_val(words) as u64;
+    }
+
+    /// A message claimed just now is of no earlier life than what came before. (What a posted receive has got may have
+    /// waited there: this process may have been stopped, and finds all at once what several lives have sent.)
+    fn check_order(&mut self, from: u32, words: &[u64]) {
+        let latest = self.ways.entry(from).or_default().latest;
+        if let (Some(&of), Some((life, _))) = (words.first(), latest)
+            && of < life
+        {
+            self.trouble(format!("a message of life {of} of {from} was claimed after {latest:?}"));
+        }
     }
 
     fn took_last(&mut self, from: u32, words: &[u64]) {
