@@ -119,7 +119,7 @@ struct Core {
     store: Store,
     /// Gets at the port, by [`OpId`](samite_fabric::OpId).
     operations: Slab<Operation>,
-    timers: BinaryHeap<Reverse<(u64, RequestId)>>,
+    timers: BinaryHeap<Reverse<(u64, Timer)>>,
     /// Envelopes without data that wait for their receive, by the sender's index and name.
     envelopes: HashMap<(u32, u64), UnexpectedId>,
 
@@ -148,6 +148,15 @@ struct Core {
     counters: Counters,
     /// Other ranks that have left or failed.
     ended: u32,
+}
+
+/// What is to be done at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// A request ends, if that is its deadline still.
+    Deadline(RequestId),
+    /// A peer is greeted again, if it has not answered.
+    Greeting(u32),
 }
 
 /// One get.
@@ -478,14 +487,27 @@ impl<P: Port> Engine<P> {
         Ok(events)
     }
 
-    /// When to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline, at once
-    /// (0) if there is work left that the port had no room for or an address is wanted, never (`u64::MAX`).
+    /// When to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline or repeated hello,
+    /// at once (0) if there is work left that the port had no room for or an address is wanted, never (`u64::MAX`).
     pub fn due_ns(&self) -> u64 {
         let core = &self.core;
         if core.has_work() || !core.wanted.is_empty() {
             return 0;
         }
-        core.timers.peek().map_or(u64::MAX, |Reverse((deadline_ns, _))| *deadline_ns)
+        core.timers.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns)
+    }
+
+    /// Wants the address of a rank that has not been met: as a message to it does.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn seek(&mut self, rank: u32) -> Result<(), Error> {
+        self.core.check_rank(rank)?;
+        let index = self.core.peers.find(rank).unwrap_or_else(|| self.core.peers.meet(rank));
+        if self.core.peers[index].is_alive() {
+            self.core.seek(index);
+        }
+        Ok(())
     }
 
     /// Ranks whose address is wanted: give it with [`Engine::introduce`].
@@ -689,13 +711,16 @@ impl Core {
         }
         if let Some(request) = self.requests.get_mut(id) {
             request.deadline_ns = deadline_ns;
-            self.timers.push(Reverse((deadline_ns, id)));
+            self.timers.push(Reverse((deadline_ns, Timer::Deadline(id))));
         }
         // Most operations end long before their deadline: their timers are swept when they are the most.
         if self.timers.len() > 2 * self.requests.len() + TIMERS_KEPT {
             let requests = &self.requests;
-            self.timers.retain(|Reverse((deadline_ns, id))| {
-                requests.get(*id).is_some_and(|request| request.deadline_ns == *deadline_ns)
+            self.timers.retain(|Reverse((due_ns, timer))| match timer {
+                Timer::Deadline(id) => {
+                    requests.get(*id).is_some_and(|request| request.deadline_ns == *due_ns)
+                }
+                Timer::Greeting(_) => true,
             });
         }
     }
@@ -734,7 +759,7 @@ impl Core {
             | self.severed.len()
             | self.callers.len()
             | self.retired.len();
-        lists != 0 || self.timers.peek().is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns)
+        lists != 0 || self.timers.peek().is_some_and(|Reverse((due_ns, _))| *due_ns <= self.now_ns)
     }
 }
 

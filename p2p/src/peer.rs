@@ -22,8 +22,9 @@ pub(crate) struct Peer {
     pub(crate) standing: Standing,
     /// Whether its process is stopped, as whoever watches over it says.
     pub(crate) is_stopped: bool,
-    /// The way to it; none until its address is known.
+    /// The way to it; none until its address is known. Whether that is wanted.
     pub(crate) path: Option<(PeerId, Limits)>,
+    pub(crate) sought: bool,
 
     /// Number of the next packet to it.
     pub(crate) sequence: u32,
@@ -31,6 +32,9 @@ pub(crate) struct Peer {
     pub(crate) acked: u32,
     /// Number of the goodbye to it, once that is sent.
     pub(crate) bye: Option<u32>,
+    /// Hellos to it, and whether any packet of it has acknowledged one.
+    pub(crate) greetings: u32,
+    pub(crate) answered: bool,
     /// Credit it granted and credit used, in all: cumulative, wrapping.
     pub(crate) granted: u32,
     pub(crate) spent: u32,
@@ -116,9 +120,12 @@ impl Peer {
             standing: Standing::Alive,
             is_stopped: false,
             path: None,
+            sought: false,
             sequence: 0,
             acked: 0,
             bye: None,
+            greetings: 0,
+            answered: false,
             granted: 0,
             spent: 0,
             asked: false,

@@ -134,7 +134,8 @@ pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
-/// The first packet to a peer; the sender's address follows, `address_len` bytes. Not shown for debugging, since it
+/// The first packet to a peer, number 0, told again until one acknowledges it; the sender's address follows,
+/// `address_len` bytes. Not shown for debugging, since it
 /// has the secret.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -57,10 +57,11 @@ impl Comm {
     }
 
     /// Waits, at most for `timeout`, until a rank that has failed was started again, and returns which life
-    /// that is: see [`incarnation`](Self::incarnation).
+    /// that is: see [`incarnation`](Self::incarnation). One that has not failed is awaited only until it has
+    /// joined the job.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Cancelled`].
+    /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
     pub fn await_return(&self, rank: u32, timeout: Duration) -> Result<u32, Error> {
         self.runtime.await_return(rank, &self.within(timeout).bounds)
     }

@@ -344,9 +344,12 @@ impl<P: Port> Runtime<P> {
         self.look(|engine| Ok(self.life(engine, rank)))
     }
 
-    /// Waits until a life of `rank` takes part, counted from 1.
+    /// Waits until a life of `rank` takes part, counted from 1. It need not have been met.
     pub(crate) fn await_return(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
         let pattern = Pattern { context: 0, source: Source::rank(rank), tag: 0, mask: 0 };
+        if rank != self.rank {
+            self.look(|engine| engine.seek(rank))?;
+        }
         self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.life(engine, rank)))
     }
 

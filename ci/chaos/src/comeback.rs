@@ -4,7 +4,7 @@
 //! receive that was posted for another, or reaches one that came after the life it was meant for.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use samite::{Comm, Error, Request, Source, Tag, World};
 use samite_fabric::SplitMix64;
@@ -47,6 +47,8 @@ struct Posted {
 
 const RECEIVES_MAX: usize = 4;
 const SENDS_MAX: usize = 8;
+/// Far above what it takes, and less than the driver's patience.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(2);
 /// Words of a message: the longest takes the rendezvous.
 const WORDS_MAX: u64 = 20_000;
@@ -95,12 +97,18 @@ impl<'a> Comeback<'a> {
         self.watchdog.now(format_args!("ending its receives"));
         self.receives.iter().for_each(|posted| posted.request.cancel());
         let peers: Vec<u32> = self.ways.keys().copied().collect();
+        let since = Instant::now();
         loop {
             self.take_what_came();
             self.look();
             for &peer in &peers {
                 let life = self.life_of(peer);
                 let way = &self.ways[&peer];
+                if life.is_none() && way.got_last.is_none() {
+                    // They may never have met, or it comes back.
+                    self.watchdog.now(format_args!("awaiting {peer}, to settle"));
+                    let _ = self.world.await_return(peer, SOON);
+                }
                 if life.is_some() && way.sent_last != life {
                     self.watchdog.now(format_args!("sending the last message to {peer}"));
                     let stamp = [self.life, life.unwrap_or(0), u64::MAX];
@@ -112,6 +120,11 @@ impl<'a> Comeback<'a> {
             let is_done = |way: &Way| way.got_last.is_some() && way.sent_last == way.got_last;
             if self.ways.values().all(is_done) && self.sends.is_empty() && self.receives.is_empty() {
                 return self.report;
+            }
+            if since.elapsed() > SETTLE_MAX {
+                let missing: Vec<_> = self.ways.iter().filter(|(_, way)| !is_done(way)).collect();
+                let (life, stats) = (self.life, self.world.stats().to_json());
+                self.watchdog.give_up(format!("life {life} settles, without {missing:?}: {stats}"));
             }
         }
     }

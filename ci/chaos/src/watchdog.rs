@@ -8,6 +8,7 @@ use crate::report::FromRank;
 
 /// Watches one thread of this process.
 pub(crate) struct Watchdog {
+    rank: u32,
     steps: Arc<AtomicU64>,
     doing: Arc<Mutex<String>>,
 }
@@ -20,7 +21,7 @@ impl Watchdog {
     /// Ends the process when [`Watchdog::now`] is not called for long, and says what it was at. Its time stands still
     /// while the process is stopped.
     pub(crate) fn start(rank: u32) -> Self {
-        let watchdog = Self { steps: Arc::default(), doing: Arc::default() };
+        let watchdog = Self { rank, steps: Arc::default(), doing: Arc::default() };
         let (steps, doing) = (Arc::clone(&watchdog.steps), Arc::clone(&watchdog.doing));
         std::thread::spawn(move || {
             let (mut last, mut ticks) = (0, 0);
@@ -31,8 +32,7 @@ impl Watchdog {
                 last = step;
                 if ticks >= PATIENCE {
                     let doing = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    say(&FromRank::Hangs { rank, doing });
-                    std::process::exit(86);
+                    hangs(rank, doing);
                 }
             }
         });
@@ -46,6 +46,16 @@ impl Watchdog {
         text.clear();
         let _ = std::fmt::Write::write_fmt(&mut *text, doing);
     }
+
+    /// Ends the process: it moves, and gets nowhere.
+    pub(crate) fn give_up(&self, doing: String) -> ! {
+        hangs(self.rank, doing)
+    }
+}
+
+fn hangs(rank: u32, doing: String) -> ! {
+    say(&FromRank::Hangs { rank, doing });
+    std::process::exit(86);
 }
 
 /// Tells the driver.

@@ -15,8 +15,6 @@
 //!                    FIN(abandoned)
 //! ```
 
-use std::cmp::Reverse;
-
 use samite_fabric::Port;
 use samite_matching::Purged;
 
@@ -137,26 +135,19 @@ impl<P: Port> Engine<P> {
 }
 
 impl Core {
-    /// Ends what has passed its deadline.
-    pub(super) fn expire(&mut self) {
-        while let Some(Reverse((deadline_ns, id))) = self.timers.peek().copied() {
-            if deadline_ns > self.now_ns {
-                break;
-            }
-            self.timers.pop();
-            // It may be over, or have another deadline by now.
-            let Some(request) = self.requests.get(id) else { continue };
-            if request.deadline_ns != deadline_ns || request.result.is_some() {
-                continue;
-            }
-            let fate = match request.state {
-                State::AwaitingMatch { .. } => Fate::Unknown,
-                _ => Fate::NotDelivered,
-            };
-            let peer = request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
-            let report = request.report(self.now_ns, peer);
-            self.give_up(id, Error::TimedOut { fate, report });
+    /// Ends a request, if this is its deadline: it may be over, or have another by now.
+    pub(super) fn expire(&mut self, id: RequestId, deadline_ns: u64) {
+        let Some(request) = self.requests.get(id) else { return };
+        if request.deadline_ns != deadline_ns || request.result.is_some() {
+            return;
         }
+        let fate = match request.state {
+            State::AwaitingMatch { .. } => Fate::Unknown,
+            _ => Fate::NotDelivered,
+        };
+        let peer = request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
+        let report = request.report(self.now_ns, peer);
+        self.give_up(id, Error::TimedOut { fate, report });
     }
 
     /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.

@@ -124,7 +124,10 @@ impl Core {
         if let Some(index) = index {
             let peer = &self.peers[index];
             let (number, expected) = (header.sequence.get(), peer.expected);
-            if peer.incarnation == Some(header.incarnation.get()) && peer.heard {
+            let is_hello =
+                header.protocol() == Protocol::Control && header.kind == control::HELLO && number == 0;
+            let is_repeated = is_hello && peer.standing == Standing::Alive;
+            if peer.incarnation == Some(header.incarnation.get()) && peer.heard && !is_repeated {
                 // One told again is nothing, whoever tells it: over tcp a stranger can have an old one delivered,
                 // left in a buffer that it fills with less.
                 let is_old = number == 0 || number.wrapping_sub(expected) as i32 <= 0;
@@ -179,6 +182,10 @@ impl Core {
         match self.peers[index].incarnation {
             Some(known) if known == incarnation => {
                 (self.peers[index].standing == Standing::Alive).then_some(())?;
+                if self.peers[index].heard {
+                    self.meet_again(index, header);
+                    return Some(());
+                }
             }
             Some(known) if is_later(known, incarnation) => return None,
             Some(_) => {
@@ -205,11 +212,26 @@ impl Core {
         Some(())
     }
 
+    /// A peer repeats its hello: since it has heard that of this side in the meantime, or since no answer has come.
+    fn meet_again(&mut self, index: u32, header: &Header) {
+        let peer = &mut self.peers[index];
+        if !peer.answered && header.ack.get() != 0 {
+            peer.acked = header.ack.get();
+            self.credit_news(index, header.grant.get(), header.flags());
+            self.list(index);
+        } else {
+            self.counters.stale += 1;
+            peer.hungry = true;
+            self.starve(index);
+        }
+    }
+
     /// A packet brings more credit, or asks for it, or says that there is none.
     fn credit_news(&mut self, index: u32, granted: u32, flags: Flags) {
         let peer = &mut self.peers[index];
         let more = peer.granted != granted;
         peer.granted = granted;
+        peer.answered |= peer.acked != 0;
         if more || flags.contains(Flags::EXHAUSTED) {
             peer.exhausted = !more;
             peer.asked = false;

@@ -1,11 +1,13 @@
 //! The way of a send: at once if nothing is in its way, else in its turn; and credit, which is what may be.
 
+use std::cmp::Reverse;
+
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::{Core, Engine};
+use super::{Core, Engine, Timer};
 use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
@@ -68,8 +70,8 @@ impl<P: Port> Engine<P> {
         peer.messages.push_back(Outgoing::Message(id));
         if peer.path.is_some() {
             self.flush(index);
-        } else if peer.messages.len() == 1 {
-            core.wanted.push(rank);
+        } else {
+            core.seek(index);
         }
         id
     }
@@ -79,7 +81,7 @@ impl<P: Port> Engine<P> {
         while let Some((index, place)) = self.core.callers.pop() {
             self.connect(index, &place);
         }
-        self.core.expire();
+        self.take_timers();
         self.sever();
         self.replenish();
         for _ in 0..self.core.movers.len() {
@@ -96,6 +98,25 @@ impl<P: Port> Engine<P> {
             self.core.quarantine.reclaim(region);
         }
         self.core.quarantine.release();
+    }
+
+    /// Does what is due.
+    fn take_timers(&mut self) {
+        while let Some(&Reverse((due_ns, timer))) = self.core.timers.peek()
+            && due_ns <= self.core.now_ns
+        {
+            self.core.timers.pop();
+            match timer {
+                Timer::Deadline(id) => self.core.expire(id, due_ns),
+                Timer::Greeting(index) => {
+                    let peer = &self.core.peers[index];
+                    let waits = peer.packets.front().is_some_and(Packet::is_hello);
+                    if peer.standing == Standing::Alive && peer.path.is_some() && !peer.answered && !waits {
+                        self.greet(index, Flags::empty());
+                    }
+                }
+            }
+        }
     }
 
     /// Cuts off the peers that failed.
@@ -124,18 +145,24 @@ impl<P: Port> Engine<P> {
             Err(error) => return core.bury(index, Cause::Unreachable(error.to_string())),
         };
         peer.path = Some((path, Limits::new(self.port.caps_for(path), &core.config)));
+        peer.asked = true;
+        self.greet(index, Flags::empty());
+    }
+
+    /// Puts a hello before all that waits for a peer.
+    fn greet(&mut self, index: u32, flags: Flags) {
+        let core = &mut self.core;
+        let peer = &mut core.peers[index];
         let address = self.port.address().0;
         let hello = Hello {
             secret: core.identity.secret,
-            to_incarnation: place.incarnation.into(),
+            to_incarnation: peer.incarnation.unwrap_or(0).into(),
             address_len: u16::try_from(address.len()).unwrap_or(u16::MAX).into(),
             reserved: [0; 2],
         };
         let mut body = SmallVec::from_slice(hello.as_bytes());
         body.extend_from_slice(&address);
-        let flags = Flags::empty();
         peer.packets.push_front(Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
-        peer.asked = true;
         core.list(index);
     }
 
@@ -145,6 +172,7 @@ impl<P: Port> Engine<P> {
         // Crumbs would cost a packet each.
         let least = u32::try_from(core.config.window_min / 2).unwrap_or(u32::MAX);
         for _ in 0..core.starving.len() {
+            let core = &mut self.core;
             let Some(index) = core.starving.pop_front() else { break };
             let held = core.credit_out + core.unexpected_cost;
             let room =
@@ -160,10 +188,16 @@ impl<P: Port> Engine<P> {
             core.credit_out += u64::from(given);
             let is_short =
                 peer.given != peer.told && peer.known() < peer.window / 4 && peer.packets.is_empty();
-            if std::mem::take(&mut peer.hungry) || is_short {
+            // What waits for room carries it: a hello, mostly.
+            let is_carried = given > 0 && !peer.packets.is_empty();
+            if std::mem::take(&mut peer.hungry) && !is_carried || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
-                core.enqueue(index, Packet::credit(flags));
+                match peer.answered {
+                    true => core.enqueue(index, Packet::credit(flags)),
+                    false => self.greet(index, flags),
+                }
             }
+            let core = &mut self.core;
             if core.peers[index].unused() < core.peers[index].window / 2 {
                 // The budget is used up: again when it has room.
                 core.starve(index);
@@ -179,10 +213,19 @@ impl<P: Port> Engine<P> {
             // Without a path it is listed again when there is one.
             let Some((path, _)) = peer.path else { return };
             let is_packet = !peer.packets.is_empty();
+            let is_hello = peer.packets.front().is_some_and(Packet::is_hello);
+            // Until it has answered it is sent nothing but hellos, all of number 0: of those any may be lost. It is
+            // listed again then.
+            if !is_hello && !peer.answered {
+                return;
+            }
             let turn = match (peer.packets.front(), peer.messages.front()) {
                 (Some(packet), _) => {
-                    let header =
+                    let mut header =
                         core.header(index, packet.protocol, packet.kind, packet.flags, 0, core.now_ns);
+                    if is_hello {
+                        header.sequence = 0.into();
+                    }
                     self.port.send(path, header.as_bytes(), &packet.body).map(Turn::of)
                 }
                 (None, Some(Outgoing::Message(id))) => self.begin_message(index, *id),
@@ -202,8 +245,10 @@ impl<P: Port> Engine<P> {
                     } else if let Some(Outgoing::Goodbye) = peer.messages.pop_front() {
                         peer.bye = Some(peer.sequence);
                     }
-                    if matches!(turn, Turn::Sent) {
-                        core.sent(index);
+                    match turn {
+                        Turn::Sent if is_hello => core.greeted(index),
+                        Turn::Sent => core.sent(index),
+                        _ => {}
                     }
                 }
                 Ok(Turn::NoRoom) => {
@@ -305,6 +350,14 @@ impl<P: Port> Engine<P> {
 }
 
 impl Core {
+    /// Wants the address of a peer, unless that is known, or wanted already.
+    pub(super) fn seek(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        if peer.path.is_none() && !std::mem::replace(&mut peer.sought, true) {
+            self.wanted.push(peer.rank);
+        }
+    }
+
     /// The header of the next packet to a peer. `since_ns` is when what causes it began.
     #[inline]
     pub(super) fn header(
@@ -338,6 +391,17 @@ impl Core {
         peer.told = peer.given;
     }
 
+    /// Accounts for a hello that the port took. It will be repeated until a packet comes that acknowledges it, each
+    /// time after twice as long.
+    fn greeted(&mut self, index: u32) {
+        let peer = &mut self.peers[index];
+        peer.sequence = peer.sequence.max(1);
+        peer.told = peer.given;
+        let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << peer.greetings.min(20));
+        peer.greetings += 1;
+        self.timers.push(Reverse((self.now_ns.saturating_add(wait_ns), Timer::Greeting(index))));
+    }
+
     /// Puts a packet behind those that wait for a peer.
     pub(super) fn enqueue(&mut self, index: u32, packet: Packet) {
         self.peers[index].packets.push_back(packet);
@@ -362,6 +426,14 @@ impl Core {
         self.starve(index);
     }
 }
+
+/// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection that
+/// was about to be: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had
+/// a connection before to a process that is gone. (The room of that connection is used again, and keeps the number of
+/// that process: xnet_process_connreq then takes the request that the other end has just withdrawn for one of a new
+/// process, and closes the good connection for it. prov/net/src/xnet_rdm_cm.c at 1.17.0, prov/tcp to 2.0.0.) More than
+/// a peer takes that shares its core with dozens of others.
+const ANSWER_WITHIN_NS: u64 = 250_000_000;
 
 /// What became of the first in the queue.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ mod strangers;
 
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Memory, Sink};
+use samite_fabric::{Failure, Memory, OpId, Sink};
 
 use super::*;
 use crate::error::{Awaited, Operation, Report};
@@ -288,6 +288,62 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     arrive(&mut receiver, &header);
     let gap = Cause::Gap { expected: 0, got: 1 };
     assert_eq!(receiver.core.peers[0].failure(), Some(gap));
+}
+
+/// Where packets go that a provider loses.
+struct Lost;
+
+impl Sink for Lost {
+    fn packet(&mut self, _: &[u8]) {}
+    fn completed(&mut self, _: OpId, _: Result<(), Failure>) {}
+    fn notified(&mut self, _: u64) {}
+    fn peer_lost(&mut self, _: PeerId) {}
+}
+
+#[test]
+fn a_hello_is_repeated_until_it_is_answered() {
+    let mut engines = pair(&Config::default());
+    let send = engines[0].isend(0, 1, 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
+    // Those that each has sent when it met the other, and the first that it repeats.
+    for (now_ns, due_ns) in [(249_999_999, 250_000_000), (250_000_000, 750_000_000)] {
+        for engine in &mut engines {
+            while engine.port_mut().poll(&mut Lost).unwrap() > 0 {}
+            engine.poll(now_ns, &mut ()).unwrap();
+            assert_eq!(engine.due_ns(), due_ns);
+        }
+    }
+    for engine in &mut engines {
+        while engine.port_mut().poll(&mut Lost).unwrap() > 0 {}
+    }
+    // The last of each crosses that of the other, and each answers with one more.
+    for engine in &mut engines {
+        engine.poll(750_000_000, &mut ()).unwrap();
+    }
+    settle(&mut engines);
+    assert_eq!(engines[0].outcome(send), Outcome::Ready);
+    assert_eq!(engines[1].probe(&Pattern::exact(1, 0, 5)).unwrap().map(|status| status.bytes), Some(8));
+    for engine in &mut engines {
+        engine.poll(5_000_000_000, &mut ()).unwrap();
+        assert_eq!(engine.due_ns(), NEVER);
+        assert_eq!((engine.counters().stale, engine.counters().failed_peers), (0, 0));
+    }
+}
+
+/// The one whose hello came is answered, but the answer is lost: the next is an answer to the hello told again.
+#[test]
+fn an_answer_that_is_lost_is_repeated() {
+    let mut engines = pair(&Config::default());
+    let send = engines[0].isend(0, 1, 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
+    while engines[0].port_mut().poll(&mut Lost).unwrap() > 0 {}
+    for _ in 0..4 {
+        engines[1].poll(0, &mut ()).unwrap();
+        while engines[0].port_mut().poll(&mut Lost).unwrap() > 0 {}
+    }
+    assert!(engines[1].core.peers[0].heard && !engines[1].core.peers[0].answered);
+    engines[0].poll(250_000_000, &mut ()).unwrap();
+    settle(&mut engines);
+    assert_eq!(engines[0].outcome(send), Outcome::Ready);
+    assert_eq!((engines[0].counters().failed_peers, engines[1].counters().failed_peers), (0, 0));
 }
 
 #[test]

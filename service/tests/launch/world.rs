@@ -139,6 +139,9 @@ fn a_rank_that_is_started_again_is_reached_again() {
     let world = samite::init().unwrap();
     let patient = world.within(PATIENCE);
     let life = world.incarnation(world.rank()).unwrap();
+    // No message has passed between the two.
+    let next = (world.rank() + 1) % world.size();
+    assert_eq!(world.await_return(next, PATIENCE), Ok(1));
     if world.rank() == 0 {
         for _ in 1..world.size() {
             patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
