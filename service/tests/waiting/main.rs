@@ -151,20 +151,28 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
     }
     let world = samite::init().unwrap();
     let world = world.within(PATIENCE);
-    let mut killed = [0_u64];
+    let mut victim = [0_i32];
     if world.rank() == 0 {
+        world.send(&[getpid().as_raw_pid()], 1, 0).unwrap();
         // Taken before the end: the others are told by the launcher's agent, not by the port.
-        world.recv(&mut killed, 1, 0).unwrap();
-        thread::sleep(LONG);
-        world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, 0).unwrap();
-        thread::sleep(LONG);
-        kill_process(getpid(), Signal::KILL).unwrap();
+        world.recv(&mut victim, 1, 0).unwrap();
+        loop {
+            thread::sleep(PATIENCE);
+        }
     }
-    world.send(&killed, 0, 0).unwrap();
-    world.recv(&mut killed, 0, 0).unwrap();
-    let expected = Duration::from_nanos(killed[0]) + LONG;
-    let error = world.recv(&mut killed, 0, 1).unwrap_err();
-    let late = now_of(ClockId::Monotonic).saturating_sub(expected);
+    world.recv(&mut victim, 0, 0).unwrap();
+    world.send(&victim, 0, 0).unwrap();
+    let (error, late) = thread::scope(|scope| {
+        let killer = scope.spawn(|| {
+            thread::sleep(LONG);
+            let now = Instant::now();
+            kill_process(Pid::from_raw(victim[0]).unwrap(), Signal::KILL).unwrap();
+            now
+        });
+        let error = world.recv(&mut [0_u8], 0, 1).unwrap_err();
+        let known = Instant::now();
+        (error, known.saturating_duration_since(killer.join().unwrap()))
+    });
     assert!(matches!(error, Error::PeerFailed { rank: 0, .. }), "{error}");
     eprintln!("known after {late:?}");
     assert!(late < PROMPT, "{late:?} late");
