@@ -8,11 +8,14 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use samite_fabric::Address;
+use samite_fabric::os::alarm::Alarm;
 use samite_fabric::os::process;
 
 use super::BootstrapError;
@@ -85,10 +88,12 @@ impl Candidate {
 /// the transport notices them, or in that the launcher ends the job.
 pub(crate) struct KeyValuesDirectory {
     /// None when this rank has left, or the launcher is gone.
-    values: Option<Box<dyn KeyValues>>,
+    clerk: Option<Clerk>,
+    /// The connection to the launcher, if that is known.
+    line: Option<OwnedFd>,
     secret: Secret,
     here: Option<process::Place>,
-    /// Readable when the launcher is gone, or a process has ended.
+    /// Readable when the launcher has answered or is gone, or a process has ended.
     watch: OwnedFd,
     /// The processes that are watched, by rank.
     processes: Vec<(u32, OwnedFd)>,
@@ -98,17 +103,29 @@ pub(crate) struct KeyValuesDirectory {
 impl KeyValuesDirectory {
     fn new(values: Box<dyn KeyValues>, secret: Secret, here: Option<process::Place>) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        if let Some(descriptor) = values.descriptor() {
-            epoll::add(&watch, descriptor, epoll::EventData::new_u64(LAUNCHER), epoll::EventFlags::IN)?;
+        let line = values.descriptor().map(|line| line.try_clone_to_owned()).transpose()?;
+        if let Some(line) = &line {
+            // That there is something to read is the clerk's affair.
+            epoll::add(&watch, line, epoll::EventData::new_u64(LAUNCHER), epoll::EventFlags::RDHUP)?;
         }
+        let clerk = Clerk::start(values)?;
+        epoll::add(&watch, &*clerk.bell, epoll::EventData::new_u64(CLERK), epoll::EventFlags::IN)?;
         let (processes, news) = (Vec::new(), VecDeque::new());
-        Ok(Self { values: Some(values), secret, here, watch, processes, news })
+        Ok(Self { clerk: Some(clerk), line, secret, here, watch, processes, news })
     }
 
-    fn look_up(&mut self, rank: u32) -> Result<Entry, String> {
-        let values = self.values.as_mut().ok_or("the launcher that knew it is gone")?;
-        let text = values.entry(rank).map_err(|error| error.to_string())?;
-        text.parse().map_err(|_| "what it has published is not of samite, or of another release".to_owned())
+    /// What the launcher's answer means.
+    fn notice(&mut self, rank: u32, answer: Result<Entry, String>) -> Notice {
+        match answer {
+            Ok(entry) if self.watch_over(rank, &entry) => {
+                self.failed(rank, "its process has ended".to_owned())
+            }
+            Ok(Entry { address, .. }) => {
+                let incarnation = self.secret.first_incarnation(rank);
+                Notice::Address { rank, incarnation, address: Address(address) }
+            }
+            Err(why) => self.failed(rank, format!("it cannot be found: {why}")),
+        }
     }
 
     /// Has the kernel tell of the end of a rank's process, if that is one of those that this one sees, and as
@@ -139,12 +156,20 @@ impl KeyValuesDirectory {
         for event in events {
             match event.data.u64() {
                 LAUNCHER => {
-                    if let Some(values) = self.values.take() {
+                    self.clerk = None;
+                    if let Some(line) = self.line.take() {
                         // The descriptor as it was inherited may stay open: closing ours is not enough.
-                        let _ = values.descriptor().map(|descriptor| epoll::delete(&self.watch, descriptor));
+                        let _ = epoll::delete(&self.watch, line);
                     }
                     let why = "the launcher that started it is gone".to_owned();
                     self.news.push_back(Notice::Condemned { why });
+                }
+                CLERK => {
+                    let answers = self.clerk.iter().flat_map(Clerk::answers).collect::<Vec<_>>();
+                    for (rank, answer) in answers {
+                        let notice = self.notice(rank, answer);
+                        self.news.push_back(notice);
+                    }
                 }
                 rank => {
                     self.processes.retain(|&(watched, _)| u64::from(watched) != rank);
@@ -158,17 +183,10 @@ impl KeyValuesDirectory {
 
 impl Directory for KeyValuesDirectory {
     fn request_address(&mut self, rank: u32) {
-        let notice = match self.look_up(rank) {
-            Ok(entry) if self.watch_over(rank, &entry) => {
-                self.failed(rank, "its process has ended".to_owned())
-            }
-            Ok(Entry { address, .. }) => {
-                let incarnation = self.secret.first_incarnation(rank);
-                Notice::Address { rank, incarnation, address: Address(address) }
-            }
-            Err(why) => self.failed(rank, format!("it cannot be found: {why}")),
-        };
-        self.news.push_back(notice);
+        if !self.clerk.as_ref().is_some_and(|clerk| clerk.ask(rank)) {
+            let notice = self.notice(rank, Err("the launcher that knew it is gone".to_owned()));
+            self.news.push_back(notice);
+        }
     }
 
     fn poll(&mut self) -> Option<Notice> {
@@ -183,16 +201,67 @@ impl Directory for KeyValuesDirectory {
     }
 
     fn leave(&mut self) {
-        if let Some(mut values) = self.values.take() {
+        self.line = None;
+        if let Some(mut values) = self.clerk.take().and_then(Clerk::end) {
             values.leave();
         }
     }
 
     fn panicked(&mut self) {
         // The launcher ends the job when this process ends without having left.
-        self.values = None;
+        (self.line, self.clerk) = (None, None);
+    }
+}
+
+/// The thread that asks the launcher, since its answers may take long: an operation that needs one has its deadline.
+struct Clerk {
+    questions: mpsc::Sender<u32>,
+    answers: mpsc::Receiver<(u32, Result<Entry, String>)>,
+    /// Rung when there is an answer.
+    bell: Arc<Alarm>,
+    thread: JoinHandle<Box<dyn KeyValues>>,
+}
+
+impl Clerk {
+    fn start(mut values: Box<dyn KeyValues>) -> io::Result<Self> {
+        let (questions, asked) = mpsc::channel::<u32>();
+        let (tell, answers) = mpsc::channel();
+        let bell = Arc::new(Alarm::new()?);
+        let ring = Arc::clone(&bell);
+        let thread = thread::Builder::new().name("samite-clerk".to_owned()).spawn(move || {
+            for rank in asked {
+                let entry = values.entry(rank).map_err(|error| error.to_string()).and_then(|text| {
+                    let stranger = "what it has published is not of samite, or of another release";
+                    text.parse().map_err(|_| stranger.to_owned())
+                });
+                if tell.send((rank, entry)).is_err() {
+                    break;
+                }
+                ring.ring();
+            }
+            values
+        })?;
+        Ok(Self { questions, answers, bell, thread })
+    }
+
+    /// Asks for the entry of a rank. Whether that is possible still.
+    fn ask(&self, rank: u32) -> bool {
+        self.questions.send(rank).is_ok()
+    }
+
+    fn answers(&self) -> impl Iterator<Item = (u32, Result<Entry, String>)> {
+        // First: what comes after it rings again.
+        self.bell.silence();
+        self.answers.try_iter()
+    }
+
+    /// Waits for the answer to what was asked last, and gives the launcher back.
+    fn end(self) -> Option<Box<dyn KeyValues>> {
+        drop(self.questions);
+        self.thread.join().ok()
     }
 }
 
 /// No rank's number.
 const LAUNCHER: u64 = u64::MAX;
+const CLERK: u64 = u64::MAX - 1;

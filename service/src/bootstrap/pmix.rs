@@ -4,6 +4,8 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use samite_fabric::pmi::{Client, Fact, PmixError};
@@ -29,8 +31,9 @@ impl PmixJob {
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(BootstrapError::JoinedBefore);
         }
-        let client = Client::connect().map_err(|error| {
-            JOINED.store(false, Ordering::Relaxed);
+        let client = connect(patience).map_err(|error| {
+            // Who does not answer may still do so, to the thread that waits for it.
+            JOINED.store(matches!(error, PmixError::NoAnswer(_)), Ordering::Relaxed);
             BootstrapError::Pmix(error)
         })?;
         let (rank, size) = (client.rank(), client.fact(Fact::JobSize).map_err(BootstrapError::Pmix)?);
@@ -48,6 +51,16 @@ impl PmixJob {
         let values = Box::new(Pmix { client: Some(client), patience });
         Ok(Candidate { rank, size, place, values })
     }
+}
+
+/// Connects, in a thread of its own, since the library's call has no deadline.
+fn connect(patience: Duration) -> Result<Client, PmixError> {
+    let (tell, told) = mpsc::channel();
+    let thread = thread::Builder::new().name("samite-pmix".to_owned()).spawn(move || {
+        let _ = tell.send(Client::connect());
+    });
+    thread.map_err(|error| PmixError::Library(format!("no thread for it: {error}")))?;
+    told.recv_timeout(patience).unwrap_or(Err(PmixError::NoAnswer("PMIx_Init")))
 }
 
 struct Pmix {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use samite_fabric::Address;
 use samite_fabric::os::process::{Place, Process};
 
@@ -135,10 +136,22 @@ fn address_of(rank: u32) -> Address {
     Address(vec![rank as u8; 200])
 }
 
+/// What comes next.
+fn next(directory: &mut KeyValuesDirectory) -> Notice {
+    loop {
+        if let Some(notice) = directory.poll() {
+            return notice;
+        }
+        let descriptor = directory.descriptor().unwrap();
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        assert!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&patience)).unwrap() > 0);
+    }
+}
+
 fn find(directory: &mut KeyValuesDirectory, secret: Secret, wanted: u32) {
     directory.request_address(wanted);
-    match directory.poll() {
-        Some(Notice::Address { rank, incarnation, address }) => {
+    match next(directory) {
+        Notice::Address { rank, incarnation, address } => {
             assert_eq!((rank, &address), (wanted, &address_of(wanted)));
             assert_eq!(incarnation, secret.first_incarnation(wanted));
         }
@@ -217,14 +230,35 @@ fn the_end_of_a_process_of_this_host_is_told() {
         };
         launcher.values.lock().unwrap().insert(key(1), entry.to_string());
         directory.request_address(1);
-        assert!(matches!(directory.poll(), Some(Notice::Address { rank: 1, .. })));
+        assert!(matches!(next(&mut directory), Notice::Address { rank: 1, .. }));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(directory.poll(), Some(Notice::Failed { rank: 1, .. })));
+        assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
         // Asked for again, it is known to have ended.
         directory.request_address(1);
-        assert!(matches!(directory.poll(), Some(Notice::Failed { rank: 1, .. })));
+        assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
         assert!(directory.poll().is_none());
+        directory.leave();
+    });
+}
+
+/// No call waits for a launcher that takes its time.
+#[test]
+fn a_slow_launcher_holds_nothing_up() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let launcher = Launcher::new(Wire::One, 1);
+    thread::scope(|scope| {
+        scope.spawn(|| launcher.serve(0, theirs));
+        let candidate = PmiJob { fd: 0, rank: 0, size: 1, wire: Wire::One }.join_over(ours, PATIENCE);
+        let (secret, mut directory) = candidate.unwrap().join(&address_of(0)).unwrap();
+        let busy = launcher.values.lock().unwrap();
+        directory.request_address(0);
+        assert!(directory.poll().is_none());
+        drop(busy);
+        match next(&mut directory) {
+            Notice::Address { incarnation, .. } => assert_eq!(incarnation, secret.first_incarnation(0)),
+            other => panic!("{other:?}"),
+        }
         directory.leave();
     });
 }
