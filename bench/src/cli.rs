@@ -58,6 +58,9 @@ enum Command {
     Instructions(InstructionsArgs),
     /// The matching engine's structures: the published experiments, and what is asked of the default one
     Matching(MatchingArgs),
+    /// Start the agent of a host, and end with it; the measurements start it
+    #[command(name = launch::GUARD_COMMAND, hide = true)]
+    Guard,
     /// Start and watch the ranks; the measurements start it
     #[command(name = launch::AGENT_COMMAND, hide = true)]
     Agent {
@@ -189,6 +192,10 @@ impl Cli {
             }
             Command::Instructions(args) => args.run(),
             Command::Matching(args) => Ok(if args.run()? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+            Command::Guard => {
+                launch::serve_as_guard()?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Agent { connection } => {
                 launch::serve_as_agent(connection)?;
                 Ok(ExitCode::SUCCESS)

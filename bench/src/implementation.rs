@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 
 use crate::benchmark::{Benchmark, Point};
+use crate::beside;
 use crate::peers::{Found, Peer, Settings};
 use crate::record::Record;
 use crate::spread::Spread;
@@ -50,6 +51,9 @@ impl Implementation {
         let mut all = vec![ours("samite", transport)];
         let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate);
         if cfg!(feature = "ofi") && is_plain {
+            if benchmark == Benchmark::Latency && transport == beside::TRANSPORT {
+                all.push(ours("samite+shm", transport));
+            }
             all.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
         }
         for peer in &found.peers {

@@ -12,6 +12,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 mod benchmark;
+mod beside;
 mod cli;
 mod compare;
 mod failure;

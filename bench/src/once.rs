@@ -11,6 +11,7 @@ use samite::launch::{self, Options};
 use samite_fabric::ofi::OfiConfig;
 
 use crate::benchmark::{Benchmark, Point};
+use crate::beside::{self, Apart};
 use crate::loops::Loops;
 use crate::measure::{End, measure};
 use crate::memory;
@@ -29,6 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub(crate) enum Ours {
     /// Samite
     Samite,
+    /// Samite over libfabric, where one of the two has a neighbour in shared memory as well
+    #[value(name = "samite+shm")]
+    SamiteBesideShm,
     /// The same loops straight on libfabric, without any protocol
     #[cfg(feature = "ofi")]
     Libfabric,
@@ -63,11 +67,14 @@ impl Once {
         let invitation = match Launch::detect(&|name| std::env::var_os(name))? {
             Launch::Invited(invitation) => invitation,
             Launch::Alone { transport } => {
-                let code = launch::run(Options {
-                    transport: self.transport.clone().or(transport),
+                let options = Options {
                     timeout: Some(TIMEOUT),
                     args: std::env::args_os().skip(1).collect(),
                     ..Options::new(self.ranks, std::env::current_exe()?)
+                };
+                let code = launch::run(match self.implementation {
+                    Ours::SamiteBesideShm => beside::options(options)?,
+                    _ => Options { transport: self.transport.clone().or(transport), ..options },
                 })?;
                 return Ok(code.into());
             }
@@ -87,6 +94,10 @@ impl Once {
                     self.measure(&mut Loops::new(messages))?;
                 }
             }
+            Ours::SamiteBesideShm => match Apart::new(samite::init()?)? {
+                Some(messages) => self.measure(&mut Loops::new(messages))?,
+                None => return Ok(ExitCode::SUCCESS),
+            },
             #[cfg(feature = "ofi")]
             Ours::Libfabric => {
                 let mut job = invitation.accept()?;
@@ -150,6 +161,7 @@ impl Once {
     fn name(&self) -> &'static str {
         match self.implementation {
             Ours::Samite => "samite",
+            Ours::SamiteBesideShm => "samite+shm",
             #[cfg(feature = "ofi")]
             Ours::Libfabric => "libfabric",
         }

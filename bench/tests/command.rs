@@ -62,10 +62,10 @@ fn libfabric_and_samite_are_compared_over_tcp() {
     let mut records = records(&[&args[..], &["--without-peers"]].concat());
     let settings = records.remove(0);
     assert_eq!(settings["runs"], 2);
-    assert_eq!(settings["commands"].as_array().map(Vec::len), Some(2));
+    assert_eq!(settings["commands"].as_array().map(Vec::len), Some(3));
     assert_eq!(records[0]["ratio"]["to"], "libfabric");
     let who: Vec<_> = records.iter().map(|record| columns(record, &["impl", "transport"])).collect();
-    assert_eq!(who, [["samite", transport], ["libfabric", transport]]);
+    assert_eq!(who, [["samite", transport], ["samite+shm", transport], ["libfabric", transport]]);
     for record in &records {
         assert_eq!(record["runs"], 2);
         assert_plausible(record);
