@@ -11,7 +11,8 @@ mod messages;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+
+use crate::callgrind::{self, CountError};
 
 /// Operations in the two runs: enough to be past all that is done the first time.
 const OPERATIONS: [u64; 2] = [200, 700];
@@ -22,13 +23,10 @@ const TOLERANCE: f64 = 0.03;
 /// The table, in the repository. Its counts are of the toolchain that CI uses; another one makes others.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
-/// What [`counted`] is called in callgrind's eyes.
-const COUNTED: &str = "*instructions::counted*";
-
 /// An operation, and how to bring it about.
 pub(crate) struct Scenario {
     name: &'static str,
-    /// Does it so many times, each inside of [`counted`].
+    /// Does it so many times, each inside of [`callgrind::counted`].
     run: fn(operations: u64),
 }
 
@@ -36,19 +34,13 @@ fn scenarios() -> impl Iterator<Item = &'static Scenario> {
     matching::SCENARIOS.iter().chain(messages::SCENARIOS)
 }
 
-/// Only what is done in here is counted.
-#[inline(never)]
-fn counted<R>(operation: impl FnOnce() -> R) -> R {
-    std::hint::black_box(operation())
-}
-
 /// Runs one scenario in this process.
 ///
 /// # Errors
 /// There is no such scenario.
-pub(crate) fn run(name: &str, operations: u64) -> Result<(), CountError> {
+pub(crate) fn run(name: &str, operations: u64) -> Result<(), InstructionsError> {
     let scenario = scenarios().find(|scenario| scenario.name == name);
-    let scenario = scenario.ok_or_else(|| CountError::NoScenario(name.to_owned()))?;
+    let scenario = scenario.ok_or_else(|| InstructionsError::NoScenario(name.to_owned()))?;
     (scenario.run)(operations);
     Ok(())
 }
@@ -57,8 +49,8 @@ pub(crate) fn run(name: &str, operations: u64) -> Result<(), CountError> {
 /// `bless` the table is replaced.
 ///
 /// # Errors
-/// [`CountError`].
-pub(crate) fn check(bless: bool) -> Result<bool, CountError> {
+/// [`InstructionsError`].
+pub(crate) fn check(bless: bool) -> Result<bool, InstructionsError> {
     let table = PathBuf::from(TABLE);
     let old = read(&table)?;
     let mut new = BTreeMap::new();
@@ -79,7 +71,7 @@ pub(crate) fn check(bless: bool) -> Result<bool, CountError> {
         passed = false;
     }
     if bless {
-        std::fs::write(&table, write(&new)).map_err(|error| CountError::Table(table, error))?;
+        std::fs::write(&table, write(&new)).map_err(|error| InstructionsError::Table(table, error))?;
         return Ok(true);
     }
     Ok(passed)
@@ -121,28 +113,12 @@ fn count(name: &str) -> Result<f64, CountError> {
 }
 
 fn collect(name: &str, operations: u64) -> Result<u64, CountError> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
-        .arg(format!("--toggle-collect={COUNTED}"))
-        .arg(std::env::current_exe().map_err(CountError::Valgrind)?)
-        .args(["instructions", "--scenario", name, "--operations", &operations.to_string()])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(CountError::Valgrind)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    match parse(&said) {
-        Some(count) if output.status.success() && count > 0 => Ok(count),
-        _ => Err(CountError::Failed { name: name.to_owned(), said: said.into_owned() }),
-    }
+    let args = ["instructions", "--scenario", name, "--operations", &operations.to_string()];
+    Ok(callgrind::collect(&[], &args)?[0])
 }
 
-/// The count in what callgrind prints.
-fn parse(said: &str) -> Option<u64> {
-    said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
-}
-
-fn read(table: &Path) -> Result<BTreeMap<String, f64>, CountError> {
-    let failed = |error| CountError::Table(table.to_owned(), error);
+fn read(table: &Path) -> Result<BTreeMap<String, f64>, InstructionsError> {
+    let failed = |error| InstructionsError::Table(table.to_owned(), error);
     let text = std::fs::read_to_string(table).map_err(failed)?;
     let entry = |line: &str| {
         let (name, count) = line.split_once(' ')?;
@@ -162,23 +138,15 @@ fn write(counts: &BTreeMap<String, f64>) -> String {
     text
 }
 
-/// Why nothing was counted.
+/// Why the counts were not held to the table.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CountError {
+pub(crate) enum InstructionsError {
     /// Misuse.
     #[error("there is no scenario {0}")]
     NoScenario(String),
-    /// Most likely it is not installed.
-    #[error("valgrind could not be started: {0}; ci/setup.sh installs it")]
-    Valgrind(std::io::Error),
-    /// The scenario, or valgrind.
-    #[error("{name} was not counted: {said}")]
-    Failed {
-        /// The scenario.
-        name: String,
-        /// What valgrind printed.
-        said: String,
-    },
+    /// There is no count.
+    #[error(transparent)]
+    Count(#[from] CountError),
     /// The file with the table.
     #[error("{}: {}", .0.display(), .1)]
     Table(PathBuf, std::io::Error),
@@ -194,14 +162,6 @@ mod tests {
             [None, Some(100.0)].map(|old| [96.0, 98.0, 103.0, 103.1].map(|new| Verdict::new(old, new)));
         assert_eq!(verdicts[0], [Verdict::New; 4]);
         assert_eq!(verdicts[1], [Verdict::Fewer, Verdict::Within, Verdict::Within, Verdict::TooMany]);
-    }
-
-    #[test]
-    fn callgrind_is_understood() {
-        let said =
-            "==7== Callgrind, a call-graph generating cache profiler\n==7== Collected : 148437\n==7== \n";
-        assert_eq!(parse(said), Some(148_437));
-        assert_eq!(parse("valgrind: ls: command not found"), None);
     }
 
     #[test]

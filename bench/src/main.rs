@@ -13,6 +13,7 @@
 
 mod benchmark;
 mod beside;
+mod callgrind;
 mod cli;
 mod compare;
 mod failure;

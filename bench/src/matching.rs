@@ -2,6 +2,7 @@
 //! what is asked of the default structure.
 
 mod bounds;
+mod cold;
 mod memory;
 mod orders;
 mod plot;
@@ -37,6 +38,9 @@ pub(crate) struct MatchingArgs {
     /// Also draw the speeds as SVG files in this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Make the matches of this cell of the experiment `cold`, without counting: what is counted does it
+    #[arg(long, hide = true)]
+    cold_cell: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,6 +53,8 @@ enum Experiment {
     Memory,
     /// The 4-D queue and a tree, by the order of insertion: tables 4.6 and 4.7
     Orders,
+    /// Cache lines touched by a match that finds nothing in the cache, counted by valgrind
+    Cold,
     /// What is asked of the default structure
     Bounds,
 }
@@ -66,15 +72,20 @@ impl MatchingArgs {
     /// Makes the experiments.
     ///
     /// # Errors
-    /// A plot could not be written.
+    /// A plot could not be written, or cache lines not be counted.
     pub(crate) fn run(self) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        let Self { experiments, runs, items_max, json, plots } = self;
+        let Self { experiments, runs, items_max, json, plots, cold_cell } = self;
+        if let Some(cell) = cold_cell {
+            cold::touch(cell);
+            return Ok(true);
+        }
         let report = Report { runs: runs as usize, items_max, json, plots };
         let all = [
             Experiment::Search,
             Experiment::Pointers,
             Experiment::Memory,
             Experiment::Orders,
+            Experiment::Cold,
             Experiment::Bounds,
         ];
         let mut passed = true;
@@ -84,6 +95,7 @@ impl MatchingArgs {
                 Experiment::Pointers => pointers::run(&report),
                 Experiment::Memory => memory::run(&report),
                 Experiment::Orders => orders::run(&report),
+                Experiment::Cold => cold::run(&report)?,
                 Experiment::Bounds => passed &= bounds::run(&report),
             }
         }

@@ -2,7 +2,8 @@
 
 use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, PostedId, Posting};
 
-use super::{Scenario, counted};
+use super::Scenario;
+use crate::callgrind::counted;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "match_alone_posted", run: arrive_alone },

@@ -6,7 +6,8 @@ use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, Received, RequestId, Sent, Writing};
 
-use super::{Scenario, counted};
+use super::Scenario;
+use crate::callgrind::counted;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "send_8_loopback", run: |operations| send(loopback(), operations) },

@@ -16,6 +16,8 @@ pub(crate) struct Measured {
     pub(crate) count: fn(&Workload, matches_max: usize) -> (Memory, Stats),
     /// The memory of a workload's full queue.
     pub(crate) memory: fn(&Workload) -> Memory,
+    /// Counts the cache lines of some matches, see [`Workload::touch`].
+    pub(crate) touch: fn(&Workload, matches: usize, before_each: &dyn Fn()),
     /// Nanoseconds of an insertion and its match, alone in the queue.
     pub(crate) time_pairs: fn(Queue) -> f64,
 }
@@ -26,6 +28,7 @@ const fn measured<S: Structure>(name: &'static str) -> Measured {
         time: |workload, matches_max, at_least| workload.time::<S>(matches_max, at_least),
         count: |workload, matches_max| workload.count::<S>(matches_max),
         memory: |workload| workload.memory::<S>(),
+        touch: |workload, matches, before_each| workload.touch::<S>(matches, before_each),
         time_pairs: |queue| time_pairs::<S>(queue),
     }
 }

@@ -7,6 +7,7 @@ use samite_matching::{
     Arrival, Config, Counting, Envelope, Matcher, Memory, Meter, Pattern, Posting, Stats, Structure,
 };
 
+use crate::callgrind::counted;
 use crate::spread::Spread;
 
 /// Which queue is filled.
@@ -125,6 +126,16 @@ impl Workload {
         matcher.memory()
     }
 
+    /// Makes so many matches, each inside of [`counted`], after `before_each`.
+    pub(crate) fn touch<S: Structure>(&self, matches: usize, before_each: &dyn Fn()) {
+        let mut matcher: Matcher<u64, u64, S> = self.matcher();
+        self.fill(&mut matcher);
+        for sample in 0..matches {
+            before_each();
+            counted(|| self.take_sample(&mut matcher, sample, matches));
+        }
+    }
+
     fn matcher<S: Structure, M: Meter>(&self) -> Matcher<u64, u64, S, M> {
         Matcher::new(&Config { ranks: self.ranks, ..Config::default() })
     }
@@ -171,14 +182,24 @@ impl Workload {
             return items;
         }
         for sample in 0..matches_max {
-            let at = (items as u128 * sample as u128 / matches_max as u128) as u64;
-            let (of_rank, tag) = (at / self.tags, at % self.tags);
-            let (rank, context) = (of_rank / u64::from(self.contexts), of_rank % u64::from(self.contexts));
-            let rank = self.ranks_in.at(rank, u64::from(self.used()));
-            let context = self.contexts_in.at(context, u64::from(self.contexts));
-            self.take(matcher, context as u32, rank as u32, self.ranks_in.at(tag, self.tags));
+            self.take_sample(matcher, sample, matches_max);
         }
         matches_max
+    }
+
+    /// Makes one of so many matches, that are spread evenly over the order.
+    fn take_sample<S: Structure, M: Meter>(
+        &self,
+        matcher: &mut Matcher<u64, u64, S, M>,
+        sample: usize,
+        of: usize,
+    ) {
+        let at = (self.items() as u128 * sample as u128 / of as u128) as u64;
+        let (of_rank, tag) = (at / self.tags, at % self.tags);
+        let (rank, context) = (of_rank / u64::from(self.contexts), of_rank % u64::from(self.contexts));
+        let rank = self.ranks_in.at(rank, u64::from(self.used()));
+        let context = self.contexts_in.at(context, u64::from(self.contexts));
+        self.take(matcher, context as u32, rank as u32, self.ranks_in.at(tag, self.tags));
     }
 
     fn take<S: Structure, M: Meter>(
