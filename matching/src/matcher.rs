@@ -62,7 +62,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// A receive is posted. The first unexpected message that it matches is taken out; if there is none, the
     /// receive is queued.
     pub fn post(&mut self, pattern: Pattern, posted: P) -> Posting<P, U> {
-        if let Some((envelope, unexpected)) = self.take(&pattern) {
+        if let Some((envelope, unexpected)) = self.match_unexpected(&pattern) {
             return Posting::Matched { envelope, unexpected, posted };
         }
         let source = pattern.source.bits();
@@ -78,17 +78,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
 
     /// Takes out the first unexpected message that matches (MPI: matched probe).
     pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
-        if self.unexpected.len() == 0 {
-            self.meter.search(Side::Unexpected, 0, None);
-            return None;
-        }
-        let (length, mut spare) = (self.unexpected.len(), self.spare());
-        let before = spare;
-        let found = self.structure.take(&mut self.unexpected, pattern, &mut spare, &mut self.meter);
-        self.note_search(Side::Unexpected, length, found.map(|_| wildcards(pattern)), before - spare);
-        let entry = self.unexpected.take(found?);
-        self.sample_memory();
-        Some((envelope_of(&entry, pattern.context), entry.payload))
+        self.match_unexpected(pattern)
     }
 
     /// Looks at the first unexpected message that matches, and leaves it queued.
@@ -226,6 +216,23 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         self.note_search(Side::Posted, length, Some(wildcards_of(&entry)), before - spare);
         self.sample_memory();
         Some(entry.payload)
+    }
+
+    /// Takes out the first unexpected message that matches the receive. Always inlined: what it returns would go through
+    /// memory, in pieces, and be read at once as a whole.
+    #[inline(always)]
+    fn match_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
+        if self.unexpected.len() == 0 {
+            self.meter.search(Side::Unexpected, 0, None);
+            return None;
+        }
+        let (length, mut spare) = (self.unexpected.len(), self.spare());
+        let before = spare;
+        let found = self.structure.take(&mut self.unexpected, pattern, &mut spare, &mut self.meter);
+        self.note_search(Side::Unexpected, length, found.map(|_| wildcards(pattern)), before - spare);
+        let entry = self.unexpected.take(found?);
+        self.sample_memory();
+        Some((envelope_of(&entry, pattern.context), entry.payload))
     }
 
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {

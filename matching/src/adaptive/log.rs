@@ -10,13 +10,14 @@ use super::list::AdaptiveLinks;
 
 /// The slots of a context's messages, in order of arrival: a ring buffer of 4 bytes for each.
 ///
-/// A message knows its place, so that its removal is one store and touches no other message. The gap it leaves goes when
-/// no message is before it, or when more than half of the log is gaps and another message comes.
+/// A message knows its place, so that its removal is one store and touches no other message. Of the gaps that this leaves
+/// those before the first message are passed by the next search, or when room is needed; the others are closed when they
+/// are more than half of the log and another message comes.
 #[derive(Debug)]
 pub(super) struct Log {
     /// Place `p` is in cell `p` modulo their number, which is a power of two, or 0.
     cells: Vec<Option<Slot>>,
-    /// The places in use are those from this one, which is no gap,
+    /// The places in use are those from this one
     front: u32,
     /// to the one before this. They wrap around.
     back: u32,
@@ -59,17 +60,22 @@ impl Log {
         place
     }
 
-    /// Forgets the message at a place; `messages` are left.
+    /// Forgets the message at a place.
     #[inline(always)]
-    pub(super) fn remove(&mut self, place: u32, messages: u32) {
+    pub(super) fn remove(&mut self, place: u32) {
         let cell = self.cell(place);
         self.cells[cell] = None;
-        if messages == 0 {
-            self.front = self.back;
-        } else if place == self.front {
-            while self.cells[self.cell(self.front)].is_none() {
-                self.front = self.front.wrapping_add(1);
-            }
+    }
+
+    /// Forgets all places, once every message has been removed.
+    pub(super) fn clear(&mut self) {
+        self.front = self.back;
+    }
+
+    /// Goes past the gaps before the first message. Each gap is passed once.
+    pub(super) fn skip_gaps(&mut self) {
+        while self.front != self.back && self.cells[self.cell(self.front)].is_none() {
+            self.front = self.front.wrapping_add(1);
         }
     }
 
@@ -88,9 +94,10 @@ impl Log {
         place as usize & self.cells.len().wrapping_sub(1)
     }
 
-    /// Closes the gaps if they are many, or takes more cells.
+    /// Passes or closes the gaps if they are many, or takes more cells.
     #[cold]
     fn make_room<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, messages: u32) {
+        self.skip_gaps();
         let has_gaps = self.len() >= 2 * messages as usize;
         if has_gaps {
             let mut back = self.front;

@@ -243,7 +243,7 @@ impl Queue<'_> {
     #[inline(always)]
     fn leave_log<Q: Query>(&mut self, links: &AdaptiveLinks) {
         if Q::SIDE == Side::Unexpected && self.state.is_logged {
-            self.log.remove(links.order as u32, self.state.len);
+            self.log.remove(links.order as u32);
             self.index.logged -= 1;
         }
     }
@@ -374,6 +374,7 @@ impl Queue<'_> {
         }
         let mut found = Scan::Long;
         if !self.is_tagged(Group::All) {
+            self.log.skip_gaps();
             let first = find(self.log.places().take(LOG_SCAN_MAX).flatten(), pool, query, meter);
             found = match first {
                 Some(slot) => Scan::Found(slot, pool[slot].links),
@@ -484,6 +485,7 @@ impl Queue<'_> {
     #[cold]
     fn begin_log<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_logged = true;
+        self.log.clear();
         let mut slots = [None; UNLOGGED_MAX as usize + 1];
         let heads = self.index.leaves.heads(self.state.leaves);
         let queued = heads.flat_map(|head| list::iter(head, pool));
