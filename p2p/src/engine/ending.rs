@@ -36,7 +36,7 @@ impl<P: Port> Engine<P> {
         let Some(request) = core.requests.get(id) else { return };
         let cancelled = Err(Error::Cancelled { fate: Fate::NotDelivered });
         match request.state {
-            State::AwaitingRoom => core.finish(id, cancelled),
+            State::AwaitingRoom => core.withdraw(id, Error::Cancelled { fate: Fate::NotDelivered }),
             State::AwaitingMessage(posted) => {
                 core.matcher.cancel(posted);
                 core.finish(id, cancelled);
@@ -186,7 +186,30 @@ impl Core {
                 self.matcher.cancel(*posted);
                 self.finish(id, Err(error));
             }
-            State::AwaitingRoom | State::Over => self.finish(id, Err(error)),
+            State::AwaitingRoom => self.withdraw(id, error),
+            State::Over => self.finish(id, Err(error)),
+        }
+    }
+
+    /// Ends a send that waits for its turn, and takes it out of the queue where that costs nothing: of those that end in
+    /// vain while their peer does not answer, no trace is left.
+    fn withdraw(&mut self, id: RequestId, error: Error) {
+        let peer = self.requests.get(id).and_then(|request| request.peer);
+        self.finish(id, Err(error));
+        let Some(index) = peer.and_then(|rank| self.peers.find(rank)) else { return };
+        let requests = &self.requests;
+        let waits = |outgoing: &Outgoing| match outgoing {
+            Outgoing::Message(id) => {
+                requests.get(*id).is_some_and(|request| matches!(request.state, State::AwaitingRoom))
+            }
+            Outgoing::Goodbye => true,
+        };
+        let messages = &mut self.peers[index].messages;
+        while messages.front().is_some_and(|first| !waits(first)) {
+            messages.pop_front();
+        }
+        while messages.back().is_some_and(|last| !waits(last)) {
+            messages.pop_back();
         }
     }
 

@@ -290,6 +290,23 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     assert_eq!(receiver.core.peers[0].failure(), Some(gap));
 }
 
+#[test]
+fn sends_that_end_before_their_turn_leave_nothing() {
+    let [mut engine, _] = pair_of(3, &Config::default());
+    // Rank 2 is never found.
+    let first = engine.isend(0, 2, 1, 5, Memory::zeroed(8), NEVER).unwrap();
+    for now_ns in 1..1000 {
+        let id = engine.isend(now_ns, 2, 1, 5, Memory::zeroed(8), now_ns).unwrap();
+        engine.poll(now_ns, &mut ()).unwrap();
+        assert!(matches!(engine.collect(id, &mut ()).unwrap().result, Err(Error::TimedOut { .. })));
+        let id = engine.isend(now_ns, 2, 1, 5, Memory::zeroed(8), NEVER).unwrap();
+        engine.forget(id);
+    }
+    assert_eq!(engine.core.peers[2].messages.len(), 1);
+    engine.forget(first);
+    assert!(engine.core.peers[2].messages.is_empty());
+}
+
 /// Where packets go that a provider loses.
 struct Lost;
 
