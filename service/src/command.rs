@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod info;
 pub(crate) mod jobs;
 pub(crate) mod manual;
+pub(crate) mod top;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -110,7 +110,7 @@ impl From<&Report> for Awaits {
     }
 }
 
-/// As in `recv from 3, tag 7, 800 bytes, 12 s: message`.
+/// As in `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
 impl fmt::Display for Awaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_send { "send to " } else { "recv from " })?;
@@ -118,7 +118,10 @@ impl fmt::Display for Awaits {
             Some(rank) => write!(f, "{rank}")?,
             None => f.write_str("any")?,
         }
-        let seconds = self.age_ns as f64 / 1e9;
-        write!(f, ", tag {}, {} bytes, {seconds:.1} s: {}", self.tag, self.bytes, self.awaited)
+        write!(f, ", tag {}, {} bytes", self.tag, self.bytes)?;
+        if !f.alternate() {
+            write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
+        }
+        write!(f, ": {}", self.awaited)
     }
 }

@@ -23,7 +23,8 @@ use samite::topology::Bind;
 
 use crate::command::doctor::{Doctor, SELF_TEST_COMMAND};
 use crate::command::info::Info;
-use crate::command::jobs::{Ps, Top};
+use crate::command::jobs::Ps;
+use crate::command::top::Top;
 
 /// A message-passing runtime over libfabric
 #[derive(Debug, Parser)]
@@ -156,7 +157,7 @@ fn main() -> ExitCode {
         Command::Rendezvous { ranks, address } => rendezvous(address, ranks),
         Command::SelfTest => command::doctor::self_test_rank(),
         Command::Ps(what) => command::jobs::ps(&what),
-        Command::Top(what) => command::jobs::top(&what),
+        Command::Top(what) => command::top::top(&what),
         Command::Info(what) => command::info::info(&what),
         Command::Completions { shell } => Ok(command::manual::completions(shell, Cli::command())),
         Command::Man { directory } => command::manual::man(directory.as_deref(), Cli::command())

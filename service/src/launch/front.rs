@@ -21,6 +21,7 @@ use super::wait::{Interest, wait};
 use super::{
     EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, Stats, descendants, say,
 };
+use crate::bootstrap::variable;
 use crate::control::{
     Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
@@ -148,8 +149,10 @@ impl Front {
         let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
         let words = std::iter::once(&options.program).chain(&options.args);
         let program: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let hosts =
+            stations.iter().flat_map(|Station { host, ranks, .. }| ranks.clone().map(|_| host.clone()));
         let mut front = Front {
-            register: Register::new(plan.job, program.join(" "), options.ranks),
+            register: Register::new(plan.job, program.join(" "), transport(&options), hosts),
             matrix: Matrix::default(),
             desk: Desk::open(plan.job).ok(),
             asks_at: options.stats.as_ref().map(|_| Instant::now() + ASK_EVERY),
@@ -641,6 +644,13 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
         program: options.program.clone(),
         args: options.args.clone(),
     })
+}
+
+/// What the ranks find in `SAMITE_TRANSPORT`.
+fn transport(options: &Options) -> Option<String> {
+    let mut set = options.env.iter().rev();
+    let set = || set.find(|(name, _)| name == variable::TRANSPORT).map(|(_, value)| value.clone());
+    options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
 }
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {

@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub pid: u32,
     /// The program and its arguments.
     pub program: String,
+    /// The transport that its ranks were told to use; none if each chooses.
+    pub transport: Option<String>,
     /// Time since it was started, milliseconds.
     pub age_ms: u64,
     /// Its ranks, in order.
@@ -40,6 +42,8 @@ pub struct Snapshot {
 pub struct RankView {
     /// The rank.
     pub rank: u32,
+    /// Its host, as the user calls it; none if that is the one of `samite run`, and there is no other.
+    pub host: Option<String>,
     /// Which life of it this is, from 1.
     pub life: u32,
     /// Whether its process is stopped, by SIGSTOP say.
@@ -262,12 +266,14 @@ impl Drop for Desk {
 pub(super) struct Register {
     job: JobId,
     program: String,
+    transport: Option<String>,
     started: Instant,
     ranks: Vec<Entry>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Entry {
+    host: Option<String>,
     life: u32,
     is_stopped: bool,
     ending: Option<Ending>,
@@ -276,15 +282,25 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(host: Option<String>, life: u32) -> Entry {
+        Entry { host, life, is_stopped: false, ending: None, ended: None, told: None }
+    }
+
     fn has_told(&self, since: Instant) -> bool {
         self.told.as_ref().is_some_and(|(_, told)| *told >= since)
     }
 }
 
 impl Register {
-    pub(super) fn new(job: JobId, program: String, ranks: u32) -> Register {
-        let entry = Entry { life: 1, is_stopped: false, ending: None, ended: None, told: None };
-        Register { job, program, started: Instant::now(), ranks: vec![entry; ranks as usize] }
+    /// The job's ranks, by their hosts in order.
+    pub(super) fn new(
+        job: JobId,
+        program: String,
+        transport: Option<String>,
+        hosts: impl Iterator<Item = Option<String>>,
+    ) -> Register {
+        let ranks = hosts.map(|host| Entry::new(host, 1)).collect();
+        Register { job, program, transport, started: Instant::now(), ranks }
     }
 
     pub(super) fn tell(&mut self, rank: u32, figures: Figures) {
@@ -312,8 +328,7 @@ impl Register {
     /// A rank was started again.
     pub(super) fn restart(&mut self, rank: u32) {
         if let Some(entry) = self.ranks.get_mut(rank as usize) {
-            let life = entry.life + 1;
-            *entry = Entry { life, is_stopped: false, ending: None, ended: None, told: None };
+            *entry = Entry::new(entry.host.take(), entry.life + 1);
         }
     }
 
@@ -328,6 +343,7 @@ impl Register {
         let ms = |time: Duration| time.as_millis() as u64;
         let ranks = (0..).zip(&self.ranks).map(|(rank, entry)| RankView {
             rank,
+            host: entry.host.clone(),
             life: entry.life,
             is_stopped: entry.is_stopped,
             ending: entry.ending.clone(),
@@ -342,6 +358,7 @@ impl Register {
             job: self.job,
             pid: std::process::id(),
             program: self.program.clone(),
+            transport: self.transport.clone(),
             age_ms: ms(now.duration_since(self.started)),
             ranks: ranks.collect(),
         }

@@ -232,6 +232,7 @@ mod tests {
     fn snapshot(ranks: u32) -> Snapshot {
         let view = |rank| RankView {
             rank,
+            host: None,
             life: 1,
             is_stopped: false,
             ending: Some(Ending::Left),
@@ -240,7 +241,8 @@ mod tests {
             figures_age_ms: 0,
         };
         let program = "ring <1>".to_owned();
-        Snapshot { job: JobId(7), pid: 1, program, age_ms: 1500, ranks: (0..ranks).map(view).collect() }
+        let ranks = (0..ranks).map(view).collect();
+        Snapshot { job: JobId(7), pid: 1, program, transport: None, age_ms: 1500, ranks }
     }
 
     fn ring(ranks: u32) -> Matrix {

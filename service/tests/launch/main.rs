@@ -9,4 +9,5 @@ mod ranks;
 mod run;
 mod strangers;
 mod support;
+mod top;
 mod world;
