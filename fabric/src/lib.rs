@@ -9,6 +9,7 @@
 //!
 //! `unsafe` has its only home in this crate; the crates above forbid it.
 
+mod biased;
 mod caps;
 mod error;
 pub mod loopback;
@@ -27,6 +28,7 @@ pub mod sim;
 mod testing;
 pub mod wire;
 
+pub use biased::{BiasedGuard, BiasedMutex};
 pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
 pub use mem::{Memory, MemoryKind, Region};

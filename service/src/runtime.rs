@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::control::Secret;
@@ -15,7 +15,7 @@ use crate::figures::Figures;
 use crate::patience::{Burst, Patience, Rest, is_crowded};
 use crate::stats::{PeerStats, Stats};
 use crate::watch::{Watch, nap};
-use samite_fabric::{Address, Port, Sleep};
+use samite_fabric::{Address, BiasedGuard, BiasedMutex, Port, Sleep};
 use samite_p2p::{
     Awaited, Cause, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Operation, Outcome, Pattern,
     Reading, Received, Report, RequestId, Sent, Source, Status, Writing,
@@ -77,7 +77,7 @@ pub(crate) enum Notice {
 
 /// Drives an engine on behalf of all threads that use it.
 pub(crate) struct Runtime<P> {
-    core: Mutex<Core<P>>,
+    core: BiasedMutex<Core<P>>,
     clock: Clock,
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -195,7 +195,7 @@ impl<P: Port> Runtime<P> {
             followers: 0,
         };
         Self {
-            core: Mutex::new(core),
+            core: BiasedMutex::new(core),
             clock: Clock::start(),
             rank: identity.rank,
             size: identity.size,
@@ -393,10 +393,10 @@ impl<P: Port> Runtime<P> {
         core.directory.panicked();
     }
 
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Core<P>> {
+    #[inline(always)]
+    fn lock(&self) -> BiasedGuard<'_, Core<P>> {
         // Nothing in the engine is left half done by a panic: it has none that input could cause.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     #[inline]
@@ -412,7 +412,7 @@ impl<P: Port> Runtime<P> {
 
     fn wait<'a, L: Lent>(
         &'a self,
-        mut core: MutexGuard<'a, Core<P>>,
+        mut core: BiasedGuard<'a, Core<P>>,
         id: RequestId,
         lent: &mut L,
         bounds: &Bounds,
@@ -543,7 +543,7 @@ impl<P: Port> Runtime<P> {
     /// A port may see that a peer is gone before the launcher's word of how it ended has come. Waits a moment
     /// for that, since it is what a user can act on.
     #[cold]
-    fn await_word<'a>(&'a self, mut core: MutexGuard<'a, Core<P>>, rank: u32) -> Cause {
+    fn await_word<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>, rank: u32) -> Cause {
         let start_ns = self.clock.now_ns();
         let mut patience = Patience::new(self.crowded);
         loop {
@@ -562,11 +562,11 @@ impl<P: Port> Runtime<P> {
     /// Lets others at the lock, and at the processor, at most until `until_ns`, `cancel` or any event.
     fn rest<'a>(
         &'a self,
-        core: MutexGuard<'a, Core<P>>,
+        core: BiasedGuard<'a, Core<P>>,
         rest: Rest,
         until_ns: u64,
         cancel: Option<&Cancel>,
-    ) -> MutexGuard<'a, Core<P>> {
+    ) -> BiasedGuard<'a, Core<P>> {
         match rest {
             Rest::Spin => drop(core),
             Rest::Yield => {
@@ -581,11 +581,11 @@ impl<P: Port> Runtime<P> {
     /// Sleeps until there is something to do; a `nap` long where that is not told.
     fn sleep<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core<P>>,
+        mut core: BiasedGuard<'a, Core<P>>,
         nap_time: Duration,
         until_ns: u64,
         cancel: Option<&Cancel>,
-    ) -> MutexGuard<'a, Core<P>> {
+    ) -> BiasedGuard<'a, Core<P>> {
         let now_ns = core.now_ns;
         let due_ns = core.engine.due_ns().min(until_ns);
         let until_due = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
@@ -593,7 +593,7 @@ impl<P: Port> Runtime<P> {
         let time = if until_due.is_zero() { nap_time } else { until_due };
         if core.sleeper.is_some() {
             core.followers += 1;
-            let (mut core, _) = self.woken.wait_timeout(core, time).unwrap_or_else(PoisonError::into_inner);
+            let mut core = core.wait(&self.woken, time);
             core.followers -= 1;
             return core;
         }
@@ -663,7 +663,7 @@ impl<P: Port> Runtime<P> {
 /// The engine, while something is begun.
 pub(crate) struct Entered<'a, P: Port> {
     runtime: &'a Runtime<P>,
-    core: MutexGuard<'a, Core<P>>,
+    core: BiasedGuard<'a, Core<P>>,
     pub(crate) now_ns: u64,
     pub(crate) deadline_ns: u64,
 }

@@ -6,6 +6,7 @@
 //! membarrier(2) makes the kernel execute it for them, when somebody goes to sleep.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
@@ -13,13 +14,35 @@ use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_
 /// do that: then nobody may rely on this process to wake it.
 pub(crate) fn join() -> bool {
     static JOINED: OnceLock<bool> = OnceLock::new();
-    *JOINED.get_or_init(|| is_available() && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
+    *JOINED.get_or_init(|| {
+        !cfg!(miri) && is_available() && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    })
 }
 
 /// A full barrier in every running thread of every process that has joined, and in this thread. False if the
 /// system refuses.
+#[cfg(not(all(test, loom)))]
 pub(crate) fn everywhere() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// What [`everywhere`] makes a full fence of: only the compiler must be kept from undoing it.
+#[cfg(not(all(test, loom)))]
+#[inline(always)]
+pub(crate) fn light() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// For a model they are what they amount to together: a fence on either side.
+#[cfg(all(test, loom))]
+pub(crate) fn everywhere() -> bool {
+    light();
+    true
+}
+
+#[cfg(all(test, loom))]
+pub(crate) fn light() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Whether [`everywhere`] works.

@@ -18,6 +18,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::word::Word;
+use crate::os::barrier;
 
 /// The owner's side.
 #[derive(Debug, Default)]
@@ -47,27 +48,13 @@ pub(super) struct Waker {
 impl Waker {
     /// Called after a slot was marked: whether to set off the alarm.
     pub(super) fn must_ring(&self, word: &impl Word) -> bool {
-        light_fence();
+        barrier::light();
         let nap = word.load(Ordering::Relaxed);
         nap != AWAKE && self.rung.replace(nap) != nap
     }
 }
 
 const AWAKE: u64 = 0;
-
-/// Between what a sender wrote and its look whether the owner sleeps. With the owner's barrier it is a full
-/// fence; only the compiler must be kept from undoing it.
-#[cfg(not(all(test, loom)))]
-#[inline(always)]
-pub(super) fn light_fence() {
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-}
-
-/// For the model the owner's barrier is what it amounts to: a fence on either side.
-#[cfg(all(test, loom))]
-pub(super) fn light_fence() {
-    loom::sync::atomic::fence(Ordering::SeqCst);
-}
 
 #[cfg(all(test, loom))]
 mod model;

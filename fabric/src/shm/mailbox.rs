@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bell::Bell;
-use super::doze::{Sleeper, Waker, light_fence};
+use super::doze::{Sleeper, Waker};
 use super::ring::{Line, Place, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
@@ -288,7 +288,7 @@ impl Claim {
     /// asked after each packet.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
-        light_fence();
+        barrier::light();
         self.slot().quiet.load(Ordering::Relaxed) != 0
     }
 

@@ -49,7 +49,7 @@ fn send(model: &Model, sender: usize, packets: u64) {
     let (ring, waker) = (&model.rings[sender], Waker::default());
     for packet in 1..=packets {
         ring.published.store(packet, Ordering::Release);
-        light_fence();
+        barrier::light();
         if ring.quiet.load(Ordering::Relaxed) != 0 {
             ring.marked.store(1, Ordering::Release);
             if waker.must_ring(&model.word) {
