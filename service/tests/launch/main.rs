@@ -6,6 +6,7 @@ mod join;
 mod kill;
 mod observe;
 mod ranks;
+mod rendezvous;
 mod run;
 mod strangers;
 mod support;

@@ -29,6 +29,8 @@ pub(super) struct Server {
     /// How long to wait for all ranks once the first has come.
     patience: Duration,
     listener: TcpListener,
+    /// Until when nobody is let in, after the system could not do it.
+    shut_until: Option<Instant>,
     /// Connections that have not said whose they are, and until when they may.
     visitors: Vec<(Channel, Instant)>,
     members: BTreeMap<u32, Member>,
@@ -67,6 +69,7 @@ impl Server {
             detection,
             patience,
             listener,
+            shut_until: None,
             visitors: Vec::new(),
             members: BTreeMap::new(),
             closes_at: None,
@@ -111,7 +114,7 @@ impl Server {
             None => self.closes_at,
             Some(registry) => registry.untold().map(|_| self.tell_at),
         };
-        let until = self.visitors.iter().map(|&(_, until)| until).chain(until).min();
+        let until = self.visitors.iter().map(|&(_, until)| until).chain(until).chain(self.shut_until).min();
         let time = until.map(|until| until.saturating_duration_since(now()));
         let time =
             time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
@@ -123,7 +126,9 @@ impl Server {
         };
         let mut watched: Vec<_> =
             channels.map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), interest(channel))).collect();
-        watched.push(PollFd::new(&self.listener, PollFlags::IN));
+        if self.shut_until.is_none() {
+            watched.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         watched
             .extend(leash.filter(|_| self.registry.is_none()).map(|leash| PollFd::new(leash, PollFlags::IN)));
         match poll(&mut watched, time.as_ref()) {
@@ -135,13 +140,23 @@ impl Server {
     }
 
     fn admit(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let is_ready = stream.set_nonblocking(true).is_ok()
-                && liveness::bound_by_kernel(&stream, self.detection).is_ok();
-            if is_ready && self.visitors.len() < VISITORS_MAX {
-                self.visitors.push((Channel::new(stream), now() + HELLO_WITHIN));
-            }
+        if self.shut_until.is_some_and(|until| now() < until) {
+            return;
         }
+        self.shut_until = loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let is_ready = stream.set_nonblocking(true).is_ok()
+                        && liveness::bound_by_kernel(&stream, self.detection).is_ok();
+                    if is_ready && self.visitors.len() < VISITORS_MAX {
+                        self.visitors.push((Channel::new(stream), now() + HELLO_WITHIN));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
+                // No descriptor is left, say. Nothing tells when one is, and until then the listener stays readable.
+                Err(_) => break Some(now() + SHUT_FOR),
+            }
+        };
     }
 
     fn listen(&mut self) {
@@ -304,6 +319,9 @@ fn now() -> Instant {
 
 /// The most connections whose other side has not said who it is.
 const VISITORS_MAX: usize = 256;
+
+/// How long after one that could not be let in the next is tried.
+const SHUT_FOR: Duration = Duration::from_millis(100);
 
 /// How long they may take for that, so that none takes the place of a rank for good.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
