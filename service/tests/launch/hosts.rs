@@ -173,3 +173,19 @@ fn what_goes_wrong_at_the_start_is_told() {
     let unreachable = told("-n 2 --hosts nowhere.invalid", here);
     assert!(unreachable.contains("samite: host nowhere.invalid cannot reach `samite run`"), "{unreachable}");
 }
+
+#[test]
+fn a_profile_tells_of_which_host_a_rank_is() {
+    let scratch = Scratch::new("hosts-profile");
+    let file = scratch.0.join("stats.json");
+    let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
+    let arguments = format!("--transport tcp;ofi_rxm --stats={}", file.display());
+    let output = job(&scratch, &arguments, &format!("exec {} 20", ring.display())).output();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let profile: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(profile["transport"], "tcp;ofi_rxm");
+    for (rank, host) in ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"].into_iter().enumerate() {
+        let view = &profile["ranks"][rank];
+        assert_eq!((&view["host"], &view["figures"]["sent"]), (&host.into(), &20.into()), "{profile}");
+    }
+}
