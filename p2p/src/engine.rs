@@ -120,6 +120,8 @@ struct Core {
     /// Gets at the port, by [`OpId`](samite_fabric::OpId).
     operations: Slab<Operation>,
     timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    /// When the first of them is due, or before: every poll asks.
+    timer_ns: u64,
     /// Envelopes without data that wait for their receive, by the sender's index and name.
     envelopes: HashMap<(u32, u64), UnexpectedId>,
 
@@ -205,6 +207,7 @@ impl<P: Port> Engine<P> {
             store: Store::default(),
             operations: Slab::new(),
             timers: BinaryHeap::new(),
+            timer_ns: u64::MAX,
             envelopes: HashMap::new(),
             senders: VecDeque::new(),
             starving: VecDeque::new(),
@@ -494,7 +497,7 @@ impl<P: Port> Engine<P> {
         if core.has_work() || !core.wanted.is_empty() {
             return 0;
         }
-        core.timers.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns)
+        core.timer_ns
     }
 
     /// Wants the address of a rank that has not been met: as a message to it does.
@@ -711,7 +714,7 @@ impl Core {
         }
         if let Some(request) = self.requests.get_mut(id) {
             request.deadline_ns = deadline_ns;
-            self.timers.push(Reverse((deadline_ns, Timer::Deadline(id))));
+            self.set_timer(deadline_ns, Timer::Deadline(id));
         }
         // Most operations end long before their deadline: their timers are swept when they are the most.
         if self.timers.len() > 2 * self.requests.len() + TIMERS_KEPT {
@@ -723,6 +726,23 @@ impl Core {
                 Timer::Greeting(_) => true,
             });
         }
+    }
+
+    fn set_timer(&mut self, due_ns: u64, timer: Timer) {
+        self.timers.push(Reverse((due_ns, timer)));
+        self.timer_ns = self.timer_ns.min(due_ns);
+    }
+
+    /// The next timer that is due.
+    fn next_timer(&mut self) -> Option<(u64, Timer)> {
+        let Reverse(first) = *self.timers.peek()?;
+        self.timer_ns = first.0;
+        if first.0 > self.now_ns {
+            return None;
+        }
+        self.timers.pop();
+        self.timer_ns = u64::MAX;
+        Some(first)
     }
 
     /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
@@ -759,7 +779,7 @@ impl Core {
             | self.severed.len()
             | self.callers.len()
             | self.retired.len();
-        lists != 0 || self.timers.peek().is_some_and(|Reverse((due_ns, _))| *due_ns <= self.now_ns)
+        lists != 0 || self.timer_ns <= self.now_ns
     }
 }
 

@@ -1,7 +1,5 @@
 //! The way of a send: at once if nothing is in its way, else in its turn; and credit, which is what may be.
 
-use std::cmp::Reverse;
-
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
@@ -102,10 +100,7 @@ impl<P: Port> Engine<P> {
 
     /// Does what is due.
     fn take_timers(&mut self) {
-        while let Some(&Reverse((due_ns, timer))) = self.core.timers.peek()
-            && due_ns <= self.core.now_ns
-        {
-            self.core.timers.pop();
+        while let Some((due_ns, timer)) = self.core.next_timer() {
             match timer {
                 Timer::Deadline(id) => self.core.expire(id, due_ns),
                 Timer::Greeting(index) => {
@@ -399,7 +394,7 @@ impl Core {
         peer.told = peer.given;
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << peer.greetings.min(20));
         peer.greetings += 1;
-        self.timers.push(Reverse((self.now_ns.saturating_add(wait_ns), Timer::Greeting(index))));
+        self.set_timer(self.now_ns.saturating_add(wait_ns), Timer::Greeting(index));
     }
 
     /// Puts a packet behind those that wait for a peer.
