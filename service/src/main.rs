@@ -61,7 +61,8 @@ enum Command {
     Ps(Ps),
     /// Show what the ranks of a job do: rates, queues, and who waits for whom
     ///
-    /// A rank answers when it waits or polls. Of one that computes, the figures are as old as `age` says.
+    /// A rank answers when it waits or polls. Of one that computes, the figures are as old as `age` says. On a terminal
+    /// the ranks can be sorted, and followed to whom they wait for: the last line tells the keys.
     Top(Top),
     /// Show the transports of this host, which of them leads where, and what can be set
     Info(Info),

@@ -114,9 +114,9 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
 
 /// What the selected rank does, and whom all that it waits for wait for in the end.
 fn chain(screen: &Screen) -> Vec<String> {
-    let (ranks, is_circle) = screen.chain();
+    let ranks = screen.chain();
     let says = |rank: &usize| {
-        let row = screen.row(*rank)?;
+        let row = screen.view.row(*rank)?;
         let life = if row.rank.life > 1 { format!(", life {}", row.rank.life) } else { String::new() };
         Some(format!("rank {}{life}: {}", row.rank.rank, row.state()))
     };
@@ -126,10 +126,19 @@ fn chain(screen: &Screen) -> Vec<String> {
         if links.len() > 2 * LINKS_SHOWN {
             links.splice(LINKS_SHOWN..links.len() - LINKS_SHOWN, ["…".to_owned()]);
         }
-        let end = if is_circle { Some("they wait for each other".to_owned()) } else { says(last) };
+        let end = circle(screen, &ranks).or_else(|| says(last));
         lines.push(format!("{}; {}", links.join(" → "), end.unwrap_or_default()));
     }
     lines
+}
+
+/// If those at the end of a chain wait for each other: for how long. In a ring they do for moments.
+fn circle(screen: &Screen, chain: &[usize]) -> Option<String> {
+    let (last, before) = chain.split_last()?;
+    let circle = &before[before.iter().position(|rank| rank == last)?..];
+    let ages = circle.iter().filter_map(|&rank| Some(screen.view.row(rank)?.awaits()?.age_ns));
+    let seconds = ages.min()? as f64 / 1e9;
+    Some(format!("they wait for each other, for {seconds:.1} s"))
 }
 
 /// What needs attention stands out.
@@ -220,16 +229,32 @@ mod tests {
         press(&mut screen, &[KeyCode::Down]);
         assert_eq!(
             chain(&screen),
-            ["rank 0: recv from 1, tag 7, 8192 bytes, 0.4 s: message", "0 → 1; they wait for each other"]
+            [
+                "rank 0: recv from 1, tag 7, 8192 bytes, 0.4 s: message",
+                "0 → 1 → 0; they wait for each other, for 0.4 s"
+            ]
         );
         press(&mut screen, &[KeyCode::Down]);
         assert_eq!(
             chain(&screen),
             [
                 "rank 1, life 2: recv from 0, tag 7, 8192 bytes, 12.3 s: message",
-                "1 → 0; they wait for each other"
+                "1 → 0 → 1; they wait for each other, for 0.4 s"
             ]
         );
+    }
+
+    #[test]
+    fn who_waits_for_a_circle_is_not_of_it() {
+        let mut screen = Screen::new(many(3));
+        for ((peer, age_ns), rank) in
+            [(1, 0), (2, 5_000_000_000), (1, 7_000_000_000)].into_iter().zip(&mut screen.view.snapshot.ranks)
+        {
+            let awaits = rank.figures.as_mut().and_then(|figures| figures.awaits.as_mut()).unwrap();
+            (awaits.peer, awaits.age_ns) = (Some(peer), age_ns);
+        }
+        press(&mut screen, &[KeyCode::Down]);
+        assert_eq!(chain(&screen)[1], "0 → 1 → 2 → 1; they wait for each other, for 5.0 s");
     }
 
     #[test]

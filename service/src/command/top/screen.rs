@@ -91,25 +91,23 @@ impl Screen {
         ControlFlow::Continue(())
     }
 
-    pub(super) fn row(&self, rank: usize) -> Option<Row<'_>> {
-        self.view.rows().nth(rank)
-    }
-
-    /// The selected rank, whom it waits for, whom that waits for, and so on; and whether that is a circle.
-    pub(super) fn chain(&self) -> (Vec<usize>, bool) {
+    /// The selected rank, whom it waits for, whom that waits for, and so on: to one that waits for no other, or that
+    /// is there already, where the ranks between wait for each other.
+    pub(super) fn chain(&self) -> Vec<usize> {
         let mut chain: Vec<usize> = self.selected.into_iter().collect();
         while let Some(next) = chain.last().and_then(|&rank| self.awaited_by(rank)) {
-            if chain.contains(&next) {
-                return (chain, true);
-            }
+            let is_circle = chain.contains(&next);
             chain.push(next);
+            if is_circle {
+                break;
+            }
         }
-        (chain, false)
+        chain
     }
 
     /// The one rank that this one waits for.
     fn awaited_by(&self, rank: usize) -> Option<usize> {
-        let peer = self.row(rank)?.awaits()?.peer? as usize;
+        let peer = self.view.row(rank)?.awaits()?.peer? as usize;
         (peer < self.order.len()).then_some(peer)
     }
 
@@ -227,26 +225,26 @@ mod tests {
         press(&mut screen, &[KeyCode::Down, KeyCode::Right]);
         assert_eq!(screen.table.selected(), Some(1));
         screen.show(view());
-        assert_eq!((screen.table.selected(), screen.chain().0[0]), (Some(1), 0));
+        assert_eq!((screen.table.selected(), screen.chain()[0]), (Some(1), 0));
     }
 
     #[test]
     fn it_is_seen_whom_all_wait_for_in_the_end() {
         let mut screen = screen();
-        assert_eq!(screen.chain(), (vec![], false));
+        assert_eq!(screen.chain(), [] as [usize; 0]);
         press(&mut screen, &[KeyCode::Enter, KeyCode::Down]);
-        assert_eq!(screen.chain(), (vec![0, 1, 2], false));
+        assert_eq!(screen.chain(), [0, 1, 2]);
         press(&mut screen, &[KeyCode::Enter]);
-        assert_eq!(screen.chain(), (vec![1, 2], false));
+        assert_eq!(screen.chain(), [1, 2]);
         press(&mut screen, &[KeyCode::Enter, KeyCode::Enter]);
-        assert_eq!(screen.chain(), (vec![2], false));
+        assert_eq!(screen.chain(), [2]);
 
         let mut view = view();
         let awaits = &mut view.snapshot.ranks[1].figures.as_mut().unwrap().awaits;
         awaits.as_mut().unwrap().peer = Some(0);
         screen.show(view);
         press(&mut screen, &[KeyCode::Home]);
-        assert_eq!(screen.chain(), (vec![0, 1], true));
+        assert_eq!(screen.chain(), [0, 1, 0]);
     }
 
     #[test]
@@ -256,7 +254,7 @@ mod tests {
         awaits.as_mut().unwrap().peer = Some(5);
         let mut screen = Screen::new(view);
         press(&mut screen, &[KeyCode::Down, KeyCode::Enter]);
-        assert_eq!(screen.chain(), (vec![0], false));
+        assert_eq!(screen.chain(), [0]);
     }
 
     #[test]

@@ -80,7 +80,12 @@ impl View {
 
     /// By rank.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.snapshot.ranks.iter().zip(&self.rates).map(|(rank, rates)| Row { rank, rates: rates.as_ref() })
+        (0..self.snapshot.ranks.len()).filter_map(|rank| self.row(rank))
+    }
+
+    pub(super) fn row(&self, rank: usize) -> Option<Row<'_>> {
+        let rates = self.rates.get(rank).and_then(Option::as_ref);
+        Some(Row { rank: self.snapshot.ranks.get(rank)?, rates })
     }
 
     pub(super) fn to_text(&self) -> String {
