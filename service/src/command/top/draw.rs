@@ -82,6 +82,9 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
     let hosts = view.snapshot.ranks.iter().filter_map(|rank| Some(rank.host.as_ref()?.chars().count()));
     let host_width = hosts.max().map(|width| width.clamp(4, HOST_WIDTH_MAX) as u16);
 
+    let columns =
+        fitting(usize::from(area.width.saturating_sub(host_width.map_or(0, |width| width + 1))), *sorted_by);
+
     // The rank, the host if there are several, the other numbers, the state.
     let line = |rank: String, host: &str, numbers: &mut dyn Iterator<Item = String>, state: String| {
         let right = |text: String| Text::from(text).right_aligned();
@@ -89,20 +92,19 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
         let cells = [right(rank)].into_iter().chain(host).chain(numbers.map(right));
         ratatui::widgets::Row::new(cells.chain([Text::from(format!(" {state}"))]).collect::<Vec<_>>())
     };
-    let mut heads = COLUMNS.iter().enumerate().map(|(index, column)| mark(index).to_owned() + column.head);
+    let mut heads = columns.iter().map(|&index| mark(index).to_owned() + COLUMNS[index].head);
     let rank_head = heads.next().unwrap_or_default();
     let header = line(rank_head, "host", &mut heads, mark(COLUMNS.len()).to_owned() + "state").bold();
     let rows: Vec<Row<'_>> = view.rows().collect();
     let lines = order.iter().map(|&index| {
         let row = &rows[index];
-        let mut cells = COLUMNS.iter().map(|column| column.cell(row));
+        let mut cells = columns.iter().map(|&index| COLUMNS[index].cell(row));
         let rank = cells.next().unwrap_or_default();
         let host = row.rank.host.as_deref().unwrap_or_default();
         line(rank, host, &mut cells, row.brief_state()).style(style(row))
     });
 
-    let numbers =
-        COLUMNS.iter().map(|column| Constraint::Length((column.head.len() as u16 + 1).max(WIDTH_MIN)));
+    let numbers = columns.iter().map(|&index| Constraint::Length(width(index) as u16));
     let mut widths: Vec<Constraint> = numbers.chain([Constraint::Fill(1)]).collect();
     if let Some(width) = host_width {
         widths.insert(1, Constraint::Length(width + 1));
@@ -110,6 +112,22 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
     let shown = Table::new(lines, widths).header(header).column_spacing(0);
     frame.render_stateful_widget(shown.row_highlight_style(Modifier::REVERSED), area, table);
     *page = usize::from(area.height.saturating_sub(1));
+}
+
+/// The columns for which there is room beside the state: at least the rank, and that by which is sorted.
+fn fitting(room: usize, sorted_by: usize) -> Vec<usize> {
+    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    while columns.iter().copied().map(width).sum::<usize>() + STATE_WIDTH_MIN > room {
+        let last = columns.iter().copied().filter(|&index| index != 0 && index != sorted_by);
+        let Some(last) = last.max_by_key(|&index| COLUMNS[index].precedence) else { break };
+        columns.retain(|&index| index != last);
+    }
+    columns
+}
+
+/// With the space before it, in which the mark of the order may be: characters.
+fn width(index: usize) -> usize {
+    (COLUMNS[index].head.len() + 1).max(WIDTH_MIN)
 }
 
 /// What the selected rank does, and whom all that it waits for wait for in the end.
@@ -157,8 +175,8 @@ fn has_failed(rank: &RankView) -> bool {
 
 const KEYS: &str = "q quit  ↑↓ PgUp PgDn select  Enter go to whom it waits for  ←→ sort  r reverse";
 
-/// Of a column, with the space before it: characters.
-const WIDTH_MIN: u16 = 6;
+const WIDTH_MIN: usize = 6;
+const STATE_WIDTH_MIN: usize = 20;
 const HOST_WIDTH_MAX: usize = 16;
 
 /// Of a long chain, at either end.
@@ -217,6 +235,18 @@ mod tests {
         }
         press(&mut screen, &[KeyCode::Down, KeyCode::Right]);
         insta::assert_snapshot!(drawn(&mut screen, 80, 14));
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_what_is_sorted_by_stays() {
+        let heads = |room, sorted_by| -> Vec<&str> {
+            fitting(room, sorted_by).into_iter().map(|index| COLUMNS[index].head).collect()
+        };
+        assert_eq!(heads(120, 0).len(), COLUMNS.len());
+        assert_eq!(heads(50, 0), ["rank", "sent/s", "wait%", "for s"]);
+        assert_eq!(heads(50, 8), ["rank", "wait%", "age s", "for s"]);
+        assert_eq!(heads(0, 8), ["rank", "age s"]);
+        assert_eq!(heads(0, COLUMNS.len()), ["rank"]);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct Column {
     pub(super) head: &'static str,
     /// In plain text, characters.
     width: usize,
+    /// Which go first where there is no room for all: the highest.
+    pub(super) precedence: u8,
     /// None where it is not known.
     pub(super) value: fn(&Row<'_>) -> Option<f64>,
     format: fn(f64) -> String,
@@ -44,31 +46,52 @@ pub(super) struct Column {
 
 /// Before the state. The last is not in plain text, where the state tells it.
 pub(super) const COLUMNS: [Column; 10] = [
-    Column { head: "rank", width: 5, value: |row| Some(row.rank.rank.into()), format: whole },
-    Column { head: "sent/s", width: 8, value: |row| Some(row.rates?.sent), format: short },
-    Column { head: "B/s", width: 8, value: |row| Some(row.rates?.bytes_sent), format: short },
-    Column { head: "recv/s", width: 8, value: |row| Some(row.rates?.received), format: short },
-    Column { head: "B/s", width: 8, value: |row| Some(row.rates?.bytes_received), format: short },
-    Column { head: "wait%", width: 6, value: |row| Some(row.rates?.waited * 100.0), format: short },
+    Column { head: "rank", width: 5, precedence: 0, value: |row| Some(row.rank.rank.into()), format: whole },
+    Column { head: "sent/s", width: 8, precedence: 3, value: |row| Some(row.rates?.sent), format: short },
+    Column { head: "B/s", width: 8, precedence: 4, value: |row| Some(row.rates?.bytes_sent), format: short },
+    Column { head: "recv/s", width: 8, precedence: 7, value: |row| Some(row.rates?.received), format: short },
+    Column {
+        head: "B/s",
+        width: 8,
+        precedence: 8,
+        value: |row| Some(row.rates?.bytes_received),
+        format: short,
+    },
+    Column {
+        head: "wait%",
+        width: 6,
+        precedence: 2,
+        value: |row| Some(row.rates?.waited * 100.0),
+        format: short,
+    },
     Column {
         head: "early",
         width: 7,
+        precedence: 5,
         value: |row| Some(row.rank.figures.as_ref()?.unexpected_messages as f64),
         format: whole,
     },
     Column {
         head: "queued",
         width: 7,
+        precedence: 6,
         value: |row| Some(row.rank.figures.as_ref()?.queued as f64),
         format: whole,
     },
     Column {
         head: "age s",
         width: 6,
+        precedence: 9,
         value: |row| row.rank.figures.as_ref().map(|_| row.rank.figures_age_ms as f64 / 1e3),
         format: tenths,
     },
-    Column { head: "for s", width: 6, value: |row| Some(row.awaits()?.age_ns as f64 / 1e9), format: tenths },
+    Column {
+        head: "for s",
+        width: 6,
+        precedence: 1,
+        value: |row| Some(row.awaits()?.age_ns as f64 / 1e9),
+        format: tenths,
+    },
 ];
 
 impl View {
