@@ -100,7 +100,7 @@ impl Structure for Adaptive {
         self.queue::<Q>(query.context())?.search(pool, query, spare, meter)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take<Q: Query, T, M: Meter>(
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,

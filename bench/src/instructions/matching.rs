@@ -77,13 +77,13 @@ fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Receives from any source, the tags of the last messages first.
+/// Receives from any source, the tags of the last messages first. More messages wait than are compared one by one.
 fn post_any_source(operations: u64) {
     let mut engine = engine();
-    for number in 0..operations {
+    for number in 0..operations + 300 {
         queue_message(&mut engine, Envelope::new(CONTEXT, number as u32, number), number);
     }
-    for number in (0..operations).rev() {
+    for number in (300..operations + 300).rev() {
         let posting = counted(|| engine.post(Pattern::exact(CONTEXT, 0, number).any_source(), number));
         assert!(matches!(posting, Posting::Matched { unexpected, .. } if unexpected == number));
     }

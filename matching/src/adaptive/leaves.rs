@@ -120,7 +120,7 @@ impl Leaf {
 
 impl Leaves {
     /// The bin of a rank, if its leaf exists.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, context: u32, rank: u32) -> Option<BinId> {
         let key = Key::of(context, rank);
         if self.last.0 != key {

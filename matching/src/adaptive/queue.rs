@@ -361,15 +361,16 @@ impl Queue<'_> {
         meter: &mut M,
     ) -> Option<Found> {
         if !self.state.is_logged {
+            // Which entries match is not to be foretold: the choice is left to moves, not branches, as `min_by_key` would.
             let (mut earliest, mut order) = (None, u64::MAX);
-            for first in self.index.leaves.heads(self.state.leaves).flatten() {
+            self.index.leaves.heads(self.state.leaves).flatten().for_each(|first| {
                 if let Scan::Found(slot, links) =
                     scan(first, usize::MAX, pool, meter, |entry| query.matches_tag(entry))
                     && links.order < order
                 {
                     (earliest, order) = (Some(slot), links.order);
                 }
-            }
+            });
             return earliest.map(|slot| Found { slot, links: pool[slot].links, group: Group::All });
         }
         let mut found = Scan::Long;
