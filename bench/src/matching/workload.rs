@@ -8,7 +8,6 @@ use samite_matching::{
 };
 
 use crate::callgrind::counted;
-use crate::spread::Spread;
 
 /// Which queue is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,25 +88,27 @@ impl Workload {
     }
 
     /// Nanoseconds a match on structure `S`: the queue is filled and emptied over and over until `at_least` has passed, and
-    /// the median taken, so that it does not matter if some of the times something else ran. Where `matches_max` is less
-    /// than the items, only so many matches are made, spread evenly over the order; the rest is then dropped.
+    /// the mean of the middle half taken: so it does not matter if some of the times something else ran, nor that the
+    /// clock's ticks are as long as a match. Where `matches_max` is less than the items, only so many matches are made,
+    /// spread evenly over the order; the rest is then dropped.
     pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
-        // Warms up: memory comes from the kernel, and caches fill.
-        self.fill(&mut matcher);
-        self.clear(&mut matcher);
         let clock = Clock::new(self.items());
-        let (mut passed, mut times) = (Duration::ZERO, Vec::new());
-        while passed < at_least {
-            let begin = Instant::now();
+        let mut round = || {
             self.fill(&mut matcher);
             let full = clock.read();
             let matches = self.empty(&mut matcher, matches_max);
-            times.push(clock.since(full).as_nanos() as f64 / matches as f64);
+            let time = clock.since(full).as_nanos() as f64 / matches as f64;
             self.clear(&mut matcher);
-            passed += begin.elapsed();
+            time
+        };
+        // Warms up: memory comes from the kernel, and caches fill.
+        round();
+        let (begin, mut times) = (Instant::now(), Vec::new());
+        while times.is_empty() || begin.elapsed() < at_least {
+            times.push(round());
         }
-        Spread::of(times).expect("it was emptied once").median
+        mean_of_middle(times)
     }
 
     /// Fills the queue of a counting matcher and empties it; the memory is that of the full queue.
@@ -241,6 +242,14 @@ impl Direction {
     fn of(self, count: u64) -> impl Iterator<Item = u64> {
         (0..count).map(move |index| self.at(index, count))
     }
+}
+
+/// The mean of the middle half of some samples.
+fn mean_of_middle(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let outer = samples.len() / 4;
+    let middle = &samples[outer..samples.len() - outer];
+    middle.iter().sum::<f64>() / middle.len() as f64
 }
 
 /// Nanoseconds of an insertion and the match that follows it, in a queue that is empty otherwise.
