@@ -297,8 +297,9 @@ impl<P: Port> Engine<P> {
     ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
-        let request = self.post(now_ns, pattern, || Buffer::lent(len), deadline_ns, &mut Posted(buffer))?;
-        if self.outcome(request) == Outcome::Pending {
+        let (request, outcome) =
+            self.post(now_ns, pattern, || Buffer::lent(len), deadline_ns, &mut Posted(buffer))?;
+        if outcome != Outcome::Ready {
             return Ok(Received::Pending(request));
         }
         match self.collect(request, &mut crate::Writing(request, buffer)) {
@@ -328,7 +329,7 @@ impl<P: Port> Engine<P> {
         let mut memory = Some(memory);
         let buffer = || memory.take().map_or(Buffer::Gone, Buffer::Owned);
         let posted = self.post(now_ns, pattern, buffer, deadline_ns, &mut ());
-        posted.map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
+        posted.map(|(id, _)| id).map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
     }
 
     /// The first message that `pattern` matches, if one has arrived. It stays.
@@ -618,7 +619,7 @@ impl<P: Port> Engine<P> {
         buffer: impl FnOnce() -> Buffer,
         deadline_ns: u64,
         lent: &mut L,
-    ) -> Result<RequestId, Error> {
+    ) -> Result<(RequestId, Outcome), Error> {
         let core = &mut self.core;
         core.now_ns = now_ns;
         core.check_source(&pattern)?;
@@ -633,6 +634,7 @@ impl<P: Port> Engine<P> {
                 let state = State::AwaitingMessage(posted);
                 core.requests.insert(Request::new(state, buffer(), source.as_rank(), context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
+                Ok((id, Outcome::Pending))
             }
             Posting::Matched { envelope, unexpected, .. } => {
                 let state = State::Over;
@@ -643,13 +645,13 @@ impl<P: Port> Engine<P> {
                 if self.core.has_work() {
                     self.drive(&mut ());
                 }
+                Ok((id, self.outcome(id)))
             }
             Posting::Refused(_) => {
                 let (what, hint) = ("memory for posted receives", "post fewer at a time");
-                return Err(Error::Exhausted { what, hint });
+                Err(Error::Exhausted { what, hint })
             }
         }
-        Ok(id)
     }
 }
 

@@ -207,6 +207,14 @@ impl Request {
         }
     }
 
+    /// Whether there is nothing in it to be dropped.
+    #[inline(always)]
+    fn is_bare(&self) -> bool {
+        matches!(self.buffer, Buffer::Lent { staged: None, .. } | Buffer::Gone)
+            && !matches!(self.state, State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_))
+            && !matches!(self.result, Some(Err(_)))
+    }
+
     /// Its result, if it has one that was not taken.
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
@@ -232,12 +240,16 @@ pub(crate) struct Requests {
     pending_failures: HashMap<RequestId, VecDeque<(u32, Cause)>>,
 }
 
-/// As in a slab, but that a request is dropped where it lies: moving one out, to drop it, took longer than all else at
-/// its end.
+/// As in a slab, but that a request lies there until the next one is written over it: to drop one that has nothing to
+/// be dropped took longer than all else at its end.
 #[derive(Debug)]
-enum Slot {
-    Free { next: u32 },
-    Used { generation: u32, request: Request },
+struct Slot {
+    /// That of the request in it, or [`FREE`].
+    generation: u64,
+    /// The next free slot.
+    next: u32,
+    /// A bare one, in a free slot.
+    request: Request,
 }
 
 impl Requests {
@@ -254,15 +266,15 @@ impl Requests {
         self.len += 1;
         match self.slots.get_mut(id.index as usize) {
             Some(slot) => {
-                if let Slot::Free { next } = *slot {
-                    self.free = next;
-                    *slot = Slot::Used { generation: id.generation, request };
-                }
+                self.free = slot.next;
+                slot.generation = id.generation.into();
+                // What was there is bare, see `remove`.
+                std::mem::forget(std::mem::replace(&mut slot.request, request));
             }
             None => {
                 // There are fewer than 2^32: each takes more than a byte of memory for every such index.
                 self.free += 1;
-                self.slots.push(Slot::Used { generation: id.generation, request });
+                self.slots.push(Slot { generation: id.generation.into(), next: 0, request });
             }
         }
         id
@@ -270,31 +282,31 @@ impl Requests {
 
     #[inline(always)]
     pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
-        match self.slots.get(id.index as usize) {
-            Some(Slot::Used { generation, request }) if *generation == id.generation => Some(request),
-            _ => None,
-        }
+        let slot = self.slots.get(id.index as usize)?;
+        (slot.generation == u64::from(id.generation)).then_some(&slot.request)
     }
 
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
-        match self.slots.get_mut(id.index as usize) {
-            Some(Slot::Used { generation, request }) if *generation == id.generation => Some(request),
-            _ => None,
-        }
+        let slot = self.slots.get_mut(id.index as usize)?;
+        (slot.generation == u64::from(id.generation)).then_some(&mut slot.request)
     }
 
     #[inline(always)]
     pub(crate) fn remove(&mut self, id: RequestId) {
-        if self.get(id).is_none() {
+        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
+        if slot.generation != u64::from(id.generation) {
             return;
         }
+        if !slot.request.is_bare() {
+            slot.request = Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
+        }
+        (slot.generation, slot.next) = (FREE, self.free);
+        self.free = id.index;
+        self.len -= 1;
         if !self.pending_failures.is_empty() {
             self.pending_failures.remove(&id);
         }
-        self.slots[id.index as usize] = Slot::Free { next: self.free };
-        self.free = id.index;
-        self.len -= 1;
     }
 
     /// Notes that the caller of a receive from any source is to be told of a failed peer.
@@ -324,12 +336,10 @@ impl Requests {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &Request)> {
-        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
-            Slot::Used { generation, request } => {
-                Some((RequestId { index, generation: *generation }, request))
-            }
-            Slot::Free { .. } => None,
-        })
+        (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.generation != FREE)
+            .map(|(index, slot)| (RequestId { index, generation: slot.generation as u32 }, &slot.request))
     }
 
     /// The names of those that `wanted` accepts.
@@ -337,6 +347,9 @@ impl Requests {
         self.iter().filter(|(_, request)| wanted(request)).map(|(id, _)| id).collect()
     }
 }
+
+/// The generation of no request, which no name has.
+const FREE: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -353,6 +366,30 @@ mod tests {
         assert_eq!(old.index, new.index, "the place is used again");
         assert!(requests.get(old).is_none() && requests.get(new).is_some() && requests.len() == 1);
         assert_eq!(RequestId::from_wire(new.to_wire()), new);
+    }
+
+    #[test]
+    fn what_a_request_holds_is_dropped_with_it() {
+        let memory = Region::new(Memory::zeroed(8));
+        let registration = Registration { id: 0, key: 0, base: 0 };
+        let mut requests = Requests::default();
+        for _ in 0..2 {
+            let buffer = Buffer::Exposed { region: memory.clone(), registration };
+            let id = requests.insert(Request::new(State::Over, buffer, None, 0, 0, 0));
+            requests.remove(id);
+        }
+        assert!(memory.reclaim().is_ok(), "nobody else has it");
+    }
+
+    #[test]
+    fn no_name_is_that_of_a_free_place() {
+        let mut requests = Requests { generation: u32::MAX - 2, ..Requests::default() };
+        for _ in 0..4 {
+            let id = requests.insert(Request::new(State::Over, Buffer::Gone, None, 0, 0, 0));
+            requests.remove(id);
+            let names = [0, 1, id.generation, u32::MAX].map(|generation| RequestId { generation, ..id });
+            assert!(names.iter().all(|&name| requests.get(name).is_none()));
+        }
     }
 
     #[test]

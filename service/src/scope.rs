@@ -81,10 +81,13 @@ impl<'env> Scope<'env> {
         let mut entered = runtime.enter(bounds);
         let Entered { now_ns, deadline_ns, .. } = entered;
         let engine = entered.engine();
-        Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
-            Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
-            Sent::Pending(request) => self.loans.add(engine, request, Buffer::Send(data)),
-        }))
+        let sent = engine.send(now_ns, to, *context, tag, data, deadline_ns);
+        sent.map(|sent| {
+            Pending(match sent {
+                Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
+                Sent::Pending(request) => self.loans.add(engine, request, Buffer::Send(data)),
+            })
+        })
     }
 
     /// Begins to receive to a borrowed `buffer`.
@@ -104,10 +107,13 @@ impl<'env> Scope<'env> {
         let mut entered = self.comm.runtime.enter(&self.comm.bounds);
         let Entered { now_ns, deadline_ns, .. } = entered;
         let engine = entered.engine();
-        Ok(Pending(match engine.recv(now_ns, pattern, buffer, deadline_ns)? {
-            Received::Now(status) => Kind::Ended(status),
-            Received::Pending(request) => self.loans.add(engine, request, Buffer::Receive(buffer)),
-        }))
+        let received = engine.recv(now_ns, pattern, buffer, deadline_ns);
+        received.map(|received| {
+            Pending(match received {
+                Received::Now(status) => Kind::Ended(status),
+                Received::Pending(request) => self.loans.add(engine, request, Buffer::Receive(buffer)),
+            })
+        })
     }
 
     /// Waits for an operation to end.
@@ -157,7 +163,12 @@ impl<'env> Scope<'env> {
 }
 
 impl<'env> Loans<'env> {
+    #[inline(always)]
     fn add<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId, buffer: Buffer<'env>) -> Kind {
+        if self.0.len() == self.0.capacity() {
+            // Few at first, which is all that most scopes need; then as many as a window of messages.
+            self.0.reserve(if self.0.is_empty() { 4 } else { self.0.len().max(60) });
+        }
         // A scope has fewer requests than the engine, and that fewer than 2^32.
         let place = self.0.insert(Loan { request, buffer }) as u32;
         engine.set_place(request, place);
