@@ -59,7 +59,7 @@ impl<P: Port> Engine<P> {
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
         let peer = &mut core.peers[index];
-        if peer.is_idle() && matches!(self.begin_message(index, id), Ok(Turn::Sent)) {
+        if peer.answered && peer.is_idle() && matches!(self.begin_message(index, id), Ok(Turn::Sent)) {
             self.core.sent(index);
             return id;
         }
@@ -183,8 +183,9 @@ impl<P: Port> Engine<P> {
             core.credit_out += u64::from(given);
             let is_short =
                 peer.given != peer.told && peer.known() < peer.window / 4 && peer.packets.is_empty();
-            // What waits for room carries it: a hello, mostly.
-            let is_carried = given > 0 && !peer.packets.is_empty();
+            // What waits for room carries it: a hello, mostly. Before an answer nothing else goes.
+            let carrier = peer.packets.front().filter(|packet| peer.answered || packet.is_hello());
+            let is_carried = given > 0 && carrier.is_some();
             if std::mem::take(&mut peer.hungry) && !is_carried || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
                 match peer.answered {
