@@ -3,16 +3,17 @@
 mod ending;
 mod inbound;
 mod outbound;
+mod timers;
 mod transfer;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use samite_fabric::{Address, Caps, Memory, PeerId, Port, Region, Registration, Remote};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
+use self::timers::Timers;
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::{Peers, Place, Standing};
@@ -119,9 +120,7 @@ struct Core {
     store: Store,
     /// Gets at the port, by [`OpId`](samite_fabric::OpId).
     operations: Slab<Operation>,
-    timers: BinaryHeap<Reverse<(u64, Timer)>>,
-    /// When the first of them is due, or before: every poll asks.
-    timer_ns: u64,
+    timers: Timers,
     /// Envelopes without data that wait for their receive, by the sender's index and name.
     envelopes: HashMap<(u32, u64), UnexpectedId>,
 
@@ -150,15 +149,6 @@ struct Core {
     counters: Counters,
     /// Other ranks that have left or failed.
     ended: u32,
-}
-
-/// What is to be done at some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// A request ends, if that is its deadline still.
-    Deadline(RequestId),
-    /// A peer is greeted again, if it has not answered.
-    Greeting(u32),
 }
 
 /// One get.
@@ -206,8 +196,7 @@ impl<P: Port> Engine<P> {
             requests: Requests::default(),
             store: Store::default(),
             operations: Slab::new(),
-            timers: BinaryHeap::new(),
-            timer_ns: u64::MAX,
+            timers: Timers::default(),
             envelopes: HashMap::new(),
             senders: VecDeque::new(),
             starving: VecDeque::new(),
@@ -498,7 +487,7 @@ impl<P: Port> Engine<P> {
         if core.has_work() || !core.wanted.is_empty() {
             return 0;
         }
-        core.timer_ns
+        core.timers.next_ns()
     }
 
     /// Wants the address of a rank that has not been met: as a message to it does.
@@ -710,43 +699,6 @@ impl Core {
         Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
-        if deadline_ns == u64::MAX {
-            return;
-        }
-        if let Some(request) = self.requests.get_mut(id) {
-            request.deadline_ns = deadline_ns;
-            self.set_timer(deadline_ns, Timer::Deadline(id));
-        }
-        // Most operations end long before their deadline: their timers are swept when they are the most.
-        if self.timers.len() > 2 * self.requests.len() + TIMERS_KEPT {
-            let requests = &self.requests;
-            self.timers.retain(|Reverse((due_ns, timer))| match timer {
-                Timer::Deadline(id) => {
-                    requests.get(*id).is_some_and(|request| request.deadline_ns == *due_ns)
-                }
-                Timer::Greeting(_) => true,
-            });
-        }
-    }
-
-    fn set_timer(&mut self, due_ns: u64, timer: Timer) {
-        self.timers.push(Reverse((due_ns, timer)));
-        self.timer_ns = self.timer_ns.min(due_ns);
-    }
-
-    /// The next timer that is due.
-    fn next_timer(&mut self) -> Option<(u64, Timer)> {
-        let Reverse(first) = *self.timers.peek()?;
-        self.timer_ns = first.0;
-        if first.0 > self.now_ns {
-            return None;
-        }
-        self.timers.pop();
-        self.timer_ns = u64::MAX;
-        Some(first)
-    }
-
     /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
     fn finish(&mut self, id: RequestId, result: Result<Status, Error>) {
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -781,7 +733,7 @@ impl Core {
             | self.severed.len()
             | self.callers.len()
             | self.retired.len();
-        lists != 0 || self.timer_ns <= self.now_ns
+        lists != 0 || self.timers.next_ns() <= self.now_ns
     }
 }
 
@@ -796,9 +748,6 @@ impl Lent for Posted<'_> {
         Some(self.0)
     }
 }
-
-/// Timers of operations that are over that are not worth a sweep.
-const TIMERS_KEPT: usize = 1024;
 
 /// What an envelope says of a message of so many bytes.
 fn status_of(envelope: &Envelope, bytes: usize) -> Status {

@@ -5,7 +5,8 @@ use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::{Core, Engine, Timer};
+use super::timers::Timer;
+use super::{Core, Engine};
 use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
@@ -100,7 +101,7 @@ impl<P: Port> Engine<P> {
 
     /// Does what is due.
     fn take_timers(&mut self) {
-        while let Some((due_ns, timer)) = self.core.next_timer() {
+        while let Some((due_ns, timer)) = self.core.timers.take(self.core.now_ns) {
             match timer {
                 Timer::Deadline(id) => self.core.expire(id, due_ns),
                 Timer::Greeting(index) => {
@@ -395,7 +396,7 @@ impl Core {
         peer.told = peer.given;
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << peer.greetings.min(20));
         peer.greetings += 1;
-        self.set_timer(self.now_ns.saturating_add(wait_ns), Timer::Greeting(index));
+        self.timers.set(self.now_ns.saturating_add(wait_ns), Timer::Greeting(index));
     }
 
     /// Puts a packet behind those that wait for a peer.

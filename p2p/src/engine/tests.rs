@@ -239,7 +239,9 @@ fn a_stream_one_way_never_runs_out_of_credit() {
 
 #[test]
 fn the_death_of_a_peer_ends_what_waits_for_it() {
-    let [mut survivor, dead] = pair_of(3, &Config::default());
+    let mut engines = pair_of(3, &Config::default());
+    settle(&mut engines);
+    let [mut survivor, dead] = engines;
     let recv = survivor.irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(8), NEVER).unwrap();
     let any = survivor.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
     let send = survivor.isend(0, 1, 1, 6, Memory::zeroed(100_000), NEVER).unwrap();
