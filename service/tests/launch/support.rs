@@ -23,20 +23,24 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// `samite run` with these arguments, separated by spaces.
+    /// `samite run` with these arguments, separated by spaces, to which no signal is ignored: as all is that a script
+    /// starts in the background, it would ignore interrupts, and a shell below it could not trap them.
     pub(crate) fn new(arguments: &str) -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
-        command.arg("run").args(arguments.split_whitespace()).env(MARK, &mark).stdin(Stdio::null());
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal", env!("CARGO_BIN_EXE_samite"), "run"])
+            .args(arguments.split_whitespace())
+            .env(MARK, &mark)
+            .stdin(Stdio::null());
         Job { mark, command }
     }
 
-    /// The same, and each rank runs this script, to which no signal is ignored: a shell cannot trap what was ignored
-    /// when it started, as all is that was under `nohup`.
+    /// The same, and each rank runs this script.
     pub(crate) fn shell(arguments: &str, script: &str) -> Job {
         let mut job = Job::new(arguments);
-        job.command.args(["--", "env", "--default-signal", "sh", "-c", script]);
+        job.command.args(["--", "sh", "-c", script]);
         job
     }
 
