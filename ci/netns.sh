@@ -154,14 +154,14 @@ finish() {
 
 nothing_left() { [[ $(ip netns pids "$1") == $(cat "$dir/$1/daemon") ]]; }
 
-# survive "RANKS" "DEAD": each of the ranks heard of each of the dead in time, of nobody else, and verified the rest.
+# survive "RANKS" "DEAD" [HOW]: each of the ranks heard of each of the dead in time, of nobody else, and verified the rest.
 survive() {
-    local rank dead
+    local rank dead how=${3-it was }
     for rank in $1; do
         grep -q ' verified ' "$dir/log.$rank" || fail "rank $rank did not verify its data"
         [[ $(grep -c failed "$dir/log.$rank") -eq $(wc -w <<<"$2") ]] || fail "rank $rank heard of others too"
         for dead in $2; do
-            in_time "$dir/log.$rank" "rank $dead failed (it was " || fail "rank $rank did not hear of $dead within $limit s"
+            in_time "$dir/log.$rank" "rank $dead failed ($how" || fail "rank $rank did not hear of $dead within $limit s"
         done
     done
 }
@@ -219,7 +219,9 @@ host_rejected() {
     start 200 1
     cut 10.77.0.2 in REJECT
     finish 255
-    survive "0 1 4 5" "2 3"
+    # A refused connection may be seen to break before the front has sent the beat that is refused too, and its word
+    # is waited for only so long.
+    survive "0 1 4 5" "2 3" ""
     condemned "2 3"
 }
 
