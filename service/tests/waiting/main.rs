@@ -157,7 +157,7 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
         // Taken before the end: the others are told by the launcher's agent, not by the port.
         world.recv(&mut victim, 1, 0).unwrap();
         loop {
-            thread::sleep(PATIENCE);
+            thread::park();
         }
     }
     world.recv(&mut victim, 0, 0).unwrap();

@@ -132,6 +132,19 @@ fn job(
     Arc::into_inner(launcher).unwrap().commands.into_inner().unwrap()
 }
 
+/// Runs `body` as the only rank of a job, beside its launcher and the launcher's end of the connection.
+fn alone(body: impl FnOnce(&Launcher, &UnixStream, Secret, KeyValuesDirectory)) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let launcher = Launcher::new(Wire::One, 1);
+    thread::scope(|scope| {
+        let held = theirs.try_clone().unwrap();
+        scope.spawn(|| launcher.serve(0, theirs));
+        let candidate = PmiJob { fd: 0, rank: 0, size: 1, wire: Wire::One }.join_over(ours, PATIENCE);
+        let (secret, directory) = candidate.unwrap().join(&address_of(0)).unwrap();
+        body(&launcher, &held, secret, directory);
+    });
+}
+
 fn address_of(rank: u32) -> Address {
     Address(vec![rank as u8; 200])
 }
@@ -195,13 +208,7 @@ fn a_start_costs_each_rank_the_same_few_messages() {
 
 #[test]
 fn a_launcher_that_goes_condemns() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let launcher = Launcher::new(Wire::One, 1);
-    thread::scope(|scope| {
-        let held = theirs.try_clone().unwrap();
-        scope.spawn(|| launcher.serve(0, theirs));
-        let candidate = PmiJob { fd: 0, rank: 0, size: 1, wire: Wire::One }.join_over(ours, PATIENCE);
-        let (_, mut directory) = candidate.unwrap().join(&address_of(0)).unwrap();
+    alone(|_, held, _, mut directory| {
         assert!(directory.poll().is_none());
         held.shutdown(std::net::Shutdown::Both).unwrap();
         assert!(matches!(directory.poll(), Some(Notice::Condemned { .. })));
@@ -215,12 +222,7 @@ fn a_launcher_that_goes_condemns() {
 #[test]
 fn the_end_of_a_process_of_this_host_is_told() {
     let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let launcher = Launcher::new(Wire::One, 1);
-    thread::scope(|scope| {
-        scope.spawn(|| launcher.serve(0, theirs));
-        let candidate = PmiJob { fd: 0, rank: 0, size: 1, wire: Wire::One }.join_over(ours, PATIENCE);
-        let (_, mut directory) = candidate.unwrap().join(&address_of(0)).unwrap();
+    alone(|launcher, _, _, mut directory| {
         let process = Process::of(child.id()).unwrap();
         let entry = Entry {
             size: 1,
@@ -245,12 +247,7 @@ fn the_end_of_a_process_of_this_host_is_told() {
 /// No call waits for a launcher that takes its time.
 #[test]
 fn a_slow_launcher_holds_nothing_up() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let launcher = Launcher::new(Wire::One, 1);
-    thread::scope(|scope| {
-        scope.spawn(|| launcher.serve(0, theirs));
-        let candidate = PmiJob { fd: 0, rank: 0, size: 1, wire: Wire::One }.join_over(ours, PATIENCE);
-        let (secret, mut directory) = candidate.unwrap().join(&address_of(0)).unwrap();
+    alone(|launcher, _, secret, mut directory| {
         let busy = launcher.values.lock().unwrap();
         directory.request_address(0);
         assert!(directory.poll().is_none());
