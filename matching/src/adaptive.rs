@@ -28,7 +28,7 @@ pub(crate) use list::AdaptiveLinks;
 /// An entry that is alone in its queue is in no structure. Up to 10 entries of a context are a list. When there are more,
 /// each goes to the *bin* of its rank: a list of the entries of that rank, in their order, whose head is one 32-bit
 /// slot. Bins of 16 neighbouring ranks are a *leaf*, found by one hash; so ranks in use cost what they use, neighbours
-/// share a cache line, and a rank is reached in three steps however many there are. Where a search has compared 64
+/// share a cache line, and a rank is reached in three steps however many there are. Where a search has compared 32
 /// entries of a list in vain, that list's entries also go to the *tag index*, a hash table of their tags, and stay there
 /// until they are taken; the cost of entering them is that of their insertion again, once.
 ///

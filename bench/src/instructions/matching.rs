@@ -19,6 +19,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "match_tags_posted", run: |operations| arrive(operations, |number| (0, number)) },
     Scenario { name: "match_tags_unexpected", run: |operations| post(operations, |number| (0, number)) },
     Scenario { name: "match_any_source_unexpected", run: post_any_source },
+    Scenario { name: "match_any_source_few_unexpected", run: post_any_source_few },
     Scenario { name: "match_queue_posted", run: queue_receives },
     Scenario { name: "match_queue_unexpected", run: queue_messages },
     Scenario { name: "match_cancel", run: cancel },
@@ -84,6 +85,20 @@ fn post_any_source(operations: u64) {
         queue_message(&mut engine, Envelope::new(CONTEXT, number as u32, number), number);
     }
     for number in (300..operations + 300).rev() {
+        let posting = counted(|| engine.post(Pattern::exact(CONTEXT, 0, number).any_source(), number));
+        assert!(matches!(posting, Posting::Matched { unexpected, .. } if unexpected == number));
+    }
+}
+
+/// Receives from any source, with the tag of the last of 16 messages: so few are compared one by one.
+fn post_any_source_few(operations: u64) {
+    const WAITING: u32 = 15;
+    let mut engine = engine();
+    for source in 0..WAITING {
+        queue_message(&mut engine, Envelope::new(CONTEXT, source, 0), 0);
+    }
+    for number in 1..=operations {
+        queue_message(&mut engine, Envelope::new(CONTEXT, WAITING, number), number);
         let posting = counted(|| engine.post(Pattern::exact(CONTEXT, 0, number).any_source(), number));
         assert!(matches!(posting, Posting::Matched { unexpected, .. } if unexpected == number));
     }

@@ -28,7 +28,7 @@ pub(super) const LIST_MAX: u32 = 10;
 pub(super) const UNLOGGED_MAX: u32 = 64;
 
 /// Entries of a list compared before they go to the tag index.
-pub(super) const SCAN_MAX: usize = 64;
+pub(super) const SCAN_MAX: usize = 32;
 
 /// Places of a log looked at before its messages go to the tag index: more, since every later match then costs more,
 /// whatever its source.
@@ -56,7 +56,6 @@ enum Group {
 /// A match, and where it was found.
 struct Found {
     slot: Slot,
-    links: AdaptiveLinks,
     group: Group,
 }
 
@@ -88,9 +87,10 @@ impl Queue<'_> {
     ) -> Option<Slot> {
         let is_simple = self.index.tags.is_empty();
         match self.state.list {
-            None if is_simple && (Q::SIDE == Side::Posted || !query.source().is_any()) => {
-                self.take_from_bin(pool, query, spare, meter)
-            }
+            None if Q::SIDE == Side::Posted || !query.source().is_any() => match is_simple {
+                true => self.take_from_bin(pool, query, spare, meter),
+                false => self.reborrow().take_by_tag(pool, query, spare, meter),
+            },
             Some(first) if is_simple && self.state.leaves.is_empty() => {
                 self.take_from_list(first, pool, query, spare, meter)
             }
@@ -121,12 +121,12 @@ impl Queue<'_> {
 
     /// Takes the entry out.
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let (source, links) = (pool[slot].source, pool[slot].links);
+        let source = pool[slot].source;
         let group = match self.state.is_binned && !is_any::<Q>(source) {
             true => self.bin(source),
             false => Group::List,
         };
-        self.take_out(pool, Found { slot, links, group });
+        self.take_out(pool, Found { slot, group });
     }
 
     /// Goes back to a list: the last entry has left.
@@ -194,6 +194,25 @@ impl Queue<'_> {
             Scan::Absent => None,
             Scan::Long => self.reborrow().take_anywhere(pool, query, spare, meter),
         }
+    }
+
+    /// Takes the first match out of the bin of the source, by the tag index if its entries are there.
+    #[inline(never)]
+    fn take_by_tag<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        spare: &mut usize,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let group = Group::Bin(self.index.leaves.find(self.context, query.source().bits())?);
+        if query.mask() != !0 || !self.is_tagged(group) {
+            return self.take_anywhere(pool, query, spare, meter);
+        }
+        meter.hop();
+        let slot = self.search_tags(group, pool, query, meter)?;
+        self.take_out(pool, Found { slot, group });
+        Some(slot)
     }
 
     /// Takes out the first match among the receives from any source and those from the source, while the tag index is
@@ -271,7 +290,8 @@ impl Queue<'_> {
         if !self.index.tags.is_empty() {
             self.untag(found.group, pool, found.slot);
         }
-        let Found { slot, links, group } = found;
+        let Found { slot, group } = found;
+        let links = pool[slot].links;
         self.state.len -= 1;
         let Group::Bin(bin) = group else {
             list::unlink(&mut self.state.list, pool, slot, &links);
@@ -309,7 +329,10 @@ impl Queue<'_> {
         let in_list = self.search_list(pool, query, spare, meter);
         let in_bin = self.search_bin(pool, query, spare, meter);
         match (in_list, in_bin) {
-            (Some(one), Some(other)) => Some(if one.links.order < other.links.order { one } else { other }),
+            (Some(one), Some(other)) => {
+                let is_first = pool[one.slot].links.order < pool[other.slot].links.order;
+                Some(if is_first { one } else { other })
+            }
             (in_list, in_bin) => in_list.or(in_bin),
         }
     }
@@ -371,7 +394,7 @@ impl Queue<'_> {
                     (earliest, order) = (Some(slot), links.order);
                 }
             });
-            return earliest.map(|slot| Found { slot, links: pool[slot].links, group: Group::All });
+            return earliest.map(|slot| Found { slot, group: Group::All });
         }
         let mut found = Scan::Long;
         if !self.is_tagged(Group::All) {
@@ -397,14 +420,12 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Found> {
-        match found {
-            Scan::Found(slot, links) => Some(Found { slot, links, group }),
-            Scan::Absent => None,
-            Scan::Long => {
-                let slot = self.search_long(group, pool, query, spare, meter)?;
-                Some(Found { slot, links: pool[slot].links, group })
-            }
-        }
+        let slot = match found {
+            Scan::Found(slot, _) => slot,
+            Scan::Absent => return None,
+            Scan::Long => self.search_long(group, pool, query, spare, meter)?,
+        };
+        Some(Found { slot, group })
     }
 
     /// The first match in a long group: by the tag index if that can answer, and may be made.
@@ -419,17 +440,33 @@ impl Queue<'_> {
     ) -> Option<Slot> {
         // An arriving message has one tag, a receive may not.
         if query.mask() == !0 && (self.is_tagged(group) || self.enter(group, pool, spare)) {
-            let source = if let Group::Bin(_) = group { query.source() } else { Source::ANY };
-            let found = self.index.tags.masks().filter_map(|mask| {
-                meter.hop();
-                meter.compare();
-                let tag = query.tag() & mask;
-                self.index.tags.first(&Lane { context: self.context, source: source.bits(), tag, mask })
-            });
-            // Messages have one mask: there is nothing to compare.
-            return found.min_by_key(|&slot| pool[slot].links.order);
+            return self.search_tags(group, pool, query, meter);
         }
         find(entries(group, self.state, self.log, &self.index.leaves, pool), pool, query, meter)
+    }
+
+    /// The first match in a group that is in the tag index.
+    #[inline(always)]
+    fn search_tags<Q: Query, T, M: Meter>(
+        &self,
+        group: Group,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let source = if let Group::Bin(_) = group { query.source() } else { Source::ANY };
+        let mut first = None;
+        for mask in self.index.tags.masks() {
+            meter.hop();
+            meter.compare();
+            let lane = Lane::new(self.context, source.bits(), query.tag(), mask);
+            if let Some(slot) = self.index.tags.first(&lane)
+                && first.is_none_or(|first| pool[slot].links.order < pool[first].links.order)
+            {
+                first = Some(slot);
+            }
+        }
+        first
     }
 
     /// The same queue, for a call of a function that is not inlined: so this one need not be in memory.
@@ -511,6 +548,7 @@ impl Queue<'_> {
         if tags.growth(count) + leaves.growth_of_tagged() > *spare {
             return false;
         }
+        tags.reserve(count);
         for slot in entries(group, self.state, self.log, leaves, pool) {
             tags.push_back(lane(self.context, group, &pool[slot]), slot);
         }
@@ -522,24 +560,27 @@ impl Queue<'_> {
     /// Enters a new entry into the tag index, for each of its groups that is there.
     #[cold]
     fn tag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        for group in groups::<Q>(group) {
-            if self.is_tagged(group) {
-                self.index.tags.push_back(lane(self.context, group, &pool[slot]), slot);
-            }
+        if self.is_tagged(group) {
+            self.index.tags.push_back(lane(self.context, group, &pool[slot]), slot);
+        }
+        if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {
+            self.index.tags.push_back(lane(self.context, Group::All, &pool[slot]), slot);
         }
     }
 
     /// Takes an entry that is about to leave out of the tag index.
-    #[cold]
+    #[inline(always)]
     fn untag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        for group in groups::<Q>(group) {
-            if self.is_tagged(group) {
-                self.index.tags.remove(&lane(self.context, group, &pool[slot]), slot);
+        let entry = &pool[slot];
+        if self.is_tagged(group) {
+            self.index.tags.remove(&lane(self.context, group, entry), slot);
+            if entry.links.is_alone(slot) {
                 // The next one begins anew.
-                if pool[slot].links.is_alone(slot) && !matches!(group, Group::All) {
-                    self.set_tagged(group, false);
-                }
+                self.set_tagged(group, false);
             }
+        }
+        if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {
+            self.index.tags.remove(&lane(self.context, Group::All, entry), slot);
         }
         if self.index.tags.is_empty() {
             self.index.leaves.forget_tagged();
@@ -562,12 +603,6 @@ impl Queue<'_> {
     }
 }
 
-/// The groups of an entry that is in a bin or the list.
-fn groups<Q: Query>(group: Group) -> impl Iterator<Item = Group> {
-    let is_message = Q::SIDE == Side::Unexpected && matches!(group, Group::Bin(_));
-    [Some(group), is_message.then_some(Group::All)].into_iter().flatten()
-}
-
 /// The entries of a group, first to last.
 fn entries<Q: Query, T>(
     group: Group,
@@ -587,8 +622,7 @@ fn entries<Q: Query, T>(
 /// Where in the tag index an entry of that group is.
 fn lane<Q: Query, T>(context: u32, group: Group, entry: &Entry<Q, AdaptiveLinks, T>) -> Lane {
     let source = if let Group::Bin(_) = group { entry.source } else { Source::ANY.bits() };
-    let mask = Q::entry_mask(entry.mask);
-    Lane { context, source, tag: entry.tag & mask, mask }
+    Lane::new(context, source, entry.tag, Q::entry_mask(entry.mask))
 }
 
 /// The first of the entries that matches.

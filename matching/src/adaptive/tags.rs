@@ -8,23 +8,25 @@ use crate::pool::Slot;
 /// Entries that agree in context, source and tag, in order of insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
-    pub(super) context: u32,
-    /// The rank, or the bits of any source where a bin mixes sources.
-    pub(super) source: u32,
+    /// The context in the upper half; the rank, or the bits of any source where a bin mixes sources.
+    place: u64,
     /// The tag with the bits outside the mask cleared.
-    pub(super) tag: u64,
-    pub(super) mask: u64,
+    tag: u64,
+    mask: u64,
 }
 
 /// A chained hash table of lanes; a lane is a circular list of nodes, and its first node is in the chain.
 ///
 /// Only entries of bins in which a search was long are here. Finding, adding and removing the first of a lane is O(1);
 /// removing another one takes the shorter way from the lane's ends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TagIndex {
+    /// The first lane of each chain: a power of two, at least as many as there are lanes. They become more, and none when
+    /// the index is empty.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
-    free: Vec<u32>,
+    /// The first free node; the others follow by `chain`.
+    free: u32,
     lanes: usize,
     /// The masks of the entries, with how many have each: unexpected messages all have the full one.
     masks: Vec<(u64, u32)>,
@@ -43,20 +45,32 @@ struct Node {
 
 const NO_NODE: u32 = u32::MAX;
 
-/// The fewest buckets once there are any; they are kept while the index is empty.
+/// The fewest buckets once there are any.
 const BUCKETS_MIN: usize = 64;
 
 pub(super) const NODE_BYTES: usize = mem::size_of::<Node>();
 const MASK_BYTES: usize = mem::size_of::<(u64, u32)>();
 
 impl Lane {
-    /// A folded multiplication of the two halves of the key.
-    fn hash(&self) -> u64 {
-        let place = u64::from(self.context) << 32 | u64::from(self.source);
-        let a = place ^ self.mask.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15;
-        let b = self.tag ^ 0xd1b5_4a32_d192_ed03;
+    pub(super) const fn new(context: u32, source: u32, tag: u64, mask: u64) -> Self {
+        Self { place: (context as u64) << 32 | source as u64, tag: tag & mask, mask }
+    }
+
+    /// Neighbouring tags have neighbouring buckets, in groups of 64; the groups are scattered, by a folded
+    /// multiplication.
+    #[inline]
+    fn bucket(&self, buckets: usize) -> usize {
+        let a = self.place ^ 0x9e37_79b9_7f4a_7c15;
+        let b = (self.tag / 64) ^ self.mask ^ 0xd1b5_4a32_d192_ed03;
         let product = u128::from(a) * u128::from(b);
-        (product as u64 ^ (product >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let scattered = product as u64 ^ (product >> 64) as u64;
+        scattered.wrapping_add(self.tag) as usize & (buckets - 1)
+    }
+}
+
+impl Default for TagIndex {
+    fn default() -> Self {
+        Self { buckets: Vec::new(), nodes: Vec::new(), free: NO_NODE, lanes: 0, masks: Vec::new(), bytes: 0 }
     }
 }
 
@@ -66,48 +80,58 @@ impl TagIndex {
         self.lanes == 0
     }
 
-    /// The first entry of the lane.
+    /// The first entry of the lane, whose mask some entries have.
+    #[inline]
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
-        let first = self.find(lane)?;
+        let first = self.find(lane, lane.bucket(self.buckets.len()))?;
         Some(self.nodes[first as usize].slot)
     }
 
     /// The masks of the entries.
+    #[inline]
     pub(super) fn masks(&self) -> impl Iterator<Item = u64> {
         self.masks.iter().map(|&(mask, _)| mask)
     }
 
+    /// Makes ready for that many entries more: before the first.
+    pub(super) fn reserve(&mut self, entries: usize) {
+        let buckets = self.buckets_for(self.lanes + entries);
+        if buckets > self.buckets.len() {
+            self.grow(buckets);
+        }
+    }
+
     /// Adds an entry as the last of its lane.
+    #[inline]
     pub(super) fn push_back(&mut self, lane: Lane, slot: Slot) {
+        if self.lanes == self.buckets.len() {
+            self.grow(2 * self.buckets.len());
+        }
+        self.bytes += NODE_BYTES;
         match self.masks.iter_mut().find(|(mask, _)| *mask == lane.mask) {
             Some((_, entries)) => *entries += 1,
-            None => self.masks.push((lane.mask, 1)),
+            None => self.add_mask(lane.mask),
         }
-        match self.find(&lane) {
+        let bucket = lane.bucket(self.buckets.len());
+        match self.find(&lane, bucket) {
             Some(first) => {
                 let last = self.nodes[first as usize].prev;
-                let node = self.add(Node { lane, slot, prev: last, next: first, chain: NO_NODE });
+                let node = self.add(|_| Node { lane, slot, prev: last, next: first, chain: NO_NODE });
                 self.nodes[first as usize].prev = node;
                 self.nodes[last as usize].next = node;
             }
             None => {
-                if self.lanes == self.buckets.len() {
-                    self.resize((2 * self.buckets.len()).max(BUCKETS_MIN));
-                }
                 self.lanes += 1;
-                let bucket = self.bucket(&lane);
-                let node = self.add(Node { lane, slot, prev: 0, next: 0, chain: self.buckets[bucket] });
-                let added = &mut self.nodes[node as usize];
-                (added.prev, added.next) = (node, node);
-                self.buckets[bucket] = node;
+                let chain = self.buckets[bucket];
+                self.buckets[bucket] = self.add(|node| Node { lane, slot, prev: node, next: node, chain });
             }
         }
-        self.count_bytes();
     }
 
     /// Removes an entry that is in that lane.
+    #[inline]
     pub(super) fn remove(&mut self, lane: &Lane, slot: Slot) {
-        let bucket = self.bucket(lane);
+        let bucket = lane.bucket(self.buckets.len());
         let mut before = NO_NODE;
         let mut first = self.buckets[bucket];
         while self.nodes[first as usize].lane != *lane {
@@ -131,18 +155,17 @@ impl TagIndex {
         }
         self.nodes[prev as usize].next = next;
         self.nodes[next as usize].prev = prev;
-        self.free.push(node);
-        self.masks.retain_mut(|(mask, entries)| {
-            *entries -= u32::from(*mask == lane.mask);
-            *entries > 0
-        });
-        if self.buckets.len() > BUCKETS_MIN && self.lanes * 8 < self.buckets.len() {
-            self.resize(self.buckets.len() / 4);
+        self.nodes[node as usize].chain = mem::replace(&mut self.free, node);
+        self.bytes -= NODE_BYTES;
+        if let Some(at) = self.masks.iter().position(|&(mask, _)| mask == lane.mask) {
+            self.masks[at].1 -= 1;
+            if self.masks[at].1 == 0 {
+                self.remove_mask(at);
+            }
         }
-        self.count_bytes();
     }
 
-    /// Bytes in use: none while the index is empty.
+    /// Bytes in use.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -150,27 +173,25 @@ impl TagIndex {
 
     pub(super) fn reserved(&self) -> usize {
         self.nodes.capacity() * NODE_BYTES
-            + (self.buckets.capacity() + self.free.capacity()) * mem::size_of::<u32>()
+            + self.buckets.capacity() * mem::size_of::<u32>()
             + self.masks.capacity() * MASK_BYTES
     }
 
     /// The most by which [`bytes`](Self::bytes) grows when that many entries are added.
     pub(super) fn growth(&self, entries: usize) -> usize {
-        let mut buckets = self.buckets.len().max(BUCKETS_MIN);
-        while self.lanes + entries > buckets {
-            buckets *= 2;
-        }
-        let nodes = self.nodes.len() - self.free.len() + entries;
-        let masks = self.masks.len() + entries;
-        nodes * NODE_BYTES + buckets * mem::size_of::<u32>() + masks * MASK_BYTES - self.bytes()
+        let buckets = self.buckets_for(self.lanes + entries);
+        entries * (NODE_BYTES + MASK_BYTES) + (buckets - self.buckets.len()) * mem::size_of::<u32>()
     }
 
-    /// The first node of the lane.
-    fn find(&self, lane: &Lane) -> Option<u32> {
-        if self.lanes == 0 {
-            return None;
-        }
-        let mut first = self.buckets[self.bucket(lane)];
+    /// The buckets for that many lanes: not fewer than there are.
+    fn buckets_for(&self, lanes: usize) -> usize {
+        lanes.next_power_of_two().max(BUCKETS_MIN).max(self.buckets.len())
+    }
+
+    /// The first node of the lane, which is in that bucket if anywhere.
+    #[inline]
+    fn find(&self, lane: &Lane, bucket: usize) -> Option<u32> {
+        let mut first = self.buckets[bucket];
         while first != NO_NODE {
             let node = &self.nodes[first as usize];
             if node.lane == *lane {
@@ -182,6 +203,7 @@ impl TagIndex {
     }
 
     /// The node of the entry, looked for from both ends of its lane.
+    #[inline]
     fn find_in_lane(&self, first: u32, slot: Slot) -> u32 {
         let (mut ahead, mut behind) = (first, self.nodes[first as usize].prev);
         loop {
@@ -195,36 +217,52 @@ impl TagIndex {
         }
     }
 
-    fn count_bytes(&mut self) {
-        let nodes = self.nodes.len() - self.free.len();
-        let buckets = if nodes == 0 { 0 } else { self.buckets.len() };
-        self.bytes = nodes * NODE_BYTES + buckets * mem::size_of::<u32>() + self.masks.len() * MASK_BYTES;
+    /// Stores the node that is made for its place, and tells the place.
+    #[inline]
+    fn add(&mut self, node: impl FnOnce(u32) -> Node) -> u32 {
+        if self.free == NO_NODE {
+            let at = self.nodes.len() as u32;
+            self.nodes.push(node(at));
+            return at;
+        }
+        let at = self.free;
+        self.free = self.nodes[at as usize].chain;
+        self.nodes[at as usize] = node(at);
+        at
     }
 
-    fn bucket(&self, lane: &Lane) -> usize {
-        (lane.hash() >> (64 - self.buckets.len().trailing_zeros())) as usize
+    /// Notes that an entry has a mask that no other has.
+    #[cold]
+    fn add_mask(&mut self, mask: u64) {
+        self.masks.push((mask, 1));
+        self.bytes += MASK_BYTES;
     }
 
-    fn add(&mut self, node: Node) -> u32 {
-        match self.free.pop() {
-            Some(at) => {
-                self.nodes[at as usize] = node;
-                at
-            }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
+    /// Notes that the last entry with a mask has left.
+    #[cold]
+    fn remove_mask(&mut self, at: usize) {
+        self.masks.swap_remove(at);
+        self.bytes -= MASK_BYTES;
+        if self.is_empty() {
+            // The next ones are in memory in the order in which they come.
+            self.nodes.clear();
+            self.buckets.clear();
+            (self.free, self.bytes) = (NO_NODE, 0);
         }
     }
 
-    fn resize(&mut self, buckets: usize) {
-        let mut fresh = Vec::new();
-        fresh.reserve_exact(buckets);
-        fresh.resize(buckets, NO_NODE);
-        for mut first in mem::replace(&mut self.buckets, fresh) {
+    /// Takes more buckets.
+    #[cold]
+    fn grow(&mut self, buckets: usize) {
+        let before = self.buckets.len();
+        self.bytes += (buckets - before) * mem::size_of::<u32>();
+        self.buckets.reserve_exact(buckets - before);
+        self.buckets.resize(buckets, NO_NODE);
+        // The lanes of a bucket stay there or go to new ones.
+        for bucket in 0..before {
+            let mut first = mem::replace(&mut self.buckets[bucket], NO_NODE);
             while first != NO_NODE {
-                let bucket = self.bucket(&self.nodes[first as usize].lane);
+                let bucket = self.nodes[first as usize].lane.bucket(buckets);
                 let next = mem::replace(&mut self.nodes[first as usize].chain, self.buckets[bucket]);
                 self.buckets[bucket] = first;
                 first = next;
