@@ -59,10 +59,10 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 32 KiB, which carry packets of 14 KiB and stay in a first-level cache, and 8 MiB in
-    /// all if every peer sends; then rings of 128 KiB, up to 16 MiB of them.
+    /// 256 peers; rings of 64 KiB, which carry packets of 28 KiB (shorter ones cost long messages a tenth), and 16 MiB in
+    /// all if every peer sends; then rings of 256 KiB, up to 16 MiB of them.
     fn default() -> Self {
-        Self { peers_max: 256, ring_bytes: 32 << 10, ring_bytes_max: 128 << 10, growth_bytes_max: 16 << 20 }
+        Self { peers_max: 256, ring_bytes: 64 << 10, ring_bytes_max: 256 << 10, growth_bytes_max: 16 << 20 }
     }
 }
 
