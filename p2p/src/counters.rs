@@ -98,7 +98,7 @@ pub struct Usage {
     pub requests: usize,
     /// Operations outstanding at the port.
     pub operations: usize,
-    /// Packets that wait for room in the port.
+    /// Packets, messages and bytes of messages that wait for room in the port.
     pub queued: usize,
     /// Bytes of credit that peers hold and have not used.
     pub credit_granted: u64,

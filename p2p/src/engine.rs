@@ -129,7 +129,7 @@ struct Core {
     senders: VecDeque<u32>,
     /// Peers that should have more credit.
     starving: VecDeque<u32>,
-    /// Requests with bytes to move.
+    /// Receives with bytes to move.
     movers: VecDeque<RequestId>,
     /// Paths to peers that failed, to be cut off.
     severed: Vec<PeerId>,
@@ -544,7 +544,7 @@ impl<P: Port> Engine<P> {
             peers: core.peers.len(),
             requests: core.requests.len(),
             operations: core.operations.len(),
-            queued: core.peers.iter().map(|(_, peer)| peer.packets.len() + peer.messages.len()).sum(),
+            queued: core.peers.iter().map(|(_, peer)| peer.queued()).sum(),
             credit_granted: core.credit_out,
             unexpected_messages: core.matcher.unexpected_len(),
             unexpected: core.unexpected_cost,

@@ -45,6 +45,8 @@ pub(crate) struct Peer {
     /// credit too.
     pub(crate) packets: VecDeque<Packet>,
     pub(crate) messages: VecDeque<Outgoing>,
+    /// Sends whose bytes it has called for. They go after both: these are shorter.
+    pub(crate) pushes: VecDeque<RequestId>,
     /// Whether it is in the engine's list of peers with something to send.
     pub(crate) listed: bool,
 
@@ -132,6 +134,7 @@ impl Peer {
             exhausted: false,
             packets: VecDeque::new(),
             messages: VecDeque::new(),
+            pushes: VecDeque::new(),
             listed: false,
             expected: 0,
             heard: false,
@@ -161,6 +164,11 @@ impl Peer {
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.packets.is_empty() && self.messages.is_empty()
+    }
+
+    /// How much waits to be sent to it: packets, messages, and the bytes of messages.
+    pub(crate) fn queued(&self) -> usize {
+        self.packets.len() + self.messages.len() + self.pushes.len()
     }
 
     /// Credit that it knows of and has not used.

@@ -312,6 +312,7 @@ impl Core {
         // The answer to a goodbye makes no sense without the hello before it.
         peer.packets.retain(Packet::is_hello);
         peer.messages.clear();
+        peer.pushes.clear();
     }
 
     /// Ends the receives from any source if nobody is left to receive from. One that was not told of a failure
@@ -340,6 +341,7 @@ impl Core {
         let peer = &mut self.peers[index];
         peer.packets.clear();
         peer.messages.clear();
+        peer.pushes.clear();
         self.severed.extend(peer.path.take().map(|(path, _)| path));
     }
 

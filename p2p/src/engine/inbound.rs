@@ -411,19 +411,22 @@ impl Core {
         }
         let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
         let len = usize::try_from(cts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
-        let called = offset.checked_add(len).filter(|&end| end <= request.buffer.len());
+        let called = offset.checked_add(len).filter(|&end| len > 0 && end <= request.buffer.len());
         let called = called.ok_or(WireError::Value { field: "length" })?;
         match &mut request.state {
             State::AwaitingMatch { .. } if offset == 0 => {
                 request.state = State::Pushing(Box::new(Push { recv: cts.recv.get(), called: 0..called }));
-                self.movers.push_back(id);
+                self.peers[index].pushes.push_back(id);
             }
             State::Pushing(push) if push.recv == cts.recv.get() && push.called.end == offset => {
+                if push.called.is_empty() {
+                    self.peers[index].pushes.push_back(id);
+                }
                 push.called.end = called;
-                self.movers.push_back(id);
             }
             _ => return Err(WireError::Value { field: "offset" }),
         }
+        self.list(index);
         Ok(())
     }
 

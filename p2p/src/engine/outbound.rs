@@ -83,7 +83,7 @@ impl<P: Port> Engine<P> {
         self.take_timers();
         self.sever();
         self.replenish();
-        for _ in 0..self.core.movers.len() {
+        for _ in 0..self.core.movers.len().min(MOVES_MAX) {
             let Some(id) = self.core.movers.pop_front() else { break };
             self.advance(id, lent);
         }
@@ -91,6 +91,10 @@ impl<P: Port> Engine<P> {
             let Some(index) = self.core.senders.pop_front() else { break };
             self.core.peers[index].listed = false;
             self.flush(index);
+            // What the port had no room for is listed again, and comes before.
+            if !self.core.peers[index].listed {
+                self.push_on(index, lent);
+            }
         }
         for (region, registration) in std::mem::take(&mut self.core.retired) {
             self.port.deregister(registration);
@@ -423,6 +427,9 @@ impl Core {
         self.starve(index);
     }
 }
+
+/// Transfers that one call looks at: however many there are, it ends soon.
+const MOVES_MAX: usize = 64;
 
 /// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection that
 /// was about to be: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had

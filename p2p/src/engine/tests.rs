@@ -389,6 +389,57 @@ fn a_receive_from_any_source_ends_when_nobody_is_left() {
     assert_eq!(error, Error::Deserted);
 }
 
+/// One buffer for all sends.
+struct Common<'a>(&'a [u8]);
+
+impl Lent for Common<'_> {
+    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
+        Some(self.0)
+    }
+    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+#[test]
+fn however_many_sends_wait_for_room_a_poll_tries_one() {
+    const MANY: u64 = 1000;
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let data = bytes(20_000);
+    let into: Vec<_> = (0..MANY)
+        .map(|tag| engines[1].irecv(0, Pattern::exact(1, 0, tag), Memory::zeroed(20_000), NEVER).unwrap())
+        .collect();
+    let sends: Vec<_> = (0..MANY)
+        .map(|tag| match engines[0].send(0, 1, 1, tag, &data, NEVER).unwrap() {
+            Sent::Pending(id) => id,
+            Sent::Now => panic!("it is too long to be sent at once"),
+        })
+        .collect();
+    // All are called for, and none is at hand.
+    settle(&mut engines);
+    assert_eq!(engines[0].usage().queued, sends.len());
+    engines[0].core.counters.again = 0;
+    for polls in 1..=10 {
+        engines[0].poll(0, &mut Common(&data)).unwrap();
+        assert_eq!(engines[0].counters().again, polls, "the port is full at the end of each");
+    }
+    let last = engines[0].core.peers.find(1).map(|index| engines[0].core.peers[index].pushes.len());
+    assert!(last.is_some_and(|last| last < sends.len()), "some went before it was");
+    while engines[0].usage().queued > 0 {
+        engines[0].poll(0, &mut Common(&data)).unwrap();
+        engines[1].poll(0, &mut ()).unwrap();
+    }
+    settle(&mut engines);
+    for id in sends {
+        assert_eq!(engines[0].collect(id, &mut ()).unwrap().result.unwrap().bytes, data.len());
+    }
+    for id in into {
+        assert_eq!(engines[1].collect(id, &mut ()).unwrap().memory.unwrap().as_bytes(), data);
+    }
+    at_rest(&engines);
+}
+
 #[test]
 fn what_was_sent_before_a_goodbye_is_received_after_it() {
     let mut engines = pair(&Config::default());

@@ -1,7 +1,5 @@
 //! The bytes of long messages: gets where the receiver can, DATA packets where it cannot.
 
-use std::ops::Range;
-
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Access, Body, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
@@ -10,6 +8,7 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 use super::{Core, Engine, Operation, Rendezvous, status_of};
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
+use crate::peer::Peer;
 use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
 
 use crate::wire::{Cts, Data, Fin, Verdict, kind};
@@ -155,15 +154,20 @@ impl Core {
 }
 
 impl<P: Port> Engine<P> {
-    /// Moves what can be moved of a request's bytes.
+    /// Moves what can be moved of a receive's bytes.
     pub(super) fn advance<L: Lent>(&mut self, id: RequestId, lent: &mut L) {
         let core = &mut self.core;
         let Some(request) = core.requests.get_mut(id) else { return };
-        let Some(index) = request.peer.and_then(|rank| core.peers.find(rank)) else { return };
-        let Some((path, limits)) = core.peers[index].path else { return };
-        let moved = match request.state {
-            State::Pushing(_) => self.push(id, index, path, &limits, lent),
-            State::Pulling(_) => self.pull(id, index, path, &limits, lent),
+        match &request.state {
+            State::Pulling(_) => {
+                let Some(index) = request.peer.and_then(|rank| core.peers.find(rank)) else { return };
+                let Some((path, limits)) = core.peers[index].path else { return };
+                match self.pull(id, index, path, &limits, lent) {
+                    Ok(Post::Done) => {}
+                    Ok(Post::Again) => self.core.movers.push_back(id),
+                    Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
+                }
+            }
             State::AwaitingData(_) => {
                 let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return };
                 match lent.write(id, *place) {
@@ -173,80 +177,85 @@ impl<P: Port> Engine<P> {
                     }
                     None => core.movers.push_back(id),
                 }
-                return;
             }
-            _ => return,
-        };
-        match moved {
+            _ => {}
+        }
+    }
+
+    /// Sends a peer the bytes that it called for, one message after the other, as far as the port has room.
+    pub(super) fn push_on<L: Lent>(&mut self, index: u32, lent: &L) {
+        match self.push(index, lent) {
             Ok(Post::Done) => {}
-            Ok(Post::Again) => self.core.movers.push_back(id),
+            Ok(Post::Again) => self.core.list(index),
             Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
         }
     }
 
     /// Sends DATA. `Again` if there is more to send that was called for.
-    fn push<L: Lent>(
-        &mut self,
-        id: RequestId,
-        index: u32,
-        path: PeerId,
-        limits: &Limits,
-        lent: &mut L,
-    ) -> Result<Post, PortError> {
+    fn push<L: Lent>(&mut self, index: u32, lent: &L) -> Result<Post, PortError> {
+        let mut away = 0;
         loop {
             let core = &mut self.core;
-            let Some(request) = core.requests.get(id) else { return Ok(Post::Done) };
-            let State::Pushing(push) = &request.state else { return Ok(Post::Done) };
-            let (recv, Range { start: next, end }) = (push.recv, push.called.clone());
-            if next == end {
+            let Peer { rank, path: Some((path, limits)), pushes, .. } = &mut core.peers[index] else {
                 return Ok(Post::Done);
-            }
-            if !core.peers[index].packets.is_empty() {
-                // What waits for room was there before.
-                return Ok(Post::Again);
-            }
-            let total = request.buffer.len();
-            let upto = end.min(next + limits.piece(total));
+            };
+            let (rank, path) = (*rank, *path);
+            let Some(&id) = pushes.front() else { return Ok(Post::Done) };
+            let request = core.requests.get(id);
+            let Some(Request { state: State::Pushing(push), buffer, tag, context, born_ns, .. }) = request
+            else {
+                // It ended before its turn.
+                pushes.pop_front();
+                continue;
+            };
+            let (total, start) = (buffer.len(), push.called.start);
+            let end = push.called.end.min(start + limits.piece(total));
             let copied;
-            let bytes = match &request.buffer {
-                Buffer::Owned(memory) => &memory.as_bytes()[next..upto],
+            let bytes = match buffer {
+                Buffer::Owned(memory) => &memory.as_bytes()[start..end],
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
-                    Some(bytes) => &bytes[next..upto],
-                    None => return Ok(Post::Again),
+                    Some(bytes) => &bytes[start..end],
+                    None => {
+                        // Another's may be at hand; but not all are to be asked each time.
+                        away += 1;
+                        pushes.rotate_left(1);
+                        if away < pushes.len().min(AWAY_MAX) {
+                            continue;
+                        }
+                        return Ok(Post::Again);
+                    }
                 },
                 // It was there to be got, but the receiver's port cannot.
                 Buffer::Exposed { region, .. } => {
-                    let mut piece = vec![0; upto - next];
-                    region.copy_out(next, &mut piece)?;
+                    let mut piece = vec![0; end - start];
+                    region.copy_out(start, &mut piece)?;
                     copied = piece;
                     &copied
                 }
-                Buffer::Gone => return Ok(Post::Done),
+                Buffer::Gone => {
+                    pushes.pop_front();
+                    continue;
+                }
             };
+            let status = Status { source: rank, tag: *tag, bytes: total };
             let head = DataHead {
-                header: core.header(
-                    index,
-                    Protocol::P2p,
-                    kind::DATA,
-                    Flags::empty(),
-                    request.context,
-                    request.born_ns,
-                ),
-                data: Data { recv: recv.into(), offset: (next as u64).into() },
+                header: core.header(index, Protocol::P2p, kind::DATA, Flags::empty(), *context, *born_ns),
+                data: Data { recv: push.recv.into(), offset: (start as u64).into() },
             };
             if self.port.send(path, head.as_bytes(), bytes)? == Post::Again {
                 core.counters.again += 1;
                 return Ok(Post::Again);
             }
-            let status = Status { source: core.peers[index].rank, tag: request.tag, bytes: total };
             core.sent(index);
-            if upto == total {
+            if end == total {
                 core.finish(id, Ok(status));
-                return Ok(Post::Done);
+            } else if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
+                push.called.start = end;
+                if end < push.called.end {
+                    continue;
+                }
             }
-            if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
-                push.called.start = upto;
-            }
+            core.peers[index].pushes.pop_front();
         }
     }
 
@@ -350,6 +359,9 @@ fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
 
 /// Bytes of one get into a bounce buffer: what the cache still holds when it is copied on.
 const BOUNCE_CHUNK: usize = 256 << 10;
+
+/// Messages of one peer whose bytes are called for, but not at hand, before the others have to wait as well.
+const AWAY_MAX: usize = 16;
 
 /// Header and body head of a DATA packet.
 #[derive(IntoBytes, Immutable, Unaligned)]
