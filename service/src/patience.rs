@@ -29,8 +29,7 @@ impl Patience {
 
     /// What to do after a burst in which something came, or nothing.
     pub(crate) fn rest(&mut self, now_ns: u64, came: bool) -> Rest {
-        let since_ns =
-            *if came { self.since_ns.insert(now_ns) } else { self.since_ns.get_or_insert(now_ns) };
+        let since_ns = *if came { self.since_ns.insert(now_ns) } else { self.since_ns.get_or_insert(now_ns) };
         match now_ns.saturating_sub(since_ns) {
             age if age >= SLEEP_AFTER_NS => Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX)),
             age if age >= YIELD_AFTER_NS || self.crowded => Rest::Yield,
