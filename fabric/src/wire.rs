@@ -76,6 +76,14 @@ impl Header {
         Ok((header, rest))
     }
 
+    /// Whether it is a sound one of that kind: what [`decode`](Self::decode) would find out step by step.
+    #[must_use]
+    #[inline]
+    pub fn is(&self, protocol: Protocol, kind: u8) -> bool {
+        [self.version, self.protocol, self.kind] == [VERSION, protocol as u8, kind]
+            && Flags::from_bits(self.flags).is_some()
+    }
+
     /// Who is to handle the packet.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
@@ -236,6 +244,7 @@ mod tests {
             (Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT)
         );
         assert_eq!((read.sequence.get(), rest), (0xdead_beef, &b"body"[..]));
+        assert!(read.is(Protocol::Rpc, 9) && !read.is(Protocol::Rma, 9) && !read.is(Protocol::Rpc, 8));
     }
 
     #[test]
@@ -252,6 +261,7 @@ mod tests {
             let mut bad = good.clone();
             bad[byte] = value;
             assert_eq!(Header::decode(&bad).unwrap_err(), error);
+            assert!(!Header::ref_from_bytes(&bad).unwrap().is(Protocol::P2p, 0));
         }
     }
 }

@@ -92,9 +92,10 @@ pub fn protocols(caps: &Caps, config: &Config) -> [Protocols; 2] {
 }
 
 /// What a message of `len` bytes takes of the receiver's credit if it goes eagerly.
+#[inline]
 pub(crate) fn cost(len: usize) -> u32 {
     // An eager message fits in a packet, far below the range of the counters.
-    u32::try_from(len + OVERHEAD).unwrap_or(u32::MAX)
+    (len + OVERHEAD) as u32
 }
 
 /// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the bytes may be left with

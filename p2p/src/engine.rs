@@ -21,7 +21,7 @@ use crate::quarantine::Quarantine;
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
 use crate::trace::event;
-use crate::{Config, Counters, Lent, RequestId, Traffic, Usage};
+use crate::{Config, Counters, Lent, RequestId, Traffic, Usage, Writing};
 
 /// Who this engine is in its job.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum Outcome {
     /// Not yet, but a peer failed that a receive from any source might have waited for: see
     /// [`Engine::failure_pending`].
     FailurePending,
-    /// It has: collect it.
+    /// It has: collect it. If there is nothing to collect, its lender has been told: see [`Lent::received`].
     Ready,
 }
 
@@ -272,7 +272,7 @@ impl<P: Port> Engine<P> {
         Ok(self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns))
     }
 
-    /// Starts to receive to a borrowed buffer.
+    /// Starts to receive to a borrowed buffer, which its lender finds at `place`: see [`Lent`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
@@ -282,19 +282,19 @@ impl<P: Port> Engine<P> {
         now_ns: u64,
         pattern: Pattern,
         buffer: &mut [u8],
+        place: u32,
         deadline_ns: u64,
     ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
-        let (request, outcome) =
-            self.post(now_ns, pattern, || Buffer::lent(len), deadline_ns, &mut Posted(buffer))?;
+        let lent = || Buffer::Lent { len, place, staged: None };
+        let mut lender = Writing::new(self.core.requests.next_id(), buffer);
+        let (request, outcome) = self.post(now_ns, pattern, lent, deadline_ns, &mut lender)?;
         if outcome != Outcome::Ready {
             return Ok(Received::Pending(request));
         }
-        match self.collect(request, &mut crate::Writing(request, buffer)) {
-            Some(completion) => completion.result.map(Received::Now),
-            None => Err(Error::NoSuchRequest),
-        }
+        let collected = self.collect(request, &mut lender);
+        lender.result(collected).map(Received::Now)
     }
 
     /// Starts to receive to `memory`, which comes back with the completion.
@@ -381,8 +381,7 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
-    /// Tells the place of a request's borrowed buffer among its lender's, by which [`Lent`] is asked for it.
-    #[inline]
+    /// Tells the place of a send's borrowed data among its lender's, by which [`Lent`] is asked for it.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = self.core.requests.get_mut(request)
         {
@@ -397,7 +396,6 @@ impl<P: Port> Engine<P> {
             Some(request) if request.result.is_some() => Outcome::Ready,
             Some(_) if self.core.requests.has_pending_failures(request) => Outcome::FailurePending,
             Some(_) => Outcome::Pending,
-            // To collect it tells that there is no such request.
             None => Outcome::Ready,
         }
     }
@@ -734,18 +732,6 @@ impl Core {
             | self.callers.len()
             | self.retired.len();
         lists != 0 || self.timers.next_ns() <= self.now_ns
-    }
-}
-
-/// The buffer of the receive that is being posted, whose name its caller cannot know yet.
-struct Posted<'a>(&'a mut [u8]);
-
-impl Lent for Posted<'_> {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        None
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        Some(self.0)
     }
 }
 

@@ -206,28 +206,43 @@ impl Peer {
 pub(crate) struct Peers {
     all: Vec<Peer>,
     by_rank: HashMap<u32, u32, BuildHasherDefault<RankHasher>>,
-    /// The last one looked up: most traffic comes in runs.
-    last: (u32, u32),
+    recent: Recent,
+}
+
+/// Ranks looked up last, and their indexes, each where the remainder of its rank says: most traffic is with few.
+#[derive(Debug)]
+struct Recent([(u32, u32); 16]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        // Of no rank: that would be elsewhere.
+        Self(std::array::from_fn(|place| (place as u32 + 1, 0)))
+    }
+}
+
+impl Recent {
+    #[inline]
+    fn of(&mut self, rank: u32) -> &mut (u32, u32) {
+        &mut self.0[rank as usize % self.0.len()]
+    }
 }
 
 impl Peers {
     /// The index of a rank's peer, if it was met.
     #[inline]
     pub(crate) fn find(&mut self, rank: u32) -> Option<u32> {
-        let (last_rank, last_index) = self.last;
-        if last_rank == rank && (last_index as usize) < self.all.len() {
-            return Some(last_index);
+        let recent = self.recent.of(rank);
+        if recent.0 != rank {
+            *recent = (rank, *self.by_rank.get(&rank)?);
         }
-        let index = *self.by_rank.get(&rank)?;
-        self.last = (rank, index);
-        Some(index)
+        Some(recent.1)
     }
 
     pub(crate) fn meet(&mut self, rank: u32) -> u32 {
         let index = self.all.len() as u32;
         self.all.push(Peer::new(rank));
         self.by_rank.insert(rank, index);
-        self.last = (rank, index);
+        *self.recent.of(rank) = (rank, index);
         index
     }
 

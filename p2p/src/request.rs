@@ -241,8 +241,9 @@ pub(crate) struct Requests {
 }
 
 /// As in a slab, but that a request lies there until the next one is written over it: to drop one that has nothing to
-/// be dropped took longer than all else at its end.
+/// be dropped took longer than all else at its end. Two cache lines.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     /// That of the request in it, or [`FREE`].
     generation: u64,
@@ -292,15 +293,20 @@ impl Requests {
         (slot.generation == u64::from(id.generation)).then_some(&mut slot.request)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) {
+        let Some(request) = self.get_mut(id) else { return };
+        if !request.is_bare() {
+            *request = Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
+        }
+        self.remove_bare(id);
+    }
+
+    /// Removes one that is known to be there, and to be [bare](Request::is_bare).
+    #[inline(always)]
+    pub(crate) fn remove_bare(&mut self, id: RequestId) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        if slot.generation != u64::from(id.generation) {
-            return;
-        }
-        if !slot.request.is_bare() {
-            slot.request = Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
-        }
+        debug_assert!(slot.generation == u64::from(id.generation) && slot.request.is_bare());
         (slot.generation, slot.next) = (FREE, self.free);
         self.free = id.index;
         self.len -= 1;
@@ -394,6 +400,6 @@ mod tests {
 
     #[test]
     fn a_request_stays_small() {
-        assert!(size_of::<Request>() <= 128, "{}", size_of::<Request>());
+        assert_eq!(size_of::<Slot>(), 128);
     }
 }

@@ -338,6 +338,7 @@ impl Message {
             engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)
         });
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
+        let completion = completion.ok_or(Error::NoSuchRequest)?;
         completion.result?;
         let mut data =
             completion.memory.and_then(|memory| memory.into_vec().ok()).ok_or(Error::NoSuchRequest)?;

@@ -1,6 +1,7 @@
 //! Requests that own their buffers.
 
 use std::marker::PhantomData;
+use std::task::Poll;
 
 use samite_fabric::Memory;
 use samite_fabric::mem::Element;
@@ -69,10 +70,10 @@ impl<T: Element> Request<T> {
     /// As the operation. A receive from any source ends with [`Error::FailurePending`] when a peer fails
     /// meanwhile; to let it wait on, ask [`is_done`](Self::is_done) instead.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
-        let completion = match (self.completion.take(), self.id.take()) {
-            (Some(completion), _) => completion,
-            (None, Some(id)) => self.comm.runtime.finish(id, &mut (), &self.comm.bounds),
-            (None, None) => Completion { result: Err(Error::NoSuchRequest), memory: None },
+        let Self { comm, id, completion, .. } = &mut self;
+        let completion = completion.take().or_else(|| comm.runtime.finish(id.take()?, &mut (), &comm.bounds));
+        let Some(completion) = completion else {
+            return Err(Failed { error: Error::NoSuchRequest, buffer: None });
         };
         match completion.result {
             Ok(status) => {
@@ -91,11 +92,10 @@ impl<T: Element> Request<T> {
     /// [`Error::FailurePending`] once for each peer that fails while a receive from any source waits; it
     /// waits on.
     pub fn is_done(&mut self) -> Result<bool, Error> {
-        if let Some(id) = self.id {
-            self.completion = self.comm.runtime.test(id, &mut ())?;
-            if self.completion.is_some() {
-                self.id = None;
-            }
+        if let Some(id) = self.id
+            && let Poll::Ready(completion) = self.comm.runtime.test(id, &mut ())?
+        {
+            (self.id, self.completion) = (None, completion);
         }
         Ok(self.id.is_none())
     }

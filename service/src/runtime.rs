@@ -8,6 +8,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::control::Secret;
@@ -224,7 +225,10 @@ impl<P: Port> Runtime<P> {
                 self.hand_over(&mut core);
                 Ok(())
             }
-            Sent::Pending(id) => self.wait(core, id, &mut Reading(id, data), bounds).result.map(|_| ()),
+            Sent::Pending(id) => {
+                let completion = self.wait(core, id, &mut Reading(id, data), bounds);
+                completion.map_or(Err(Error::NoSuchRequest), |completion| completion.result.map(|_| ()))
+            }
         }
     }
 
@@ -233,28 +237,28 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
-        match core.engine.recv(now_ns, pattern, buffer, deadline_ns)? {
+        match core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns)? {
             Received::Now(status) => {
                 self.hand_over(&mut core);
                 Ok(status)
             }
-            Received::Pending(id) => self.wait(core, id, &mut Writing(id, buffer), bounds).result,
+            Received::Pending(id) => {
+                let mut lent = Writing::new(id, buffer);
+                let completion = self.wait(core, id, &mut lent, bounds);
+                lent.result(completion)
+            }
         }
     }
 
     /// Begins something: `start` gets the engine, the time and the deadline.
-    pub(crate) fn start<R>(&self, bounds: &Bounds, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
-        let mut entered = self.enter(bounds);
-        let Entered { now_ns, deadline_ns, .. } = entered;
-        start(entered.engine(), now_ns, deadline_ns)
-    }
-
-    /// Takes the lock, to begin something.
     #[inline(always)]
-    pub(crate) fn enter(&self, bounds: &Bounds) -> Entered<'_, P> {
+    pub(crate) fn start<R>(&self, bounds: &Bounds, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
         let mut core = self.lock();
         let deadline_ns = self.deadline(&mut core, bounds);
-        Entered { runtime: self, now_ns: core.now_ns, deadline_ns, core }
+        let now_ns = core.now_ns;
+        let started = start(&mut core.engine, now_ns, deadline_ns);
+        self.hand_over(&mut core);
+        started
     }
 
     /// Lets go of a request whose end nobody wants to know.
@@ -264,54 +268,25 @@ impl<P: Port> Runtime<P> {
         core.forget(id);
     }
 
-    /// Waits for a request to end.
-    pub(crate) fn finish<L: Lent>(&self, id: RequestId, lent: &mut L, bounds: &Bounds) -> Completion {
+    /// Waits for a request to end. None if the engine knows nothing of it any more: then its lender knows the end.
+    pub(crate) fn finish<L: Lent>(&self, id: RequestId, lent: &mut L, bounds: &Bounds) -> Option<Completion> {
         self.wait(self.lock(), id, lent, bounds)
     }
 
-    /// Waits for all requests to end that `next` names; one that has ended costs no poll. The failure of the
-    /// first that failed.
-    pub(crate) fn finish_all<L: Lent>(
+    /// Drives once. The request's end, if it has ended: see [`finish`](Self::finish).
+    pub(crate) fn test<L: Lent>(
         &self,
-        mut next: impl FnMut(&L) -> Option<RequestId>,
+        id: RequestId,
         lent: &mut L,
-        bounds: &Bounds,
-    ) -> Result<(), Error> {
-        let mut core = self.lock();
-        let mut first = Ok(());
-        while let Some(id) = next(lent) {
-            let result = match core.engine.collect(id, lent) {
-                Some(Completion { result: Ok(_), .. }) => continue,
-                Some(Completion {
-                    result: Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report }),
-                    ..
-                }) => {
-                    let cause = self.await_word(core, rank);
-                    core = self.lock();
-                    Err(Error::PeerFailed { rank, cause, fate, report })
-                }
-                Some(completion) => completion.result,
-                None => {
-                    let completion = self.wait(core, id, lent, bounds);
-                    core = self.lock();
-                    completion.result
-                }
-            };
-            first = first.and(result.map(drop));
-        }
-        first
-    }
-
-    /// Drives once. The request's end, if it has ended.
-    pub(crate) fn test<L: Lent>(&self, id: RequestId, lent: &mut L) -> Result<Option<Completion>, Error> {
+    ) -> Result<Poll<Option<Completion>>, Error> {
         let mut core = self.lock();
         if core.step(self.clock.now_ns(), lent)? > 0 {
             self.rouse(&mut core);
         }
         match core.engine.outcome(id) {
-            Outcome::Pending => Ok(None),
-            Outcome::FailurePending => core.engine.failure_pending(id).map_or(Ok(None), Err),
-            Outcome::Ready => Ok(Some(core.engine.collect(id, lent).unwrap_or_else(no_such_request))),
+            Outcome::Pending => Ok(Poll::Pending),
+            Outcome::FailurePending => core.engine.failure_pending(id).map_or(Ok(Poll::Pending), Err),
+            Outcome::Ready => Ok(Poll::Ready(core.engine.collect(id, lent))),
         }
     }
 
@@ -416,7 +391,7 @@ impl<P: Port> Runtime<P> {
         id: RequestId,
         lent: &mut L,
         bounds: &Bounds,
-    ) -> Completion {
+    ) -> Option<Completion> {
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank).entered();
         let mut patience = Patience::new(self.crowded);
@@ -434,19 +409,19 @@ impl<P: Port> Runtime<P> {
                 }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
-                        let mut completion = core.engine.collect(id, lent).unwrap_or_else(no_such_request);
+                        let mut completion = core.engine.collect(id, lent)?;
                         if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, .. }) =
                             &mut completion.result
                         {
                             *cause = self.await_word(core, *rank);
                         }
-                        return completion;
+                        return Some(completion);
                     }
                     Outcome::FailurePending => {
                         // A call that waits has nowhere to stay posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
                             core.forget(id);
-                            return Completion { result: Err(error), memory: None };
+                            return Some(Completion { result: Err(error), memory: None });
                         }
                     }
                     Outcome::Pending => {}
@@ -458,7 +433,7 @@ impl<P: Port> Runtime<P> {
                     Ok(_) => {}
                     Err(error) => {
                         core.forget(id);
-                        return Completion { result: Err(error), memory: None };
+                        return Some(Completion { result: Err(error), memory: None });
                     }
                 }
             }
@@ -476,7 +451,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Err(error) => {
                     core.forget(id);
-                    return Completion { result: Err(error), memory: None };
+                    return Some(Completion { result: Err(error), memory: None });
                 }
             }
             if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
@@ -660,28 +635,6 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// The engine, while something is begun.
-pub(crate) struct Entered<'a, P: Port> {
-    runtime: &'a Runtime<P>,
-    core: BiasedGuard<'a, Core<P>>,
-    pub(crate) now_ns: u64,
-    pub(crate) deadline_ns: u64,
-}
-
-impl<P: Port> Entered<'_, P> {
-    #[inline(always)]
-    pub(crate) fn engine(&mut self) -> &mut Engine<P> {
-        &mut self.core.engine
-    }
-}
-
-impl<P: Port> Drop for Entered<'_, P> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.runtime.hand_over(&mut self.core);
-    }
-}
-
 impl<P: Port> Core<P> {
     #[inline]
     fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
@@ -764,10 +717,6 @@ impl<P: Port> Core<P> {
         while self.engine.poll(self.now_ns, &mut ())? > 0 {}
         Ok(())
     }
-}
-
-fn no_such_request() -> Completion {
-    Completion { result: Err(Error::NoSuchRequest), memory: None }
 }
 
 /// Monotonic time.

@@ -1,13 +1,13 @@
 //! Requests that borrow their buffers.
 
-use samite_fabric::Port;
+use std::task::Poll;
+
 use samite_fabric::mem::Element;
-use samite_p2p::{Engine, Error, Lent, Pattern, Received, RequestId, Sent, Status};
-use slab::Slab;
+use samite_p2p::{Completion, Error, Lent, Pattern, Received, RequestId, Sent, Status};
+use slab::{Slab, VacantEntry};
 use zerocopy::IntoBytes;
 
 use crate::Comm;
-use crate::runtime::Entered;
 use crate::select::{Source, Tag};
 
 /// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
@@ -35,30 +35,33 @@ enum Kind {
 struct Loans<'env>(Slab<Loan<'env>>);
 
 #[derive(Debug)]
-struct Loan<'env> {
-    request: RequestId,
-    buffer: Buffer<'env>,
-}
-
-#[derive(Debug)]
-enum Buffer<'env> {
-    Send(&'env [u8]),
-    Receive(&'env mut [u8]),
+enum Loan<'env> {
+    Send(RequestId, &'env [u8]),
+    Receive(RequestId, &'env mut [u8]),
+    /// A receive whose message came while its buffer was lent.
+    Received(Status),
 }
 
 impl Lent for Loans<'_> {
     #[inline]
     fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
-        match &self.0.get(place as usize).filter(|loan| loan.request == request)?.buffer {
-            Buffer::Send(bytes) => Some(bytes),
-            Buffer::Receive(_) => None,
+        match self.0.get(place as usize)? {
+            Loan::Send(id, bytes) if *id == request => Some(bytes),
+            _ => None,
         }
     }
     #[inline]
     fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
-        match &mut self.0.get_mut(place as usize).filter(|loan| loan.request == request)?.buffer {
-            Buffer::Send(_) => None,
-            Buffer::Receive(bytes) => Some(bytes),
+        match self.0.get_mut(place as usize)? {
+            Loan::Receive(id, bytes) if *id == request => Some(bytes),
+            _ => None,
+        }
+    }
+    #[inline]
+    fn received(&mut self, request: RequestId, place: u32, status: Status) {
+        if let Some(loan @ Loan::Receive(..)) = self.0.get_mut(place as usize) {
+            debug_assert_eq!(loan.under_way(), Some(request));
+            *loan = Loan::Received(status);
         }
     }
 }
@@ -77,16 +80,18 @@ impl<'env> Scope<'env> {
     }
 
     fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending, Error> {
-        let Comm { runtime, context, bounds } = &self.comm;
-        let mut entered = runtime.enter(bounds);
-        let Entered { now_ns, deadline_ns, .. } = entered;
-        let engine = entered.engine();
-        let sent = engine.send(now_ns, to, *context, tag, data, deadline_ns);
-        sent.map(|sent| {
-            Pending(match sent {
+        let Self { comm: Comm { runtime, context, bounds }, loans } = self;
+        runtime.start(bounds, |engine, now_ns, deadline_ns| {
+            Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
                 Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
-                Sent::Pending(request) => self.loans.add(engine, request, Buffer::Send(data)),
-            })
+                Sent::Pending(request) => {
+                    let loan = loans.vacant();
+                    let place = loan.key() as u32;
+                    engine.set_place(request, place);
+                    loan.insert(Loan::Send(request, data));
+                    Kind::UnderWay { request, place }
+                }
+            }))
         })
     }
 
@@ -104,15 +109,17 @@ impl<'env> Scope<'env> {
     }
 
     fn begin_receive(&mut self, buffer: &'env mut [u8], pattern: Pattern) -> Result<Pending, Error> {
-        let mut entered = self.comm.runtime.enter(&self.comm.bounds);
-        let Entered { now_ns, deadline_ns, .. } = entered;
-        let engine = entered.engine();
-        let received = engine.recv(now_ns, pattern, buffer, deadline_ns);
-        received.map(|received| {
-            Pending(match received {
+        let Self { comm, loans } = self;
+        comm.runtime.start(&comm.bounds, |engine, now_ns, deadline_ns| {
+            let loan = loans.vacant();
+            let place = loan.key() as u32;
+            Ok(Pending(match engine.recv(now_ns, pattern, buffer, place, deadline_ns)? {
                 Received::Now(status) => Kind::Ended(status),
-                Received::Pending(request) => self.loans.add(engine, request, Buffer::Receive(buffer)),
-            })
+                Received::Pending(request) => {
+                    loan.insert(Loan::Receive(request, buffer));
+                    Kind::UnderWay { request, place }
+                }
+            }))
         })
     }
 
@@ -124,9 +131,8 @@ impl<'env> Scope<'env> {
         match operation.0 {
             Kind::Ended(status) => Ok(status),
             Kind::UnderWay { request, place } => {
-                let result = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds).result;
-                self.loans.0.remove(place as usize);
-                result
+                let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
+                self.loans.end(place, completion)
             }
         }
     }
@@ -138,11 +144,8 @@ impl<'env> Scope<'env> {
     pub fn test(&mut self, operation: Pending) -> Result<Result<Status, Pending>, Error> {
         let Kind::UnderWay { request, place } = operation.0 else { return self.wait(operation).map(Ok) };
         match self.comm.runtime.test(request, &mut self.loans)? {
-            None => Ok(Err(operation)),
-            Some(completion) => {
-                self.loans.0.remove(place as usize);
-                completion.result.map(Ok)
-            }
+            Poll::Pending => Ok(Err(operation)),
+            Poll::Ready(completion) => self.loans.end(place, completion).map(Ok),
         }
     }
 
@@ -154,33 +157,55 @@ impl<'env> Scope<'env> {
     }
 
     pub(crate) fn wait_all(&mut self) -> Result<(), Error> {
-        let mut places = 0..self.loans.0.capacity();
-        let next = |loans: &Loans<'_>| places.find_map(|place| Some(loans.0.get(place)?.request));
-        let ended = self.comm.runtime.finish_all(next, &mut self.loans, &self.comm.bounds);
+        let mut ended = Ok(());
+        for place in 0..self.loans.0.capacity() {
+            if let Some(request) = self.loans.0.get(place).and_then(Loan::under_way) {
+                let result = self.wait(Pending(Kind::UnderWay { request, place: place as u32 }));
+                ended = ended.and(result.map(drop));
+            }
+        }
         self.loans.0.clear();
         ended
     }
 }
 
 impl<'env> Loans<'env> {
+    /// Room for one more. A scope has fewer of them than the engine has requests, and that fewer than 2^32.
     #[inline(always)]
-    fn add<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId, buffer: Buffer<'env>) -> Kind {
+    fn vacant(&mut self) -> VacantEntry<'_, Loan<'env>> {
         if self.0.len() == self.0.capacity() {
             // Few at first, which is all that most scopes need; then as many as a window of messages.
             self.0.reserve(if self.0.is_empty() { 4 } else { self.0.len().max(60) });
         }
-        // A scope has fewer requests than the engine, and that fewer than 2^32.
-        let place = self.0.insert(Loan { request, buffer }) as u32;
-        engine.set_place(request, place);
-        Kind::UnderWay { request, place }
+        self.0.vacant_entry()
+    }
+
+    /// Takes a loan back whose operation has ended: how, it knows itself or the engine has told.
+    fn end(&mut self, place: u32, told: Option<Completion>) -> Result<Status, Error> {
+        match (self.0.remove(place as usize), told) {
+            (Loan::Received(status), _) => Ok(status),
+            (_, Some(completion)) => completion.result,
+            (_, None) => Err(Error::NoSuchRequest),
+        }
+    }
+}
+
+impl Loan<'_> {
+    /// The request, unless that is over.
+    #[inline]
+    fn under_way(&self) -> Option<RequestId> {
+        match self {
+            Self::Send(request, _) | Self::Receive(request, _) => Some(*request),
+            Self::Received(_) => None,
+        }
     }
 }
 
 /// After a panic in the scope's body: what is under way is cancelled, or ends with nobody to see it.
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
-        for (_, loan) in &self.loans.0 {
-            self.comm.runtime.forget(loan.request);
+        for request in self.loans.0.iter().filter_map(|(_, loan)| loan.under_way()) {
+            self.comm.runtime.forget(request);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! One engine between a port and a user that both do whatever the bytes say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
+    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status,
 };
 
 use crate::forge::{self, LIFE, SECRET, Seen};
@@ -44,6 +44,8 @@ struct Run {
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
+    /// Those of them that have their message.
+    received: BTreeSet<RequestId>,
     withheld: bool,
 }
 
@@ -54,6 +56,10 @@ impl Lent for Buffers {
 
     fn write(&mut self, id: RequestId, _: u32) -> Option<&mut [u8]> {
         self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    }
+
+    fn received(&mut self, id: RequestId, _: u32, _: Status) {
+        assert!(self.received.insert(id), "it has ended before");
     }
 }
 
@@ -99,6 +105,7 @@ impl Run {
             18 => self.each(input, |run, id| {
                 run.engine.forget(id);
                 run.buffers.all.remove(&id);
+                run.buffers.received.remove(&id);
                 run.requests.retain(|&other| other != id);
             }),
             19 => self.each(input, |run, id| {
@@ -148,7 +155,7 @@ impl Run {
         let posted = if input.below(2) == 0 {
             self.engine.irecv(self.now_ns, pattern, Memory::new(buffer), NEVER).ok()
         } else {
-            match self.engine.recv(self.now_ns, pattern, &mut buffer, self.now_ns + 5000) {
+            match self.engine.recv(self.now_ns, pattern, &mut buffer, 0, self.now_ns + 5000) {
                 Ok(Received::Pending(id)) => {
                     self.buffers.all.insert(id, buffer);
                     Some(id)
@@ -195,7 +202,8 @@ impl Run {
     }
 
     fn collect(&mut self, id: RequestId) {
-        self.engine.collect(id, &mut self.buffers).expect("it has ended");
+        let collected = self.engine.collect(id, &mut self.buffers).is_some();
+        assert_ne!(collected, self.buffers.received.remove(&id), "its end is told, and once");
         self.buffers.all.remove(&id);
         self.requests.retain(|&other| other != id);
     }

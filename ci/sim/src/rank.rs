@@ -30,8 +30,9 @@ pub(crate) struct Rank {
 /// A request that has not been collected.
 pub(crate) struct Pending {
     what: What,
-    /// The buffer, if it is lent.
+    /// The buffer, if it is lent; and what it received while it was.
     lent: Option<Vec<u8>>,
+    received: Option<Status>,
     pub(crate) deadline_ns: u64,
 }
 
@@ -90,7 +91,8 @@ impl Rank {
         match sent {
             Ok(Sent::Pending(id)) => {
                 let lent = (buffer == Buffer::Lent).then_some(data);
-                self.pending.insert(id, Pending { what: What::Send(index), lent, deadline_ns });
+                self.pending
+                    .insert(id, Pending { what: What::Send(index), lent, received: None, deadline_ns });
                 Ok(())
             }
             Ok(Sent::Now) => ledger.sent(index, &Ok(status)),
@@ -111,7 +113,7 @@ impl Rank {
         ledger.receives.push(Receive { at: self.life, pattern, room, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
-            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, deadline_ns),
+            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns),
             Buffer::Owned => {
                 let owned = Memory::new(std::mem::take(&mut memory));
                 let received = self.engine.irecv(now_ns, pattern, owned, deadline_ns);
@@ -121,7 +123,8 @@ impl Rank {
         let lent = (buffer == Buffer::Lent).then_some(memory);
         match received {
             Ok(Received::Pending(id)) => {
-                self.pending.insert(id, Pending { what: What::Receive(index), lent, deadline_ns });
+                self.pending
+                    .insert(id, Pending { what: What::Receive(index), lent, received: None, deadline_ns });
                 Ok(())
             }
             Ok(Received::Now(status)) => {
@@ -178,7 +181,8 @@ impl Rank {
             Buffer::Lent => (Err(room), Some(memory)),
         };
         let id = self.engine.recv_claimed(now_ns, claimed, into, NEVER);
-        self.pending.insert(id, Pending { what: What::Receive(index), lent, deadline_ns: NEVER });
+        self.pending
+            .insert(id, Pending { what: What::Receive(index), lent, received: None, deadline_ns: NEVER });
         Ok(())
     }
 
@@ -224,12 +228,19 @@ impl Rank {
 
     fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<(), String> {
         let mut lender = Lender { pending: &mut self.pending, lends: true };
-        let Some(Completion { result, memory }) = self.engine.collect(id, &mut lender) else {
-            return Err(format!("{id:?} is ready and cannot be collected"));
-        };
+        let collected = self.engine.collect(id, &mut lender);
         let again = self.engine.collect(id, &mut ());
         require(again.is_none(), || format!("{id:?} was collected twice"))?;
-        let Some(Pending { what, lent, deadline_ns }) = self.pending.remove(&id) else { return Ok(()) };
+        let Some(Pending { what, lent, received, deadline_ns }) = self.pending.remove(&id) else {
+            return Ok(());
+        };
+        let (result, memory) = match (received, collected) {
+            (Some(status), None) => (Ok(status), None),
+            (None, Some(Completion { result, memory })) => (result, memory),
+            (received, collected) => {
+                return Err(format!("{id:?}: its lender knows {received:?}, the engine {collected:?}"));
+            }
+        };
         let owned = memory.map(|memory| memory.as_bytes().to_vec());
         match what {
             What::Send(index) => {
@@ -265,6 +276,10 @@ impl Lent for Lender<'_> {
 
     fn write(&mut self, request: RequestId, _: u32) -> Option<&mut [u8]> {
         self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut()
+    }
+
+    fn received(&mut self, request: RequestId, _: u32, status: Status) {
+        self.pending.entry(request).and_modify(|pending| pending.received = Some(status));
     }
 }
 

@@ -13,7 +13,9 @@ use crate::peer::{Packet, Peer, Place, Standing};
 use crate::request::{Buffer, Push, Staged, State};
 
 use crate::trace::event;
-use crate::wire::{Abort, Cts, Data, Eager, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix};
+use crate::wire::{
+    Abort, Cts, Data, Eager, EagerHead, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix,
+};
 use crate::{Lent, RequestId};
 
 /// Takes the port's events on behalf of the engine.
@@ -23,25 +25,15 @@ pub(super) struct Inbound<'a, L> {
 }
 
 impl<L: Lent> Sink for Inbound<'_, L> {
-    #[inline]
+    /// A function of its own, so that a poll which finds nothing is not burdened with it.
+    #[inline(never)]
     fn packet(&mut self, bytes: &[u8]) {
-        let (header, body) = match Header::decode(bytes) {
-            Ok(packet) => packet,
-            Err(error) => return self.core.counters.rejected.count(error),
+        let Some((EagerHead { header, eager }, data)) = EagerHead::split(bytes) else {
+            return self.other_packet(bytes);
         };
-        let Some(peer) = self.core.admit(header, body) else { return };
-        let handled = match (header.protocol(), header.kind) {
-            (Protocol::P2p, kind::EAGER) => {
-                prefix(body).and_then(|(eager, data)| self.eager(peer, header, eager, data))
-            }
-            (Protocol::P2p, kind::DATA) => {
-                prefix(body).and_then(|(data, bytes)| self.data(peer, data, bytes))
-            }
-            (Protocol::P2p, _) => self.rendezvous(peer, header, body),
-            (Protocol::Control, kind) => self.core.control(peer, kind),
-            (protocol, _) => Err(WireError::Protocol { theirs: protocol as u8 }),
-        };
-        if let Err(error) = handled {
+        if let Some(peer) = self.core.admit(header, data)
+            && let Err(error) = self.eager(peer, header, eager, data)
+        {
             self.core.bury(peer, Cause::Protocol(error.to_string()));
         }
     }
@@ -349,8 +341,8 @@ impl Core {
         }
     }
 
-    /// A receive gets all of its message at once.
-    #[inline]
+    /// A receive gets all of its message at once. One whose lender is at hand is over with that.
+    #[inline(always)]
     fn deliver<L: Lent>(
         &mut self,
         id: RequestId,
@@ -359,6 +351,23 @@ impl Core {
         lent: &mut L,
     ) {
         let Some(request) = self.requests.get_mut(id) else { return };
+        if let Buffer::Lent { len, place, staged: None } = request.buffer
+            && data.len() <= len
+            && let Some(buffer) = lent.write(id, place)
+        {
+            data.copy_to(&mut buffer[..data.len()]);
+            lent.received(id, place, status_of(envelope, data.len()));
+            event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
+            self.requests.remove_bare(id);
+        } else {
+            self.deliver_unlent(id, envelope, data);
+        }
+    }
+
+    /// The same, where the message goes to no buffer that is at hand: the request keeps it, and its end.
+    #[inline(never)]
+    fn deliver_unlent(&mut self, id: RequestId, envelope: &Envelope, data: &(impl Body + ?Sized)) {
+        let Some(request) = self.requests.get_mut(id) else { return };
         let status = status_of(envelope, data.len());
         let room = request.buffer.len();
         if data.len() > room {
@@ -366,10 +375,7 @@ impl Core {
         }
         match &mut request.buffer {
             Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
-            Buffer::Lent { staged, place, .. } => match lent.write(id, *place) {
-                Some(buffer) => data.copy_to(&mut buffer[..data.len()]),
-                None => Staged::append(staged, 0, data),
-            },
+            Buffer::Lent { staged, .. } => Staged::append(staged, 0, data),
             Buffer::Exposed { .. } | Buffer::Gone => {}
         }
         if request.collected {
@@ -488,7 +494,29 @@ impl Core {
 }
 
 impl<L: Lent> Inbound<'_, L> {
-    #[inline]
+    /// Any packet but those that nearly all are.
+    #[inline(never)]
+    fn other_packet(&mut self, bytes: &[u8]) {
+        let (header, body) = match Header::decode(bytes) {
+            Ok(packet) => packet,
+            Err(error) => return self.core.counters.rejected.count(error),
+        };
+        let Some(peer) = self.core.admit(header, body) else { return };
+        let handled = match (header.protocol(), header.kind) {
+            (Protocol::P2p, kind::EAGER) => Err(WireError::Short { len: body.len() }),
+            (Protocol::P2p, kind::DATA) => {
+                prefix(body).and_then(|(data, bytes)| self.data(peer, data, bytes))
+            }
+            (Protocol::P2p, _) => self.rendezvous(peer, header, body),
+            (Protocol::Control, kind) => self.core.control(peer, kind),
+            (protocol, _) => Err(WireError::Protocol { theirs: protocol as u8 }),
+        };
+        if let Err(error) = handled {
+            self.core.bury(peer, Cause::Protocol(error.to_string()));
+        }
+    }
+
+    #[inline(always)]
     fn eager(
         &mut self,
         index: u32,

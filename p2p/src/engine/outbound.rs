@@ -3,7 +3,7 @@
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
-use zerocopy::{Immutable, IntoBytes, Unaligned};
+use zerocopy::IntoBytes;
 
 use super::timers::Timer;
 use super::{Core, Engine};
@@ -12,7 +12,7 @@ use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::trace::event;
-use crate::wire::{Eager, Hello, Rts, control, kind};
+use crate::wire::{Eager, EagerHead, Hello, Rts, control, kind};
 use crate::{Lent, RequestId};
 
 impl<P: Port> Engine<P> {
@@ -456,13 +456,4 @@ impl Turn {
             Post::Again => Self::NoRoom,
         }
     }
-}
-
-/// Header and body head of an eager packet: 40 bytes, so that with 16 bytes of data and a ring's 8 it is one
-/// cache line.
-#[derive(IntoBytes, Immutable, Unaligned)]
-#[repr(C)]
-struct EagerHead {
-    header: Header,
-    eager: Eager,
 }

@@ -70,7 +70,7 @@ fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
                 recv = Some(if owned_recv {
                     Received::Pending(engines[1].irecv(0, pattern, Memory::zeroed(len + 3), NEVER).unwrap())
                 } else {
-                    engines[1].recv(0, pattern, into, NEVER).unwrap()
+                    engines[1].recv(0, pattern, into, 0, NEVER).unwrap()
                 });
             };
             if first {
@@ -105,12 +105,13 @@ fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
                 match recv.unwrap() {
                     Received::Now(now) => status = Some(now),
                     Received::Pending(id) if status.is_none() => {
-                        let mut lent = Writing(id, &mut into);
+                        let mut lent = Writing::new(id, &mut into);
                         engines[1].poll(0, &mut lent).unwrap();
                         if engines[1].outcome(id) == Outcome::Ready {
-                            let completion = engines[1].collect(id, &mut lent).unwrap();
-                            status = Some(completion.result.unwrap());
-                            if let Some(memory) = completion.memory {
+                            let mut completion = engines[1].collect(id, &mut lent);
+                            let memory = completion.as_mut().and_then(|completion| completion.memory.take());
+                            status = Some(lent.result(completion).unwrap());
+                            if let Some(memory) = memory {
                                 into = memory.into_vec().unwrap();
                             }
                         }
@@ -148,7 +149,7 @@ fn a_message_too_long_is_an_error_of_its_receive_alone() {
         assert_eq!(completion.memory.unwrap().as_bytes(), [0; 8]);
         assert!(engines[0].collect(long, &mut ()).unwrap().result.is_ok());
         let mut next = [0; 4];
-        engines[1].recv(0, Pattern::exact(1, 0, 5), &mut next, NEVER).unwrap();
+        engines[1].recv(0, Pattern::exact(1, 0, 5), &mut next, 0, NEVER).unwrap();
         assert_eq!(&next, b"next");
         settle(&mut engines);
         at_rest(&engines);
@@ -224,14 +225,16 @@ fn a_stream_one_way_never_runs_out_of_credit() {
     settle(&mut engines);
     for _ in 0..5_000 {
         let mut into = [0; 8];
-        let Received::Pending(id) = engines[1].recv(0, Pattern::exact(1, 0, 5), &mut into, NEVER).unwrap()
+        let Received::Pending(id) = engines[1].recv(0, Pattern::exact(1, 0, 5), &mut into, 0, NEVER).unwrap()
         else {
             panic!("nothing was sent")
         };
         engines[0].poll(0, &mut ()).unwrap();
         assert_eq!(engines[0].send(0, 1, 1, 5, b"8 bytes!", NEVER), Ok(Sent::Now));
-        engines[1].poll(0, &mut Writing(id, &mut into)).unwrap();
-        assert!(engines[1].collect(id, &mut Writing(id, &mut into)).unwrap().result.is_ok());
+        let mut lent = Writing::new(id, &mut into);
+        engines[1].poll(0, &mut lent).unwrap();
+        assert_eq!(lent.result(None), Ok(Status { source: 0, tag: 5, bytes: 8 }));
+        assert_eq!((engines[1].outcome(id), engines[1].usage().requests), (Outcome::Ready, 0));
         assert_eq!(&into, b"8 bytes!");
     }
     assert_eq!(engines[0].counters().rendezvous, 0);
@@ -399,6 +402,7 @@ impl Lent for Common<'_> {
     fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
         None
     }
+    fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
 
 #[test]
@@ -450,9 +454,9 @@ fn what_was_sent_before_a_goodbye_is_received_after_it() {
     assert!(engines[0].closed());
     let mut last = [0; 4];
     let pattern = Pattern::exact(1, 0, 5);
-    assert!(matches!(engines[1].recv(0, pattern, &mut last, NEVER), Ok(Received::Now(_))));
+    assert!(matches!(engines[1].recv(0, pattern, &mut last, 0, NEVER), Ok(Received::Now(_))));
     assert_eq!(&last, b"last");
-    let none = engines[1].recv(0, pattern, &mut last, NEVER);
+    let none = engines[1].recv(0, pattern, &mut last, 0, NEVER);
     assert_eq!(
         none,
         Err(Error::PeerFailed { rank: 0, cause: Cause::Left, fate: Fate::NotDelivered, report: None })

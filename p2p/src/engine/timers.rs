@@ -55,10 +55,14 @@ impl Timers {
 }
 
 impl Core {
+    #[inline(always)]
     pub(super) fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
-        if deadline_ns == u64::MAX {
-            return;
+        if deadline_ns != u64::MAX {
+            self.set_timer(id, deadline_ns);
         }
+    }
+
+    fn set_timer(&mut self, id: RequestId, deadline_ns: u64) {
         if let Some(request) = self.requests.get_mut(id) {
             request.deadline_ns = deadline_ns;
             self.timers.set(deadline_ns, Timer::Deadline(id));

@@ -82,6 +82,8 @@ pub(crate) use Whose::{Lent as Borrowed, Owned};
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
+    /// What came to them while they were lent.
+    received: BTreeMap<RequestId, Status>,
     withheld: bool,
 }
 
@@ -92,6 +94,10 @@ impl Lent for Buffers {
 
     fn write(&mut self, id: RequestId, _: u32) -> Option<&mut [u8]> {
         self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    }
+
+    fn received(&mut self, id: RequestId, _: u32, status: Status) {
+        assert!(self.received.insert(id, status).is_none(), "once only");
     }
 }
 
@@ -227,7 +233,7 @@ impl<M: Medium> Job<M> {
             let posted = self.engine(at).irecv(now, pattern, memory, deadline_ns);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
         }
-        let received = self.engine(at).recv(now, pattern, &mut buffer, deadline_ns);
+        let received = self.engine(at).recv(now, pattern, &mut buffer, 0, deadline_ns);
         Ok(match received {
             Ok(Received::Now(status)) => {
                 Op { rank: at, id: None, done: Some(Done { result: Ok(status), bytes: Some(buffer) }) }
@@ -324,10 +330,15 @@ impl<M: Medium> Job<M> {
         self.poll_until(|job| job.is_over(&op));
         let (Some(id), None) = (op.id, &op.done) else { return op.done.expect("over without a request") };
         let engine = self.engines[op.rank].as_mut().expect("the rank lives");
-        let Completion { result, memory } =
-            engine.collect(id, &mut self.buffers[op.rank]).expect("it can be collected");
+        let buffers = &mut self.buffers[op.rank];
+        let collected = engine.collect(id, buffers);
         assert!(engine.collect(id, &mut ()).is_none(), "once only");
-        let lent = self.buffers[op.rank].all.remove(&id);
+        let Completion { result, memory } = match (buffers.received.remove(&id), collected) {
+            (Some(status), None) => Completion { result: Ok(status), memory: None },
+            (None, Some(completion)) => completion,
+            both => panic!("its lender and the engine know of its end: {both:?}"),
+        };
+        let lent = buffers.all.remove(&id);
         Done { result, bytes: lent.or_else(|| memory.map(|memory| memory.as_bytes().to_vec())) }
     }
 
