@@ -198,10 +198,16 @@ impl Leaves {
 
     /// The heads of all bins in the leaves of a list.
     pub(super) fn heads(&self, list: LeafList) -> impl Iterator<Item = Head> {
+        self.blocks(list).flatten().copied()
+    }
+
+    /// The same, leaf by leaf.
+    #[inline]
+    pub(super) fn blocks(&self, list: LeafList) -> impl Iterator<Item = &[Head; SPAN as usize]> {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);
         let leaves =
             core::iter::successors(exists(list.first), move |&leaf| exists(self.leaves[leaf as usize].next));
-        leaves.flat_map(|leaf| self.heads[leaf as usize].iter().copied())
+        leaves.map(|leaf| &self.heads[leaf as usize])
     }
 
     #[inline]

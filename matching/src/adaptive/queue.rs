@@ -1,5 +1,7 @@
 //! One queue of one context, at work.
 
+use core::iter;
+
 use crate::key::Source;
 use crate::meter::Meter;
 use crate::pool::{Entry, Pool, Slot};
@@ -91,6 +93,9 @@ impl Queue<'_> {
                 true => self.take_from_bin(pool, query, spare, meter),
                 false => self.reborrow().take_by_tag(pool, query, spare, meter),
             },
+            None if is_simple && !self.state.is_logged => {
+                self.reborrow().take_from_all_bins(pool, query, meter)
+            }
             Some(first) if is_simple && self.state.leaves.is_empty() => {
                 self.take_from_list(first, pool, query, spare, meter)
             }
@@ -123,7 +128,7 @@ impl Queue<'_> {
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let source = pool[slot].source;
         let group = match self.state.is_binned && !is_any::<Q>(source) {
-            true => self.bin(source),
+            true => Group::Bin(self.bin(source)),
             false => Group::List,
         };
         self.take_out(pool, Found { slot, group });
@@ -145,7 +150,7 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        match scan(first, SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
+        match scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
             Scan::Found(slot, links) => {
                 self.state.len -= 1;
                 list::unlink(&mut self.state.list, pool, slot, &links);
@@ -184,7 +189,7 @@ impl Queue<'_> {
             self.leave_log::<Q>(&links);
             return Some(first);
         }
-        match scan(links.next?, SCAN_MAX - 1, pool, meter, |entry| query.matches_tag(entry)) {
+        match scan(links.next?, 0..SCAN_MAX - 1, pool, meter, |entry| query.matches_tag(entry)) {
             Scan::Found(slot, links) => {
                 self.state.len -= 1;
                 list::unlink_behind(first, pool, &links);
@@ -229,11 +234,11 @@ impl Queue<'_> {
         meter.hop();
         let bin = self.index.leaves.find(self.context, query.source().bits());
         let in_bin = match bin.and_then(|bin| *self.index.leaves.head(bin)) {
-            Some(first) => scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
+            Some(first) => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
             None => Scan::Absent,
         };
         // Those in no bin are from any source.
-        let in_list = scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry));
+        let in_list = scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry));
         let (slot, links, bin) = match (in_list, in_bin) {
             (Scan::Long, _) | (_, Scan::Long) => {
                 return self.reborrow().take_anywhere(pool, query, spare, meter);
@@ -246,15 +251,26 @@ impl Queue<'_> {
             (Scan::Absent, Scan::Absent) => return None,
         };
         self.state.len -= 1;
-        let Some(bin) = bin else {
-            list::unlink(&mut self.state.list, pool, slot, &links);
-            return Some(slot);
-        };
-        let head = self.index.leaves.head_mut(bin);
-        list::unlink(head, pool, slot, &links);
-        if head.is_none() {
-            self.index.leaves.close(bin, &mut self.state.leaves);
+        match bin {
+            Some(bin) => self.unlink_from_bin(bin, pool, slot, &links),
+            None => list::unlink(&mut self.state.list, pool, slot, &links),
         }
+        Some(slot)
+    }
+
+    /// Takes the first match out of all bins, while their messages are in no log and the tag index is empty.
+    #[inline(never)]
+    fn take_from_all_bins<Q: Query, T, M: Meter>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        let slot = self.search_all_bins(pool, query, meter)?;
+        let (source, links) = (pool[slot].source, pool[slot].links);
+        self.state.len -= 1;
+        let bin = self.bin(source);
+        self.unlink_from_bin(bin, pool, slot, &links);
         Some(slot)
     }
 
@@ -277,7 +293,7 @@ impl Queue<'_> {
     ) -> Option<Slot> {
         let mut found = self.search_groups(pool, query, spare, meter)?;
         if let Group::All = found.group {
-            found.group = self.bin(pool[found.slot].source);
+            found.group = Group::Bin(self.bin(pool[found.slot].source));
         }
         let slot = found.slot;
         self.take_out(pool, found);
@@ -293,13 +309,26 @@ impl Queue<'_> {
         let Found { slot, group } = found;
         let links = pool[slot].links;
         self.state.len -= 1;
-        let Group::Bin(bin) = group else {
-            list::unlink(&mut self.state.list, pool, slot, &links);
-            return;
-        };
-        self.leave_log::<Q>(&links);
+        match group {
+            Group::Bin(bin) => {
+                self.leave_log::<Q>(&links);
+                self.unlink_from_bin(bin, pool, slot, &links);
+            }
+            Group::List | Group::All => list::unlink(&mut self.state.list, pool, slot, &links),
+        }
+    }
+
+    /// Takes an entry with these links out of its bin.
+    #[inline(always)]
+    fn unlink_from_bin<Q: Query, T>(
+        &mut self,
+        bin: BinId,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        slot: Slot,
+        links: &AdaptiveLinks,
+    ) {
         let head = self.index.leaves.head_mut(bin);
-        list::unlink(head, pool, slot, &links);
+        list::unlink(head, pool, slot, links);
         if head.is_none() {
             self.index.leaves.close(bin, &mut self.state.leaves);
         }
@@ -307,8 +336,8 @@ impl Queue<'_> {
 
     /// The bin of a source that has entries.
     #[inline]
-    fn bin(&mut self, source: u32) -> Group {
-        Group::Bin(self.index.leaves.find(self.context, source).expect("an entry's bin has a leaf"))
+    fn bin(&mut self, source: u32) -> BinId {
+        self.index.leaves.find(self.context, source).expect("an entry's bin has a leaf")
     }
 
     /// The first match, wherever it may be.
@@ -352,7 +381,7 @@ impl Queue<'_> {
             true => Scan::Long,
             false => {
                 let first = (*self.index.leaves.head(bin))?;
-                scan(first, SCAN_MAX, pool, meter, |entry| query.matches_tag(entry))
+                scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry))
             }
         };
         self.conclude(found, Group::Bin(bin), pool, query, spare, meter)
@@ -369,7 +398,7 @@ impl Queue<'_> {
     ) -> Option<Found> {
         let found = match self.is_tagged(Group::List) {
             true => Scan::Long,
-            false => scan(self.state.list?, SCAN_MAX, pool, meter, |entry| query.matches(entry)),
+            false => scan(self.state.list?, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)),
         };
         self.conclude(found, Group::List, pool, query, spare, meter)
     }
@@ -384,17 +413,8 @@ impl Queue<'_> {
         meter: &mut M,
     ) -> Option<Found> {
         if !self.state.is_logged {
-            // Which entries match is not to be foretold: the choice is left to moves, not branches, as `min_by_key` would.
-            let (mut earliest, mut order) = (None, u64::MAX);
-            self.index.leaves.heads(self.state.leaves).flatten().for_each(|first| {
-                if let Scan::Found(slot, links) =
-                    scan(first, usize::MAX, pool, meter, |entry| query.matches_tag(entry))
-                    && links.order < order
-                {
-                    (earliest, order) = (Some(slot), links.order);
-                }
-            });
-            return earliest.map(|slot| Found { slot, group: Group::All });
+            let slot = self.search_all_bins(pool, query, meter)?;
+            return Some(Found { slot, group: Group::All });
         }
         let mut found = Scan::Long;
         if !self.is_tagged(Group::All) {
@@ -407,6 +427,29 @@ impl Queue<'_> {
             };
         }
         self.conclude(found, Group::All, pool, query, spare, meter)
+    }
+
+    /// The first match in all bins.
+    #[inline(always)]
+    fn search_all_bins<Q: Query, T, M: Meter>(
+        &self,
+        pool: &Pool<Q, AdaptiveLinks, T>,
+        query: &Q,
+        meter: &mut M,
+    ) -> Option<Slot> {
+        // Which entries match is not to be foretold: the choice is left to moves, not branches, as `min_by_key` would.
+        let (mut earliest, mut order) = (None, u64::MAX);
+        for heads in self.index.leaves.blocks(self.state.leaves) {
+            for &first in heads.iter().flatten() {
+                if let Scan::Found(slot, links) =
+                    scan(first, iter::repeat(0), pool, meter, |entry| query.matches_tag(entry))
+                    && links.order < order
+                {
+                    (earliest, order) = (Some(slot), links.order);
+                }
+            }
+        }
+        earliest
     }
 
     /// What a group's first entries have shown, or a long search must.
@@ -644,13 +687,13 @@ fn find<Q: Query, T, M: Meter>(
 #[inline(always)]
 fn scan<Q: Query, T, M: Meter>(
     first: Slot,
-    limit: usize,
+    steps: impl Iterator<Item = usize>,
     pool: &Pool<Q, AdaptiveLinks, T>,
     meter: &mut M,
     matches: impl Fn(&Entry<Q, AdaptiveLinks, T>) -> bool,
 ) -> Scan {
     let mut slot = first;
-    for _ in 0..limit {
+    for _ in steps {
         meter.hop();
         meter.compare();
         let entry = &pool[slot];
