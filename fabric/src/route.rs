@@ -247,10 +247,12 @@ impl Port for Route {
 
     #[inline(always)]
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
-        match (self.peer(to), &mut self.shm) {
-            (Ok((Path::Shm, inner)), Some(branch)) => outcome(to, Some(branch.port.send(inner, head, body))),
-            _ => self.send_elsewhere(to, head, body),
+        if let Some(&Peer { path: Path::Shm, inner, .. }) = self.peers.get(to.0 as usize)
+            && let Some(branch) = &mut self.shm
+        {
+            return outcome(to, Some(branch.port.send(inner, head, body)));
         }
+        self.send_elsewhere(to, head, body)
     }
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {

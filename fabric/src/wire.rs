@@ -10,7 +10,7 @@
 //! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
 //! version.
 
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that this code speaks.
@@ -47,6 +47,20 @@ pub struct Header {
     pub context: U32,
 }
 
+/// The numbers of a [`Header`], by their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are told at the header")]
+pub struct Numbers {
+    pub sender: u32,
+    pub incarnation: u32,
+    pub sequence: u32,
+    pub ack: u32,
+    pub grant: u32,
+    pub age: u16,
+    pub to: u16,
+    pub context: u32,
+}
+
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = size_of::<Self>();
@@ -55,6 +69,22 @@ impl Header {
     #[must_use]
     pub fn new(protocol: Protocol, kind: u8, flags: Flags) -> Self {
         Self { version: VERSION, protocol: protocol as u8, kind, flags: flags.bits(), ..Self::default() }
+    }
+
+    /// A header with these numbers. It is put together in words, as ports will read it: a processor waits where it is to
+    /// read as one what was written in pieces just before.
+    #[must_use]
+    #[inline]
+    pub fn with(protocol: Protocol, kind: u8, flags: Flags, numbers: Numbers) -> Self {
+        let Numbers { sender, incarnation, sequence, ack, grant, age, to, context } = numbers;
+        let what = u32::from_le_bytes([VERSION, protocol as u8, kind, flags.bits()]);
+        let word = |low: u32, high: u32| U64::new(u64::from(low) | u64::from(high) << 32);
+        zerocopy::transmute!([
+            word(what, sender),
+            word(incarnation, sequence),
+            word(ack, grant),
+            word(u32::from(age) | u32::from(to) << 16, context),
+        ])
     }
 
     /// Splits a packet into its header and the rest.
@@ -225,6 +255,18 @@ mod tests {
         let mut expected = [1, 1, 0x33, 8].to_vec();
         expected.extend(0x44..=0x5f);
         assert_eq!(header.as_bytes(), expected);
+        let numbers = Numbers {
+            sender: header.sender.get(),
+            incarnation: header.incarnation.get(),
+            sequence: header.sequence.get(),
+            ack: header.ack.get(),
+            grant: header.grant.get(),
+            age: header.age.get(),
+            to: header.to.get(),
+            context: header.context.get(),
+        };
+        let header = Header::with(Protocol::P2p, 0x33, Flags::EXHAUSTED, numbers);
+        assert_eq!(header.as_bytes(), expected, "in words as in fields");
         let protocols = [Protocol::Control, Protocol::P2p, Protocol::Rma, Protocol::Rpc, Protocol::Coll];
         assert_eq!(protocols.map(|protocol| protocol as u8), [0, 1, 2, 3, 4]);
         let flags = [Flags::STARVED, Flags::BUNDLE, Flags::URGENT, Flags::EXHAUSTED];

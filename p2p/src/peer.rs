@@ -154,6 +154,13 @@ impl Peer {
         self.granted.wrapping_sub(self.spent)
     }
 
+    /// Accounts for a packet to it that the port took.
+    #[inline]
+    pub(crate) fn sent(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.told = self.given;
+    }
+
     /// Credit that it holds unused.
     #[inline]
     pub(crate) fn unused(&self) -> u32 {

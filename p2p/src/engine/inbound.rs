@@ -318,7 +318,7 @@ impl Core {
         match message {
             Unexpected::Eager(data) => {
                 self.unexpected_cost -= u64::from(cost(data.len()));
-                self.deliver(id, envelope, data.as_slice(), lent);
+                self.deliver(id, *envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
             Unexpected::Rts(rendezvous) => self.begin(id, envelope, rendezvous),
@@ -346,7 +346,7 @@ impl Core {
     fn deliver<L: Lent>(
         &mut self,
         id: RequestId,
-        envelope: &Envelope,
+        envelope: Envelope,
         data: &(impl Body + ?Sized),
         lent: &mut L,
     ) {
@@ -356,7 +356,7 @@ impl Core {
             && let Some(buffer) = lent.write(id, place)
         {
             data.copy_to(&mut buffer[..data.len()]);
-            lent.received(id, place, status_of(envelope, data.len()));
+            lent.received(id, place, status_of(&envelope, data.len()));
             event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
             self.requests.remove_bare(id);
         } else {
@@ -366,9 +366,9 @@ impl Core {
 
     /// The same, where the message goes to no buffer that is at hand: the request keeps it, and its end.
     #[inline(never)]
-    fn deliver_unlent(&mut self, id: RequestId, envelope: &Envelope, data: &(impl Body + ?Sized)) {
+    fn deliver_unlent(&mut self, id: RequestId, envelope: Envelope, data: &(impl Body + ?Sized)) {
         let Some(request) = self.requests.get_mut(id) else { return };
-        let status = status_of(envelope, data.len());
+        let status = status_of(&envelope, data.len());
         let room = request.buffer.len();
         if data.len() > room {
             return self.finish(id, Err(Error::Truncated { status, room }));
@@ -541,7 +541,7 @@ impl<L: Lent> Inbound<'_, L> {
             Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
         let store = &mut core.store;
         match core.matcher.arrive(envelope, || Unexpected::Eager(store.keep(data))) {
-            Arrival::Matched(id) => core.deliver(id, &envelope, data, self.lent),
+            Arrival::Matched(id) => core.deliver(id, envelope, data, self.lent),
             Arrival::Queued(_) => {
                 core.peers[index].traffic.unexpected += 1;
                 core.note_unexpected();

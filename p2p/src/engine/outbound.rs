@@ -1,6 +1,6 @@
 //! The way of a send: at once if nothing is in its way, else in its turn; and credit, which is what may be.
 
-use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::wire::{Flags, Header, Numbers, Protocol};
 use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -31,12 +31,13 @@ impl<P: Port> Engine<P> {
             header: core.header(index, Protocol::P2p, kind::EAGER, Flags::empty(), context, core.now_ns),
             eager: Eager { tag: tag.into() },
         };
-        let Ok(Post::Done) = self.port.send(path, head.as_bytes(), data) else {
+        match self.port.send(path, head.as_bytes(), data) {
+            Ok(Post::Done) => {}
             // Whatever it is, it shows again when its turn comes.
-            return false;
-        };
-        core.sent(index);
+            Ok(Post::Again) | Err(_) => return false,
+        }
         let peer = &mut core.peers[index];
+        peer.sent();
         peer.traffic.eager_sent += 1;
         peer.traffic.bytes_sent += data.len() as u64;
         peer.spent = peer.spent.wrapping_add(cost(data.len()));
@@ -61,7 +62,7 @@ impl<P: Port> Engine<P> {
         core.set_deadline(id, deadline_ns);
         let peer = &mut core.peers[index];
         if peer.answered && peer.is_idle() && matches!(self.begin_message(index, id), Ok(Turn::Sent)) {
-            self.core.sent(index);
+            self.core.peers[index].sent();
             return id;
         }
         let core = &mut self.core;
@@ -248,7 +249,7 @@ impl<P: Port> Engine<P> {
                     }
                     match turn {
                         Turn::Sent if is_hello => core.greeted(index),
-                        Turn::Sent => core.sent(index),
+                        Turn::Sent => peer.sent(),
                         _ => {}
                     }
                 }
@@ -360,7 +361,7 @@ impl Core {
     }
 
     /// The header of the next packet to a peer. `since_ns` is when what causes it began.
-    #[inline]
+    #[inline(always)]
     pub(super) fn header(
         &self,
         index: u32,
@@ -371,25 +372,18 @@ impl Core {
         since_ns: u64,
     ) -> Header {
         let peer = &self.peers[index];
-        let mut header = Header::new(protocol, kind, flags);
-        header.sender = self.identity.rank.into();
-        header.incarnation = self.identity.incarnation.into();
-        header.sequence = peer.sequence.into();
-        header.ack = peer.expected.into();
-        header.grant = peer.given.into();
-        header.age = u16::try_from(self.now_ns.saturating_sub(since_ns) / 64_000).unwrap_or(u16::MAX).into();
-        // The address came with the incarnation that listens there.
-        header.to = (peer.incarnation.unwrap_or(0) as u16).into();
-        header.context = context.into();
-        header
-    }
-
-    /// Accounts for a packet that the port took.
-    #[inline]
-    pub(super) fn sent(&mut self, index: u32) {
-        let peer = &mut self.peers[index];
-        peer.sequence = peer.sequence.wrapping_add(1);
-        peer.told = peer.given;
+        let numbers = Numbers {
+            sender: self.identity.rank,
+            incarnation: self.identity.incarnation,
+            sequence: peer.sequence,
+            ack: peer.expected,
+            grant: peer.given,
+            age: u16::try_from(self.now_ns.saturating_sub(since_ns) / 64_000).unwrap_or(u16::MAX),
+            // The address came with the incarnation that listens there.
+            to: peer.incarnation.unwrap_or(0) as u16,
+            context,
+        };
+        Header::with(protocol, kind, flags, numbers)
     }
 
     /// Accounts for a hello that the port took. It will be repeated until a packet comes that acknowledges it, each

@@ -246,7 +246,7 @@ impl<P: Port> Engine<P> {
                 core.counters.again += 1;
                 return Ok(Post::Again);
             }
-            core.sent(index);
+            core.peers[index].sent();
             if end == total {
                 core.finish(id, Ok(status));
             } else if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
