@@ -44,7 +44,8 @@ for target in "${targets[@]}"; do
     longest=256
     [[ $target != member ]] || longest=128
     case $unit in
-        seconds) limit=-max_total_time=$((amount / ${#targets[@]})) ;;
+        # At least one: 0 is no limit.
+        seconds) limit=-max_total_time=$(((amount + ${#targets[@]} - 1) / ${#targets[@]})) ;;
         executions) limit=-runs=$amount ;;
     esac
     echo "fuzz.sh: $target"
