@@ -29,6 +29,11 @@ impl Slot {
         }
     }
 
+    /// The slot of the last of so many cells.
+    fn last_of(cells: usize) -> Self {
+        Self::new(cells as u32).expect("there is a cell")
+    }
+
     const fn index(self) -> usize {
         self.0.get() as usize - 1
     }
@@ -51,18 +56,39 @@ pub struct Entry<Q: Query, L, T> {
 ///
 /// A freed slot remembers its generation, so that a handle of (slot, generation) never names another entry; a
 /// slot whose generations are used up is retired.
+///
+/// The slot freed last is used first. A pool that runs empty after many were used begins anew with its first slot: so
+/// entries are in memory in the order in which they come, whatever the order in which those before them went.
 #[derive(Debug)]
 pub struct Pool<Q: Query, L, T> {
     cells: Vec<Cell<Q, L, T>>,
+    /// The slot freed last, of those used since the pool was empty.
     free: Option<Slot>,
+    /// So many cells from the first have been used since then.
+    begun: usize,
+    /// So many cells from the first are retired.
+    retired: usize,
     len: usize,
 }
 
 #[derive(Debug)]
 enum Cell<Q: Query, L, T> {
     Used(Entry<Q, L, T>),
-    Free { generation: NonZeroU32, next: Option<Slot> },
+    /// Its next entry will have that generation; the slot freed before it.
+    Free {
+        generation: NonZeroU32,
+        next: Option<Slot>,
+    },
 }
+
+/// Fewer slots are not worth it to begin anew.
+const ANEW_MIN: usize = 64;
+
+/// The last generation of a slot.
+const LAST: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("it is not 0");
+
+/// No entry has this generation: the slot is retired.
+const RETIRED: NonZeroU32 = NonZeroU32::MAX;
 
 impl<Q: Query, L, T> Pool<Q, L, T> {
     /// Bytes of one entry.
@@ -70,7 +96,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
 
     /// An empty pool, which holds no memory.
     pub(crate) const fn new() -> Self {
-        Self { cells: Vec::new(), free: None, len: 0 }
+        Self { cells: Vec::new(), free: None, begun: 0, retired: 0, len: 0 }
     }
 
     /// Entries in use.
@@ -90,11 +116,13 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
 
     /// Whether one more entry finds room, if necessary from the allocator.
     pub(crate) fn make_room(&mut self) -> bool {
-        self.free.is_some() || (self.cells.len() < u32::MAX as usize - 1 && self.cells.try_reserve(1).is_ok())
+        self.free.is_some()
+            || self.begun < self.cells.len()
+            || (self.cells.len() < u32::MAX as usize - 1 && self.cells.try_reserve(1).is_ok())
     }
 
     /// Stores an entry, and tells its slot and generation. Call [`make_room`](Self::make_room) first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         source: u32,
@@ -104,33 +132,63 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         payload: T,
     ) -> (Slot, NonZeroU32) {
         self.len += 1;
-        if let Some(slot) = self.free {
-            let cell = &mut self.cells[slot.index()];
-            let Cell::Free { generation, next } = *cell else { in_use(slot) };
-            self.free = next;
-            *cell = Cell::Used(Entry { generation, source, tag, mask, links, payload });
-            return (slot, generation);
-        }
-        let generation = NonZeroU32::MIN;
-        self.cells.push(Cell::Used(Entry { generation, source, tag, mask, links, payload }));
-        (Slot(NonZeroU32::new(self.cells.len() as u32).expect("a cell was just pushed")), generation)
+        let (slot, generation) = match self.free {
+            Some(slot) => {
+                let Cell::Free { generation, next } = self.cells[slot.index()] else { in_use(slot) };
+                self.free = next;
+                (slot, generation)
+            }
+            None => self.begin_cell(),
+        };
+        self.cells[slot.index()] = Cell::Used(Entry { generation, source, tag, mask, links, payload });
+        (slot, generation)
     }
 
     /// Takes an entry out and frees its slot.
     pub(crate) fn take(&mut self, slot: Slot) -> Entry<Q, L, T> {
         let cell = &mut self.cells[slot.index()];
         let Cell::Used(Entry { generation, .. }) = cell else { not_in_use(slot) };
-        let freed = match generation.checked_add(1) {
-            Some(generation) => {
-                let next = self.free.replace(slot);
-                Cell::Free { generation, next }
-            }
-            // Retired: neither on the free list nor reachable by a handle.
-            None => Cell::Free { generation: NonZeroU32::MAX, next: None },
+        let freed = if *generation < LAST {
+            Cell::Free { generation: generation.saturating_add(1), next: self.free.replace(slot) }
+        } else {
+            // Neither on the free list nor reachable by a handle.
+            Cell::Free { generation: RETIRED, next: None }
         };
         let Cell::Used(entry) = mem::replace(cell, freed) else { not_in_use(slot) };
         self.len -= 1;
+        if self.begun > ANEW_MIN && self.len == 0 {
+            self.begin_anew();
+        }
         entry
+    }
+
+    /// The first slot that has not been used since the pool was empty, and its generation.
+    #[inline(always)]
+    fn begin_cell(&mut self) -> (Slot, NonZeroU32) {
+        self.begun += 1;
+        match self.cells.get(self.begun - 1) {
+            Some(Cell::Free { generation: RETIRED, .. }) => self.begin_later_cell(),
+            Some(&Cell::Free { generation, .. }) => (Slot::last_of(self.begun), generation),
+            Some(Cell::Used(_)) => in_use(Slot::last_of(self.begun)),
+            None => {
+                self.cells.push(Cell::Free { generation: NonZeroU32::MIN, next: None });
+                (Slot::last_of(self.begun), NonZeroU32::MIN)
+            }
+        }
+    }
+
+    #[cold]
+    fn begin_later_cell(&mut self) -> (Slot, NonZeroU32) {
+        self.begin_cell()
+    }
+
+    /// Notes that the pool is empty.
+    #[cold]
+    fn begin_anew(&mut self) {
+        while let Some(Cell::Free { generation: RETIRED, .. }) = self.cells.get(self.retired) {
+            self.retired += 1;
+        }
+        (self.free, self.begun) = (None, self.retired);
     }
 
     /// The generation of a used slot.
@@ -206,13 +264,45 @@ mod tests {
         assert!(pool.holds(second, next_generation));
     }
 
+    const MANY: usize = ANEW_MIN + 1;
+
+    /// Inserts some entries.
+    fn insert(pool: &mut Pool<Pattern, (), ()>, count: usize) -> Vec<Slot> {
+        (0..count).map(|_| pool.insert(0, 0, Exact, (), ()).0).collect()
+    }
+
+    fn take(pool: &mut Pool<Pattern, (), ()>, slots: &[Slot]) {
+        for &slot in slots {
+            pool.take(slot);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_was_empty_uses_its_slots_in_order() {
+        let mut pool = Pool::new();
+        let slots = insert(&mut pool, MANY);
+        take(&mut pool, &slots);
+        assert_eq!(insert(&mut pool, MANY), slots);
+        let (middle, ends) = slots.split_at(MANY / 2);
+        take(&mut pool, ends);
+        take(&mut pool, middle);
+        assert_eq!(insert(&mut pool, MANY), slots);
+    }
+
     #[test]
     fn a_slot_whose_generations_are_used_up_is_retired() {
-        let mut pool = Pool::<Pattern, (), ()>::new();
-        let (slot, _) = pool.insert(0, 0, Exact, (), ());
-        pool[slot].generation = NonZeroU32::MAX;
-        pool.take(slot);
-        assert_ne!(pool.insert(0, 0, Exact, (), ()).0, slot);
-        assert!(!pool.holds(slot, NonZeroU32::MAX));
+        let mut pool = Pool::new();
+        let mut slots = insert(&mut pool, MANY);
+        // One in the middle, then the first.
+        for at in [1, 0] {
+            let used_up = slots.remove(at);
+            pool[used_up].generation = LAST;
+            take(&mut pool, &[used_up]);
+            assert!(!pool.holds(used_up, LAST) && !pool.holds(used_up, RETIRED));
+            take(&mut pool, &slots);
+            assert_eq!(insert(&mut pool, slots.len()), slots);
+        }
+        assert_eq!(pool.retired, 2);
+        assert_eq!(insert(&mut pool, 1)[0].index(), MANY);
     }
 }
