@@ -145,6 +145,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
     }
 
     /// Takes an entry out and frees its slot.
+    #[inline(always)]
     pub(crate) fn take(&mut self, slot: Slot) -> Entry<Q, L, T> {
         let cell = &mut self.cells[slot.index()];
         let Cell::Used(Entry { generation, .. }) = cell else { not_in_use(slot) };
