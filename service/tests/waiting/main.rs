@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use samite::{Cancel, Comm, Error, Source};
 
@@ -189,24 +190,40 @@ fn a_stopped_sleeper_goes_on_where_it_was() {
     }
     let world = samite::init().unwrap();
     let world = world.within(PATIENCE);
-    let mut pid = [0_i32];
+    let mut number = [0_i32];
     if world.rank() == 0 {
-        world.recv(&mut pid, 1, 0).unwrap();
-        let sleeper = rustix::process::Pid::from_raw(pid[0]).unwrap();
+        let mut ids = [0_i32; 2];
+        world.recv(&mut ids, 1, 0).unwrap();
+        let [process, thread] = ids;
+        let sleeper = Pid::from_raw(process).unwrap();
         for round in 1..=20 {
-            thread::sleep(Duration::from_millis(10));
+            await_sleep(process, thread);
             kill_process(sleeper, Signal::STOP).unwrap();
             world.send(&[round], 1, 1).unwrap();
             kill_process(sleeper, Signal::CONT).unwrap();
-            world.recv(&mut pid, 1, 2).unwrap();
-            assert_eq!(pid, [round]);
+            world.recv(&mut number, 1, 2).unwrap();
+            assert_eq!(number, [round]);
         }
     } else {
-        world.send(&[getpid().as_raw_nonzero().get()], 0, 0).unwrap();
+        world.send(&[getpid(), gettid()].map(Pid::as_raw_pid), 0, 0).unwrap();
         for _ in 1..=20 {
-            world.recv(&mut pid, 0, 1).unwrap();
-            world.send(&pid, 0, 2).unwrap();
+            world.recv(&mut number, 0, 1).unwrap();
+            world.send(&number, 0, 2).unwrap();
         }
+    }
+}
+
+/// Waits until the kernel says that the thread sleeps.
+fn await_sleep(process: i32, task: i32) {
+    let begin = Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/task/{task}/stat")).unwrap();
+        // The state follows the name, which is in parentheses: proc(5).
+        if stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('S')) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "it does not fall asleep: {stat}");
+        thread::yield_now();
     }
 }
 
