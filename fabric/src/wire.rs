@@ -68,7 +68,7 @@ impl Header {
     /// A header with all numbers zero.
     #[must_use]
     pub fn new(protocol: Protocol, kind: u8, flags: Flags) -> Self {
-        Self { version: VERSION, protocol: protocol as u8, kind, flags: flags.bits(), ..Self::default() }
+        Self::with(protocol, kind, flags, Numbers::default())
     }
 
     /// A header with these numbers. It is put together in words, as ports will read it: a processor waits where it is to

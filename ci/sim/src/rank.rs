@@ -36,6 +36,12 @@ pub(crate) struct Pending {
     pub(crate) deadline_ns: u64,
 }
 
+impl Pending {
+    fn new(what: What, lent: Option<Vec<u8>>, deadline_ns: u64) -> Self {
+        Self { what, lent, received: None, deadline_ns }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum What {
     Send(usize),
@@ -91,8 +97,7 @@ impl Rank {
         match sent {
             Ok(Sent::Pending(id)) => {
                 let lent = (buffer == Buffer::Lent).then_some(data);
-                self.pending
-                    .insert(id, Pending { what: What::Send(index), lent, received: None, deadline_ns });
+                self.pending.insert(id, Pending::new(What::Send(index), lent, deadline_ns));
                 Ok(())
             }
             Ok(Sent::Now) => ledger.sent(index, &Ok(status)),
@@ -123,8 +128,7 @@ impl Rank {
         let lent = (buffer == Buffer::Lent).then_some(memory);
         match received {
             Ok(Received::Pending(id)) => {
-                self.pending
-                    .insert(id, Pending { what: What::Receive(index), lent, received: None, deadline_ns });
+                self.pending.insert(id, Pending::new(What::Receive(index), lent, deadline_ns));
                 Ok(())
             }
             Ok(Received::Now(status)) => {
@@ -181,8 +185,7 @@ impl Rank {
             Buffer::Lent => (Err(room), Some(memory)),
         };
         let id = self.engine.recv_claimed(now_ns, claimed, into, NEVER);
-        self.pending
-            .insert(id, Pending { what: What::Receive(index), lent, received: None, deadline_ns: NEVER });
+        self.pending.insert(id, Pending::new(What::Receive(index), lent, NEVER));
         Ok(())
     }
 
