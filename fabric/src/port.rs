@@ -6,6 +6,7 @@
 //!      send(peer, head, body) ────────▶ copied; nothing more to wait for ───▶ Sink::packet(bytes)
 //!      send_zcopy(peer, head, local) ─▶ gathered from registered memory ────▶ Sink::packet(bytes)
 //!      put / put_imm / get ───────────▶ registered memory, remote memory ───▶ (Sink::notified for put_imm)
+//!      next_packet(sink) ◀──────────── packet, if one is at hand
 //!      poll(sink) ◀─────────────────── completed · packet · notified · peer_lost
 //!      fence_peer(peer) ──────────────▶ nothing of that peer's is touched any more
 //! ```
@@ -20,7 +21,7 @@
 //! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the
 //!   port has no fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as
 //!   long as the provider might touch it.
-//! * **Nothing is posted from inside [`Port::poll`]**: a sink has no port at hand. What an event calls for is
+//! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an event calls for is
 //!   noted, and posted after.
 //! * **Whoever sleeps arms first.** [`Port::arm`] tells how long the port may be left alone; if it says until a
 //!   descriptor is readable, whatever it would report later makes one of [`Port::descriptors`] readable.
@@ -136,6 +137,17 @@ pub trait Port {
     /// # Errors
     /// [`PortError::Provider`] if the port itself (not one operation, not one peer) is broken.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError>;
+
+    /// Whether [`Port::next_packet`] would find one.
+    fn has_packet(&self) -> bool {
+        false
+    }
+
+    /// Hands `sink` one packet, if one has come that can be had for a few instructions: from the peer that sent the
+    /// last one, say. Whether it did. Only [`Port::poll`] finds all that there is.
+    fn next_packet<S: Sink>(&mut self, _sink: &mut S) -> bool {
+        false
+    }
 
     /// What to sleep on while the port is armed; the same over its life, none where it cannot wake anybody.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

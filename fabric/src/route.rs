@@ -341,6 +341,17 @@ impl Port for Route {
         Ok(events)
     }
 
+    /// In shared memory alone: it is there that a look costs next to nothing.
+    #[inline(always)]
+    fn has_packet(&self) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.port.has_packet())
+    }
+
+    #[inline(always)]
+    fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
+        self.shm.as_mut().is_some_and(|shm| shm.port.next_packet(sink))
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = Vec::new();
         all.extend(self.shm.iter().flat_map(|branch| branch.port.descriptors()));

@@ -421,6 +421,15 @@ impl Port for Shm {
         Ok(packets + self.report(sink))
     }
 
+    #[inline(always)]
+    fn has_packet(&self) -> bool {
+        self.inbox.has_packet()
+    }
+
+    fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
+        self.inbox.next_packet(sink)
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.inbox.alarm().as_fd()]
     }

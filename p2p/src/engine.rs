@@ -13,6 +13,7 @@ use samite_fabric::{Address, Caps, Memory, PeerId, Port, Region, Registration, R
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
+use self::inbound::{Inbound, Unposted};
 use self::timers::Timers;
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
@@ -139,6 +140,8 @@ struct Core {
     retired: Vec<(Region, Registration)>,
     quarantine: Quarantine,
 
+    /// Packets that receives have taken since the last poll.
+    taken: usize,
     /// Ranks whose address is wanted.
     wanted: Vec<u32>,
     /// Costs of what waits for its receive, and credit that peers hold: see [`Config::unexpected_max`].
@@ -205,6 +208,7 @@ impl<P: Port> Engine<P> {
             callers: Vec::new(),
             retired: Vec::new(),
             quarantine: Quarantine::default(),
+            taken: 0,
             wanted: Vec::new(),
             unexpected_cost: 0,
             envelopes_cost: 0,
@@ -272,21 +276,38 @@ impl<P: Port> Engine<P> {
         Ok(self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns))
     }
 
-    /// Starts to receive to a borrowed buffer, which its lender finds at `place`: see [`Lent`].
+    /// Starts to receive to a borrowed buffer, which its lender finds at `place`, among those `lent`: see [`Lent`].
+    ///
+    /// First it looks at what the port has at hand: a message that is there goes straight to its buffer, and its receive
+    /// need not be queued. So other requests may end in this call.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
     #[inline(always)]
-    pub fn recv(
+    pub fn recv<L: Lent>(
         &mut self,
         now_ns: u64,
         pattern: Pattern,
         buffer: &mut [u8],
         place: u32,
         deadline_ns: u64,
+        lent: &mut L,
     ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
+        self.core.check_source(&pattern)?;
+        self.core.now_ns = now_ns;
+        if self.core.may_take()
+            && self.port.has_packet()
+            && let Some(status) = self.receive_unposted(pattern, buffer, lent)
+        {
+            let fits = status.bytes <= len;
+            return if fits {
+                Ok(Received::Now(status))
+            } else {
+                Err(Error::Truncated { status, room: len })
+            };
+        }
         let lent = || Buffer::Lent { len, place, staged: None };
         let mut lender = Writing::new(self.core.requests.next_id(), buffer);
         let (request, outcome) = self.post(now_ns, pattern, lent, deadline_ns, &mut lender)?;
@@ -308,6 +329,9 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline_ns: u64,
     ) -> Result<RequestId, (Error, Memory)> {
+        if let Err(error) = self.core.check_source(&pattern) {
+            return Err((error, memory));
+        }
         event!(
             TRACE,
             peer = pattern.source.as_rank(),
@@ -471,7 +495,8 @@ impl<P: Port> Engine<P> {
     #[inline]
     pub fn poll<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
         self.core.now_ns = now_ns;
-        let events = self.port.poll(&mut inbound::Inbound { core: &mut self.core, lent })?;
+        self.core.taken = 0;
+        let events = self.port.poll(&mut Inbound::new(&mut self.core, lent))?;
         if self.core.has_work() {
             self.drive(lent);
         }
@@ -479,10 +504,11 @@ impl<P: Port> Engine<P> {
     }
 
     /// When to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline or repeated hello,
-    /// at once (0) if there is work left that the port had no room for or an address is wanted, never (`u64::MAX`).
+    /// at once (0) if there is work left that the port had no room for, an address is wanted, or [`Engine::recv`] has taken
+    /// packets, which may have ended other requests; never (`u64::MAX`).
     pub fn due_ns(&self) -> u64 {
         let core = &self.core;
-        if core.has_work() || !core.wanted.is_empty() {
+        if core.taken > 0 || core.has_work() || !core.wanted.is_empty() {
             return 0;
         }
         core.timers.next_ns()
@@ -598,6 +624,28 @@ impl<P: Port> Engine<P> {
         &mut self.port
     }
 
+    /// Takes packets that the port has at hand, until one is the message that a receive asks for: which message that is, if
+    /// one came. Those come before it that were sent before, and the receives that are posted.
+    #[inline(never)]
+    fn receive_unposted<L: Lent>(
+        &mut self,
+        pattern: Pattern,
+        buffer: &mut [u8],
+        lent: &mut L,
+    ) -> Option<Status> {
+        let unposted = Some(Unposted { pattern, buffer, got: None });
+        let mut inbound = Inbound { core: &mut self.core, lent, unposted };
+        let mut got = None;
+        while got.is_none() && inbound.core.may_take() && self.port.next_packet(&mut inbound) {
+            inbound.core.taken += 1;
+            got = inbound.unposted.as_ref().and_then(|unposted| unposted.got);
+        }
+        if self.core.has_work() {
+            self.drive(lent);
+        }
+        got
+    }
+
     #[inline(always)]
     fn post<L: Lent>(
         &mut self,
@@ -609,7 +657,6 @@ impl<P: Port> Engine<P> {
     ) -> Result<(RequestId, Outcome), Error> {
         let core = &mut self.core;
         core.now_ns = now_ns;
-        core.check_source(&pattern)?;
         let Pattern { context, source, tag, .. } = pattern;
         let id = core.requests.next_id();
         match core.matcher.post(pattern, id) {
@@ -721,6 +768,12 @@ impl Core {
         limits.fence || self.quarantine.bytes() < self.config.quarantine_max as u64
     }
 
+    /// Whether a receive may take packets by itself: no message waits that could be its own.
+    #[inline]
+    fn may_take(&self) -> bool {
+        self.matcher.unexpected_len() == 0 && self.taken < TAKEN_MAX
+    }
+
     /// Whether [`Engine::drive`] would find anything to do.
     #[inline]
     fn has_work(&self) -> bool {
@@ -739,6 +792,9 @@ impl Core {
 fn status_of(envelope: &Envelope, bytes: usize) -> Status {
     Status { source: envelope.source, tag: envelope.tag, bytes }
 }
+
+/// Packets that receives take between two polls: however many come from one peer, the others have their turn.
+const TAKEN_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests;

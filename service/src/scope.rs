@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use samite_fabric::mem::Element;
 use samite_p2p::{Completion, Error, Lent, Pattern, Received, RequestId, Sent, Status};
-use slab::{Slab, VacantEntry};
+use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::Comm;
@@ -85,10 +85,8 @@ impl<'env> Scope<'env> {
             Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
                 Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
-                    let loan = loans.vacant();
-                    let place = loan.key() as u32;
+                    let place = loans.insert(Loan::Send(request, data));
                     engine.set_place(request, place);
-                    loan.insert(Loan::Send(request, data));
                     Kind::UnderWay { request, place }
                 }
             }))
@@ -111,13 +109,11 @@ impl<'env> Scope<'env> {
     fn begin_receive(&mut self, buffer: &'env mut [u8], pattern: Pattern) -> Result<Pending, Error> {
         let Self { comm, loans } = self;
         comm.runtime.start(&comm.bounds, |engine, now_ns, deadline_ns| {
-            let loan = loans.vacant();
-            let place = loan.key() as u32;
-            Ok(Pending(match engine.recv(now_ns, pattern, buffer, place, deadline_ns)? {
+            let place = loans.next_place();
+            Ok(Pending(match engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans)? {
                 Received::Now(status) => Kind::Ended(status),
                 Received::Pending(request) => {
-                    loan.insert(Loan::Receive(request, buffer));
-                    Kind::UnderWay { request, place }
+                    Kind::UnderWay { request, place: loans.insert(Loan::Receive(request, buffer)) }
                 }
             }))
         })
@@ -170,14 +166,19 @@ impl<'env> Scope<'env> {
 }
 
 impl<'env> Loans<'env> {
-    /// Room for one more. A scope has fewer of them than the engine has requests, and that fewer than 2^32.
+    /// Where the next one will be. A scope has fewer of them than the engine has requests, and that fewer than 2^32.
     #[inline(always)]
-    fn vacant(&mut self) -> VacantEntry<'_, Loan<'env>> {
+    fn next_place(&self) -> u32 {
+        self.0.vacant_key() as u32
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, loan: Loan<'env>) -> u32 {
         if self.0.len() == self.0.capacity() {
             // Few at first, which is all that most scopes need; then as many as a window of messages.
             self.0.reserve(if self.0.is_empty() { 4 } else { self.0.len().max(60) });
         }
-        self.0.vacant_entry()
+        self.0.insert(loan) as u32
     }
 
     /// Takes a loan back whose operation has ended: how, it knows itself or the engine has told.

@@ -47,7 +47,8 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
 fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut buffer = [0; 8];
     for _ in 0..operations {
-        let posted = counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER)).expect("it is posted");
+        let posted =
+            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is posted");
         let Received::Pending(request) = posted else { panic!("nothing was sent") };
         let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
@@ -68,7 +69,8 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
         let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         settle(&mut pair);
-        let received = counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER)).expect("it is there");
+        let received =
+            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is there");
         assert!(matches!(received, Received::Now(_)));
         settle(&mut pair);
     }

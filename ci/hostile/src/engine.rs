@@ -155,7 +155,8 @@ impl Run {
         let posted = if input.below(2) == 0 {
             self.engine.irecv(self.now_ns, pattern, Memory::new(buffer), NEVER).ok()
         } else {
-            match self.engine.recv(self.now_ns, pattern, &mut buffer, 0, self.now_ns + 5000) {
+            let deadline_ns = self.now_ns + 5000;
+            match self.engine.recv(self.now_ns, pattern, &mut buffer, 0, deadline_ns, &mut self.buffers) {
                 Ok(Received::Pending(id)) => {
                     self.buffers.all.insert(id, buffer);
                     Some(id)

@@ -163,6 +163,17 @@ impl Port for Tape {
         Ok(count)
     }
 
+    fn has_packet(&self) -> bool {
+        matches!(self.events.front(), Some(Event::Packet(_)))
+    }
+
+    fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let packet = self.events.pop_front_if(|event| matches!(event, Event::Packet(_)));
+        let Some(Event::Packet(bytes)) = packet else { return false };
+        sink.packet(&bytes);
+        true
+    }
+
     fn fence_peer(&mut self, peer: PeerId) {
         if let Some(fenced) = self.peers.get_mut(peer.0 as usize) {
             *fenced = true;

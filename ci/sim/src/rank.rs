@@ -118,7 +118,7 @@ impl Rank {
         ledger.receives.push(Receive { at: self.life, pattern, room, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
-            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns),
+            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns, &mut ()),
             Buffer::Owned => {
                 let owned = Memory::new(std::mem::take(&mut memory));
                 let received = self.engine.irecv(now_ns, pattern, owned, deadline_ns);

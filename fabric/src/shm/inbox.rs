@@ -29,6 +29,8 @@ pub(super) struct Inbox {
     /// The slot at which the patrol is, and polls until it goes on.
     patrol: usize,
     patrol_in: u32,
+    /// The slot of the ring that a packet was read from last.
+    last: usize,
     /// The count of the bell that has been answered.
     answered: u64,
     scratch: Box<[Payload]>,
@@ -48,6 +50,7 @@ impl Inbox {
             active: Vec::new(),
             patrol: 0,
             patrol_in: PATROL,
+            last: 0,
             answered: 0,
             scratch: scratch(mailbox.lines()),
             cut: HashSet::new(),
@@ -76,11 +79,14 @@ impl Inbox {
         let mut index = 0;
         while let Some(&slot) = self.active.get(index) {
             let outcome = match &mut self.rings[slot] {
-                Some(incoming) => incoming.read(&mut self.scratch, self.active.len(), sink),
+                Some(incoming) => incoming.read(BATCH, &mut self.scratch, self.active.len(), sink),
                 None => Read::Nothing { more: false },
             };
             match outcome {
-                Read::Packets(count) => packets += count,
+                Read::Packets(count) => {
+                    packets += count;
+                    self.last = slot;
+                }
                 Read::Nothing { more: true } => {}
                 // The last of the active takes its place.
                 outcome => {
@@ -92,6 +98,25 @@ impl Inbox {
             index += 1;
         }
         Ok(packets)
+    }
+
+    /// Whether there is a packet in the ring that the last one was read from.
+    #[inline(always)]
+    pub(super) fn has_packet(&self) -> bool {
+        match self.rings.get(self.last) {
+            Some(Some(Incoming { ring: Some(ring), .. })) => !ring.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Reads that packet.
+    #[inline(always)]
+    pub(super) fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
+        match self.rings.get_mut(self.last) {
+            // What else there is to see, each poll sees too.
+            Some(Some(incoming)) => incoming.read(1, &mut self.scratch, 1, sink) == Read::Packets(1),
+            _ => false,
+        }
     }
 
     /// Readable when the owner of an armed inbox has something to poll for.
@@ -300,10 +325,11 @@ impl Incoming {
         self.ring.as_ref().is_some_and(|ring| self.ended || !ring.is_empty())
     }
 
+    /// Hands over `most` packets at most.
     #[inline(always)]
-    fn read<S: Sink>(&mut self, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
+    fn read<S: Sink>(&mut self, most: usize, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
         let Some(ring) = &mut self.ring else { return Read::Nothing { more: false } };
-        for count in 0..BATCH {
+        for count in 0..most {
             match ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),
                 Pop::Notice { number } => sink.notified(number),
@@ -325,7 +351,7 @@ impl Incoming {
             }
         }
         self.empty_polls = 0;
-        Read::Packets(BATCH)
+        Read::Packets(most)
     }
 }
 

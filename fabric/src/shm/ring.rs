@@ -359,6 +359,7 @@ impl<P: Place> Consumer<P> {
     }
 
     /// Whether there is no packet.
+    #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         let word = self.place.lines()[self.size.index(self.position)].word.load(Ordering::Acquire);
         word >> LEN_BITS != self.size.lap(self.position)

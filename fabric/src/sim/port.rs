@@ -184,6 +184,17 @@ impl Port for SimPort {
         Ok(count)
     }
 
+    /// If the next poll would begin with one, and chance will have it.
+    fn has_packet(&self) -> bool {
+        let mut world = self.world.borrow_mut();
+        world.begins_with_packet(self.me) && world.rng.below(2) > 0
+    }
+
+    fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let packet = self.world.borrow_mut().take_packet(self.me);
+        packet.map(|bytes| sink.packet(&bytes)).is_some()
+    }
+
     fn fence_peer(&mut self, peer: PeerId) {
         let mut world = self.world.borrow_mut();
         if world.lives(self.me) {
@@ -217,6 +228,25 @@ impl World {
             self.begin(serial, true);
         }
         let count = 1 + self.rng.below(self.config.poll_batch as u64) as usize;
+        self.take(me, count)
+    }
+
+    fn begins_with_packet(&mut self, me: Life) -> bool {
+        self.runs(me) && matches!(self.node(me.rank).ready.front(), Some(Ready::Packet(..)))
+    }
+
+    /// The packet that the next poll would begin with.
+    fn take_packet(&mut self, me: Life) -> Option<Vec<u8>> {
+        if !self.begins_with_packet(me) {
+            return None;
+        }
+        match self.take(me, 1).pop() {
+            Some(Ready::Packet(_, bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, me: Life, count: usize) -> Vec<Ready> {
         let ready = &mut self.node(me.rank).ready;
         let batch: Vec<_> = ready.drain(..count.min(ready.len())).collect();
         for ready in &batch {

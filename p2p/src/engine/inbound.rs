@@ -3,7 +3,7 @@
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Address, Body, Failure, OpId, PeerId, Remote, Sink};
-use samite_matching::{Arrival, Envelope};
+use samite_matching::{Arrival, Envelope, Pattern};
 
 use super::{Core, Rendezvous, Unexpected, status_of};
 use crate::choose::cost;
@@ -22,6 +22,38 @@ use crate::{Lent, RequestId};
 pub(super) struct Inbound<'a, L> {
     pub(super) core: &'a mut Core,
     pub(super) lent: &'a mut L,
+    /// A receive that is about to be posted.
+    pub(super) unposted: Option<Unposted<'a>>,
+}
+
+impl<'a, L> Inbound<'a, L> {
+    pub(super) fn new(core: &'a mut Core, lent: &'a mut L) -> Self {
+        Self { core, lent, unposted: None }
+    }
+}
+
+/// A receive that is not posted. While no other is, it gets the first message that it matches.
+pub(super) struct Unposted<'a> {
+    pub(super) pattern: Pattern,
+    pub(super) buffer: &'a mut [u8],
+    /// What it got. A message that is too long is not in the buffer, and used up all the same.
+    pub(super) got: Option<Status>,
+}
+
+impl Unposted<'_> {
+    /// Takes a message, if it is this receive's.
+    #[inline(always)]
+    fn take(&mut self, envelope: &Envelope, data: &(impl Body + ?Sized)) -> bool {
+        if !self.pattern.matches(envelope) {
+            return false;
+        }
+        if let Some(into) = self.buffer.get_mut(..data.len()) {
+            data.copy_to(into);
+            event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
+        }
+        self.got = Some(status_of(envelope, data.len()));
+        true
+    }
 }
 
 impl<L: Lent> Sink for Inbound<'_, L> {
@@ -539,6 +571,12 @@ impl<L: Lent> Inbound<'_, L> {
         }
         let envelope =
             Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
+        if let Some(unposted) = &mut self.unposted
+            && core.matcher.posted_len() == 0
+            && unposted.take(&envelope, data)
+        {
+            return Ok(());
+        }
         let store = &mut core.store;
         match core.matcher.arrive(envelope, || Unexpected::Eager(store.keep(data))) {
             Arrival::Matched(id) => core.deliver(id, envelope, data, self.lent),

@@ -3,6 +3,7 @@
 mod strangers;
 
 use samite_fabric::loopback::{Hub, Loopback};
+use samite_fabric::shm::Shm;
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Failure, Memory, OpId, Sink};
 
@@ -21,7 +22,10 @@ fn pair(config: &Config) -> [Engine<Loopback>; 2] {
 /// Two of the ranks of a job of so many.
 fn pair_of(size: u32, config: &Config) -> [Engine<Loopback>; 2] {
     let hub = Hub::new();
-    let ports = [hub.port(), hub.port()];
+    pair_over(size, [hub.port(), hub.port()], config)
+}
+
+fn pair_over<P: Port>(size: u32, ports: [P; 2], config: &Config) -> [Engine<P>; 2] {
     let addresses = ports.each_ref().map(|port| port.address());
     let mut rank = 0;
     ports.map(|port| {
@@ -35,7 +39,7 @@ fn pair_of(size: u32, config: &Config) -> [Engine<Loopback>; 2] {
     })
 }
 
-fn settle(engines: &mut [Engine<Loopback>; 2]) {
+fn settle(engines: &mut [Engine<impl Port>; 2]) {
     let mut idle = 0;
     while idle < 4 {
         let events: usize = engines.iter_mut().map(|engine| engine.poll(0, &mut ()).unwrap()).sum();
@@ -43,7 +47,7 @@ fn settle(engines: &mut [Engine<Loopback>; 2]) {
     }
 }
 
-fn at_rest(engines: &[Engine<Loopback>; 2]) {
+fn at_rest(engines: &[Engine<impl Port>; 2]) {
     for engine in engines {
         let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
         assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
@@ -70,7 +74,7 @@ fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
                 recv = Some(if owned_recv {
                     Received::Pending(engines[1].irecv(0, pattern, Memory::zeroed(len + 3), NEVER).unwrap())
                 } else {
-                    engines[1].recv(0, pattern, into, 0, NEVER).unwrap()
+                    engines[1].recv(0, pattern, into, 0, NEVER, &mut ()).unwrap()
                 });
             };
             if first {
@@ -149,7 +153,7 @@ fn a_message_too_long_is_an_error_of_its_receive_alone() {
         assert_eq!(completion.memory.unwrap().as_bytes(), [0; 8]);
         assert!(engines[0].collect(long, &mut ()).unwrap().result.is_ok());
         let mut next = [0; 4];
-        engines[1].recv(0, Pattern::exact(1, 0, 5), &mut next, 0, NEVER).unwrap();
+        engines[1].recv(0, Pattern::exact(1, 0, 5), &mut next, 0, NEVER, &mut ()).unwrap();
         assert_eq!(&next, b"next");
         settle(&mut engines);
         at_rest(&engines);
@@ -225,7 +229,8 @@ fn a_stream_one_way_never_runs_out_of_credit() {
     settle(&mut engines);
     for _ in 0..5_000 {
         let mut into = [0; 8];
-        let Received::Pending(id) = engines[1].recv(0, Pattern::exact(1, 0, 5), &mut into, 0, NEVER).unwrap()
+        let Received::Pending(id) =
+            engines[1].recv(0, Pattern::exact(1, 0, 5), &mut into, 0, NEVER, &mut ()).unwrap()
         else {
             panic!("nothing was sent")
         };
@@ -284,7 +289,7 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     let mut header = sender.core.header(1, protocol, control::CREDIT, flags, 0, 0);
     (header.sequence, header.to) = (1.into(), 6.into());
     let arrive = |receiver: &mut Engine<Loopback>, header: &Header| {
-        inbound::Inbound { core: &mut receiver.core, lent: &mut () }.packet(header.as_bytes());
+        Inbound::new(&mut receiver.core, &mut ()).packet(header.as_bytes());
     };
     arrive(&mut receiver, &header);
     let counters = receiver.counters();
@@ -445,6 +450,41 @@ fn however_many_sends_wait_for_room_a_poll_tries_one() {
 }
 
 #[test]
+fn what_is_at_hand_is_received_without_a_request() {
+    let ports = [(); 2].map(|()| Shm::open(&Default::default()).unwrap());
+    let mut engines = pair_over(2, ports, &Config::default());
+    let pattern = Pattern::exact(1, 0, 5);
+    let send = |engines: &mut [Engine<Shm>; 2], data: &[u8]| {
+        assert_eq!(engines[0].send(0, 1, 1, 5, data, NEVER), Ok(Sent::Now));
+    };
+    let status = Status { source: 0, tag: 5, bytes: 8 };
+    settle(&mut engines);
+    // From then on that is the peer to look at.
+    send(&mut engines, &[0; 8]);
+    settle(&mut engines);
+
+    let mut buffers = [[9; 8]; 3];
+    let [first, second, third] = &mut buffers;
+    assert_eq!(engines[1].recv(0, pattern, first, 0, NEVER, &mut ()), Ok(Received::Now(status)));
+    let posted = engines[1].recv(0, pattern, first, 0, NEVER, &mut ()).unwrap();
+    let Received::Pending(id) = posted else { panic!("nothing was sent") };
+    send(&mut engines, &[1; 8]);
+    send(&mut engines, &[2; 8]);
+    send(&mut engines, &[3; 4]);
+    let mut lent = Writing::new(id, first);
+    assert_eq!(engines[1].recv(0, pattern, second, 0, NEVER, &mut lent), Ok(Received::Now(status)));
+    assert_eq!(lent.result(None), Ok(status));
+    assert_eq!(engines[1].due_ns(), 0, "another may wait for what has come");
+    let too_short = engines[1].recv(0, pattern, &mut third[..3], 0, NEVER, &mut ());
+    assert_eq!(too_short, Err(Error::Truncated { status: Status { bytes: 4, ..status }, room: 3 }));
+    assert_eq!(buffers, [[1; 8], [2; 8], [9; 8]]);
+    engines[1].poll(0, &mut ()).unwrap();
+    assert!(engines[1].due_ns() > 0);
+    assert_eq!(engines[1].counters().unexpected, 1, "only the first one waited");
+    at_rest(&engines);
+}
+
+#[test]
 fn what_was_sent_before_a_goodbye_is_received_after_it() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
@@ -454,9 +494,9 @@ fn what_was_sent_before_a_goodbye_is_received_after_it() {
     assert!(engines[0].closed());
     let mut last = [0; 4];
     let pattern = Pattern::exact(1, 0, 5);
-    assert!(matches!(engines[1].recv(0, pattern, &mut last, 0, NEVER), Ok(Received::Now(_))));
+    assert!(matches!(engines[1].recv(0, pattern, &mut last, 0, NEVER, &mut ()), Ok(Received::Now(_))));
     assert_eq!(&last, b"last");
-    let none = engines[1].recv(0, pattern, &mut last, 0, NEVER);
+    let none = engines[1].recv(0, pattern, &mut last, 0, NEVER, &mut ());
     assert_eq!(
         none,
         Err(Error::PeerFailed { rank: 0, cause: Cause::Left, fate: Fate::NotDelivered, report: None })

@@ -233,7 +233,8 @@ impl<M: Medium> Job<M> {
             let posted = self.engine(at).irecv(now, pattern, memory, deadline_ns);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
         }
-        let received = self.engine(at).recv(now, pattern, &mut buffer, 0, deadline_ns);
+        let engine = self.engines[at].as_mut().expect("the rank lives");
+        let received = engine.recv(now, pattern, &mut buffer, 0, deadline_ns, &mut self.buffers[at]);
         Ok(match received {
             Ok(Received::Now(status)) => {
                 Op { rank: at, id: None, done: Some(Done { result: Ok(status), bytes: Some(buffer) }) }

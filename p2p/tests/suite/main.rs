@@ -262,7 +262,7 @@ on_every_port! {
     matching:
         tags_choose_messages, tags_use_all_bits, contexts_keep_apart, any_tag, any_source, any_source_and_tag,
         masks_compare_the_bits_they_have, messages_keep_their_order, order_holds_across_protocols,
-        order_holds_for_wildcards, the_earlier_receive_comes_first, the_earlier_receive_wins_over_the_closer,
+        order_holds_for_wildcards, the_earlier_receive_comes_first, what_has_come_goes_to_the_earlier_receive, the_earlier_receive_wins_over_the_closer,
         sources_do_not_wait_for_each_other, unexpected_messages_in_reverse, posted_receives_in_reverse,
         many_outstanding, many_outstanding_long, all_to_all, all_to_all_long, both_ways_at_once,
         to_self_eager, to_self_long, to_self_posted_first, to_self_in_order,

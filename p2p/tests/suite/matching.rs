@@ -1,6 +1,6 @@
 //! Which message goes to which receive: tags, contexts, wildcards, order, probes, claims, messages to self.
 
-use samite_p2p::{Config, Pattern, Status};
+use samite_p2p::{Config, Error, Pattern, Status};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact};
 
@@ -164,6 +164,31 @@ pub(crate) fn the_earlier_receive_comes_first<M: Medium>(medium: M) {
     let sends: Vec<_> = (0..20).map(|number| job.send(0, 1, 5, &bytes(number, number * 1500))).collect();
     for (number, recv) in recvs.into_iter().enumerate() {
         assert!(job.wait(recv).message() == bytes(number, number * 1500), "{number}");
+    }
+    end_all(&mut job, sends);
+}
+
+/// Receives look for messages themselves, and find those of receives that are posted, too.
+pub(crate) fn what_has_come_goes_to_the_earlier_receive<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let receive = |job: &mut Job<M>, room| job.recv_as(1, exact(0, 5), room, Borrowed, NEVER);
+    let mut recvs: Vec<_> = (0..3).map(|_| receive(&mut job, 30_000)).collect();
+    let lengths = [8, 0, 9, 10, 400, 30_000, 11, 12, 13, 30_000, 14];
+    let sends: Vec<_> =
+        (0..).zip(lengths).map(|(number, len)| job.send(0, 1, 5, &bytes(number, len))).collect();
+    let too_long = 7;
+    for number in recvs.len()..lengths.len() {
+        (0..10).for_each(|_| job.medium.rest());
+        recvs.push(receive(&mut job, if number == too_long { 11 } else { 30_000 }));
+    }
+    for (number, recv) in recvs.into_iter().enumerate() {
+        let done = job.wait(recv);
+        if number == too_long {
+            let status = Status { source: 0, tag: 5, bytes: 12 };
+            assert_eq!(done.error(), Error::Truncated { status, room: 11 });
+        } else {
+            assert!(done.message() == bytes(number, lengths[number]), "{number}");
+        }
     }
     end_all(&mut job, sends);
 }

@@ -6,7 +6,7 @@ use crate::peer::Packet;
 use crate::wire::{Fin, Hello, Rts, Verdict, kind};
 
 fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
-    inbound::Inbound { core: &mut receiver.core, lent: &mut () }.packet(packet);
+    Inbound::new(&mut receiver.core, &mut ()).packet(packet);
 }
 
 /// A packet from rank 0 to rank 1, both in life 7.
@@ -67,7 +67,7 @@ fn each_cause_has_its_counter() {
     ] {
         arrive(&mut receiver, stranger);
     }
-    inbound::Inbound { core: &mut receiver.core, lent: &mut () }.notified(1);
+    Inbound::new(&mut receiver.core, &mut ()).notified(1);
     let rejected = Rejected {
         version: 1,
         malformed: 3,
