@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::meter::Meter;
 use crate::pool::{Pool, Slot};
 use crate::query::Query;
-use crate::structure::{Selection, Structure};
+use crate::structure::{NotShort, Selection, Structure};
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
@@ -52,9 +52,9 @@ pub(crate) use list::AdaptiveLinks;
 /// | purge of a source | O(contexts + entries handed back) |
 /// | purge of a context | O(n log n) for n entries handed back |
 ///
-/// An entry has 16 bytes of links; a leaf takes 84 bytes and 4 to 8 of its bucket; a message in a log 4, and as much again
-/// for gaps; an entry in the tag index 40 and 4 to 8 of its bucket. No memory depends on the number of ranks or contexts
-/// that exist.
+/// An entry has 16 bytes of links; a leaf takes 84 bytes and 4 to 8 of its bucket, and if it has no entries left, keeps them
+/// until its queue is empty or has come to twice as many leaves; a message in a log takes 4, and as much again for gaps; an
+/// entry in the tag index 40 and 4 to 8 of its bucket. No memory depends on the number of ranks or contexts that exist.
 #[derive(Debug)]
 pub struct Adaptive {
     leads: Leads,
@@ -105,22 +105,21 @@ impl Structure for Adaptive {
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
+    ) -> Result<Option<Slot>, NotShort> {
         if let Some(lone) = self.lone[Q::SIDE as usize] {
-            let slot = lone.matching(pool, query, meter)?;
+            let Some(slot) = lone.matching(pool, query, meter) else { return Ok(None) };
             self.lone[Q::SIDE as usize] = None;
-            return Some(slot);
+            return Ok(Some(slot));
         }
         meter.hop();
-        let mut queue = self.queue::<Q>(query.context())?;
-        let slot = queue.take(pool, query, spare, meter)?;
-        if queue.is_empty() {
+        let Some(mut queue) = self.queue::<Q>(query.context()) else { return Ok(None) };
+        let slot = queue.take(pool, query, meter)?;
+        if slot.is_some() && queue.is_empty() {
             queue.restart();
             self.leads.relax();
         }
-        Some(slot)
+        Ok(slot)
     }
 
     #[inline]

@@ -33,6 +33,7 @@ impl Structure for LinkedList {
         Self { chains: [Chain::default(); 2] }
     }
 
+    #[inline(always)]
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, ListLinks, T>,
@@ -53,6 +54,7 @@ impl Structure for LinkedList {
         self.chains[Q::SIDE as usize].push_back(pool, slot);
     }
 
+    #[inline(always)]
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, ListLinks, T>, slot: Slot, _: u32) {
         self.chains[Q::SIDE as usize].unlink(pool, slot);
     }

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::meter::{Counting, Meter, Silent, Stats, Wildcards};
 use crate::pool::{Entry, Pool, Slot};
 use crate::query::{Exact, Query, Side};
-use crate::structure::{Selection, Structure};
+use crate::structure::{NotShort, Selection, Structure};
 
 /// Decides which message goes to which receive.
 ///
@@ -85,7 +85,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     ///
     /// It takes the matcher by unique reference because a search may reorganize the queue to shorten the next one.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(UnexpectedId, Envelope, &U)> {
-        let slot = self.search_unexpected(pattern)?;
+        let slot = self.probe_unexpected(pattern)?;
         let entry = &self.unexpected[slot];
         let id =
             UnexpectedId { slot, generation: self.unexpected.generation(slot), context: pattern.context };
@@ -143,7 +143,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// every message meets the receive that MPI's order gives it.
     pub fn select_send(&mut self, patterns: &[Pattern]) -> Option<(UnexpectedId, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
-            let slot = self.search_unexpected(pattern)?;
+            let slot = self.probe_unexpected(pattern)?;
             let generation = self.unexpected.generation(slot);
             Some((UnexpectedId { slot, generation, context: pattern.context }, index))
         })
@@ -201,19 +201,21 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// Takes out the first posted receive that matches the message.
     #[inline]
     fn match_posted(&mut self, envelope: &Envelope) -> Option<P> {
-        if self.posted.len() == 0 {
+        let length = self.posted.len();
+        if length == 0 {
             self.meter.search(Side::Posted, 0, None);
             return None;
         }
-        let (length, mut spare) = (self.posted.len(), self.spare());
-        let before = spare;
-        let found = self.structure.take(&mut self.posted, envelope, &mut spare, &mut self.meter);
+        let found = match self.structure.take(&mut self.posted, envelope, &mut self.meter) {
+            Ok(found) => found,
+            Err(NotShort) => self.take_posted_far(envelope),
+        };
         let Some(slot) = found else {
-            self.note_search(Side::Posted, length, None, before - spare);
+            self.meter.search(Side::Posted, length, None);
             return None;
         };
         let entry = self.posted.take(slot);
-        self.note_search(Side::Posted, length, Some(wildcards_of(&entry)), before - spare);
+        self.meter.search(Side::Posted, length, Some(wildcards_of(&entry)));
         self.sample_memory();
         Some(entry.payload)
     }
@@ -222,29 +224,59 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// memory, in pieces, and be read at once as a whole.
     #[inline(always)]
     fn match_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
-        if self.unexpected.len() == 0 {
+        let length = self.unexpected.len();
+        if length == 0 {
             self.meter.search(Side::Unexpected, 0, None);
             return None;
         }
-        let (length, mut spare) = (self.unexpected.len(), self.spare());
-        let before = spare;
-        let found = self.structure.take(&mut self.unexpected, pattern, &mut spare, &mut self.meter);
-        self.note_search(Side::Unexpected, length, found.map(|_| wildcards(pattern)), before - spare);
+        let found = match self.structure.take(&mut self.unexpected, pattern, &mut self.meter) {
+            Ok(found) => found,
+            Err(NotShort) => self.take_unexpected_far(pattern),
+        };
+        self.meter.search(Side::Unexpected, length, found.map(|_| wildcards(pattern)));
         let entry = self.unexpected.take(found?);
         self.sample_memory();
         Some((envelope_of(&entry, pattern.context), entry.payload))
     }
 
+    /// Takes the first posted receive that matches the message out of its queue, by a long search.
+    #[inline(never)]
+    fn take_posted_far(&mut self, envelope: &Envelope) -> Option<Slot> {
+        let before = self.spare();
+        let mut spare = before;
+        let slot = self.structure.find(&self.posted, envelope, &mut spare, &mut self.meter);
+        if spare < before {
+            self.note_growth();
+        }
+        let slot = slot?;
+        self.structure.remove(&mut self.posted, slot, envelope.context);
+        Some(slot)
+    }
+
+    /// Takes the first unexpected message that matches the receive out of its queue, by a long search.
+    #[inline(never)]
+    fn take_unexpected_far(&mut self, pattern: &Pattern) -> Option<Slot> {
+        let slot = self.search_unexpected(pattern)?;
+        self.structure.remove(&mut self.unexpected, slot, pattern.context);
+        Some(slot)
+    }
+
+    /// The first unexpected message that matches the receive, and stays.
+    fn probe_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
+        let found = self.search_unexpected(pattern);
+        self.meter.search(Side::Unexpected, self.unexpected.len(), found.map(|_| wildcards(pattern)));
+        found
+    }
+
+    /// The first unexpected message that matches the receive. The structure may spend bytes on shorter searches.
+    #[inline(never)]
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
-        let mut spare = self.spare();
-        let before = spare;
+        let before = self.spare();
+        let mut spare = before;
         let found = self.structure.find(&self.unexpected, pattern, &mut spare, &mut self.meter);
-        self.note_search(
-            Side::Unexpected,
-            self.unexpected.len(),
-            found.map(|_| wildcards(pattern)),
-            before - spare,
-        );
+        if spare < before {
+            self.note_growth();
+        }
         found
     }
 
@@ -293,32 +325,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     }
 
     /// Bytes that the structure may spend on shorter searches.
-    #[inline]
     fn spare(&self) -> usize {
-        match self.bytes_max {
-            None => usize::MAX,
-            Some(bytes_max) => self.spare_of(bytes_max),
-        }
-    }
-
-    /// Apart, and not inlined, since every match asks and most have no budget.
-    #[cold]
-    fn spare_of(&self, bytes_max: usize) -> usize {
-        bytes_max.saturating_sub(self.bytes_in_use())
-    }
-
-    /// Takes note of a search, for which the structure has spent some bytes.
-    #[inline]
-    fn note_search(&mut self, side: Side, length: usize, hit: Option<Wildcards>, spent: usize) {
-        self.meter.search(side, length, hit);
-        if spent > 0 {
-            self.note_spent();
-        }
-    }
-
-    #[cold]
-    fn note_spent(&mut self) {
-        self.note_growth();
+        self.bytes_max.map_or(usize::MAX, |bytes_max| bytes_max.saturating_sub(self.bytes_in_use()))
     }
 
     /// Takes note of more bytes in use.

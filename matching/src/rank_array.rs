@@ -45,6 +45,7 @@ impl Structure for RankArray {
         Self { leads: Vec::new(), ranks: config.ranks as usize, sequence: 0 }
     }
 
+    #[inline(always)]
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, SequencedLinks, T>,
@@ -82,6 +83,7 @@ impl Structure for RankArray {
         self.chain::<Q>(context, pool[slot].source).push_back(pool, slot);
     }
 
+    #[inline(always)]
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, SequencedLinks, T>, slot: Slot, context: u32) {
         self.chain::<Q>(context, pool[slot].source).unlink(pool, slot);
     }
@@ -134,6 +136,7 @@ impl RankArray {
     }
 
     /// The chain of a source in a context that has been used.
+    #[inline(always)]
     fn chain<Q: Query>(&mut self, context: u32, source: u32) -> &mut Chain {
         let lead = self.leads.iter_mut().find(|lead| lead.context == context);
         let Lead { apart, heads, .. } = lead.expect("an entry's context has a lead");

@@ -36,17 +36,20 @@ pub trait Structure: Debug + Sized {
         meter: &mut M,
     ) -> Option<Slot>;
 
-    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`.
+    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`. If that needs a long
+    /// search, which `find` may shorten, nothing is done. By default no search can be shortened.
+    #[inline(always)]
     fn take<Q: Query, T, M: Meter>(
         &mut self,
         pool: &mut Pool<Q, Self::Links<Q>, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
-        let slot = self.find(pool, query, spare, meter)?;
-        self.remove(pool, slot, query.context());
-        Some(slot)
+    ) -> Result<Option<Slot>, NotShort> {
+        let slot = self.find(pool, query, &mut 0, meter);
+        if let Some(slot) = slot {
+            self.remove(pool, slot, query.context());
+        }
+        Ok(slot)
     }
 
     /// Takes the entry at `slot`, new in `pool`, into the queue of `context` as its last.
@@ -76,6 +79,10 @@ pub trait Structure: Debug + Sized {
     /// (32 bits as in an entry) is inserted into the queue that `Q` searches.
     fn growth<Q: Query>(&self, context: u32, source: u32) -> usize;
 }
+
+/// A short search is not enough.
+#[derive(Clone, Copy, Debug)]
+pub struct NotShort;
 
 /// The entries that [`Structure::select`] is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,17 +8,16 @@ use super::list::Head;
 /// Ranks in a leaf.
 const SPAN: u32 = 16;
 
-/// The bins of 16 neighbouring ranks each, allocated while at least one of them is in use.
+/// The bins of 16 neighbouring ranks each, allocated while at least one of them is in use, and a little longer.
 ///
 /// Neighbouring ranks share a cache line, so that a walk through the ranks in any direction touches a new line only
 /// every 16 ranks; and where all ranks are in use a bin costs little more than its 4 bytes.
-#[derive(Debug)]
+///
+/// That a bin loses its last entry is not noted: a match would pay for it. The leaves of a queue that have no entries are
+/// freed when the queue is empty, or has twice the leaves that it had when they were last freed.
+#[derive(Debug, Default)]
 pub(super) struct Leaves {
-    /// The leaf found last: most searches are for a neighbour.
-    last: (Key, u32),
     leaves: Vec<Leaf>,
-    /// The first entries of each leaf's bins, apart from the rest since a search needs nothing else.
-    heads: Vec<[Head; SPAN as usize]>,
     /// The first leaf of each chain: a power of two, at least as many as leaves are in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
@@ -36,26 +35,25 @@ struct Key(u64);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafList {
     first: u32,
-    /// A leaf whose last bin was closed, kept until the next one is: a queue that has one entry of a distant rank
-    /// again and again does not make and free its leaf each time.
-    parked: u32,
+    len: u32,
+    /// With so many leaves, those that have no entries are freed.
+    len_max: u32,
+    /// The leaf found last, and its block: most searches are for a neighbour.
+    last: u32,
+    last_block: u32,
 }
 
 impl LeafList {
-    pub(super) const EMPTY: Self = Self { first: NO_LEAF, parked: NO_LEAF };
-
-    /// Whether there is no leaf, and so no entry in a bin.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.first == NO_LEAF
-    }
+    pub(super) const EMPTY: Self =
+        Self { first: NO_LEAF, len: 0, len_max: LEAVES_MIN, last: NO_LEAF, last_block: NO_BLOCK };
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
+    /// The first entry of each bin.
+    heads: [Head; SPAN as usize],
     context: u32,
-    /// The block, and in the lower 4 bits how many bins are in use, less one: a leaf without is parked.
-    block_and_open: u32,
+    block: u32,
     /// The next leaf of the bucket.
     chain: u32,
     /// Neighbours in the list of the context's leaves.
@@ -73,85 +71,75 @@ pub(super) struct BinId {
 /// No leaf.
 const NO_LEAF: u32 = u32::MAX;
 
-pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>() + mem::size_of::<[Head; SPAN as usize]>();
+pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
-/// A key that no leaf has: ranks end below it.
-const NO_KEY: Key = Key(u64::MAX);
+/// A block that no leaf has: ranks end below it.
+const NO_BLOCK: u32 = u32::MAX;
+
+/// So few leaves of a queue are not worth it to look for those that have no entries.
+const LEAVES_MIN: u32 = 8;
 
 /// The fewest buckets once there are any; they are kept while there is no leaf.
 const BUCKETS_MIN: usize = 4;
-
-impl Default for Leaves {
-    fn default() -> Self {
-        Self {
-            last: (NO_KEY, NO_LEAF),
-            leaves: Vec::new(),
-            heads: Vec::new(),
-            buckets: Vec::new(),
-            free: Vec::new(),
-            tagged: Vec::new(),
-            bytes: 0,
-        }
-    }
-}
 
 impl Key {
     const fn of(context: u32, rank: u32) -> Self {
         Self((context as u64) << 32 | (rank / SPAN) as u64)
     }
 
-    const fn parts(self) -> (u32, u32) {
-        ((self.0 >> 32) as u32, self.0 as u32)
-    }
-
-    /// Blocks that are neighbours have neighbouring buckets, in groups of 64; the groups are scattered.
+    /// Multiplicative hashing by the golden ratio, which sends consecutive blocks to different buckets (Knuth, The Art of
+    /// Computer Programming, section 6.4).
     fn bucket(self, buckets: usize) -> usize {
-        let group = self.0 >> 32 << 32 | u64::from(self.0 as u32 / 64);
-        let scattered = (group ^ group >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (scattered as usize).wrapping_add(self.0 as u32 as usize) & (buckets - 1)
+        let scattered = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(scattered) * buckets as u128) >> 64) as usize
     }
 }
 
 impl Leaf {
     const fn key(&self) -> Key {
-        Key((self.context as u64) << 32 | (self.block_and_open / SPAN) as u64)
+        Key((self.context as u64) << 32 | self.block as u64)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.heads.iter().all(Option::is_none)
     }
 }
 
 impl Leaves {
     /// The bin of a rank, if its leaf exists.
     #[inline(always)]
-    pub(super) fn find(&mut self, context: u32, rank: u32) -> Option<BinId> {
-        let key = Key::of(context, rank);
-        if self.last.0 != key {
-            self.last = (key, self.look_up(key)?);
+    pub(super) fn find(&self, context: u32, rank: u32, list: &mut LeafList) -> Option<BinId> {
+        if list.last_block != rank / SPAN {
+            list.last = self.look_up(Key::of(context, rank))?;
+            list.last_block = rank / SPAN;
         }
-        Some(BinId { leaf: self.last.1, place: rank % SPAN })
+        Some(BinId { leaf: list.last, place: rank % SPAN })
     }
 
     /// The bin of a rank, for whose leaf there may be a new one in the list.
     #[inline]
     pub(super) fn find_or_insert(&mut self, context: u32, rank: u32, list: &mut LeafList) -> BinId {
-        match self.find(context, rank) {
+        match self.find(context, rank, list) {
             Some(bin) => bin,
-            None => BinId { leaf: self.insert(Key::of(context, rank), list), place: rank % SPAN },
+            None => self.insert(context, rank, list),
         }
     }
 
     /// The head of the bin of a rank, if there is one.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
         let leaf = self.look_up(Key::of(context, rank))?;
-        *self.head(BinId { leaf, place: rank % SPAN })
+        self.head(BinId { leaf, place: rank % SPAN })
     }
 
+    /// The head of a bin.
     #[inline]
-    pub(super) fn head(&self, bin: BinId) -> &Head {
-        &self.heads[bin.leaf as usize][bin.place as usize]
+    pub(super) fn head(&self, bin: BinId) -> Head {
+        self.leaves[bin.leaf as usize].heads[bin.place as usize]
     }
 
     #[inline]
     pub(super) fn head_mut(&mut self, bin: BinId) -> &mut Head {
-        &mut self.heads[bin.leaf as usize][bin.place as usize]
+        &mut self.leaves[bin.leaf as usize].heads[bin.place as usize]
     }
 
     /// Whether the entries of a bin are also in the tag index.
@@ -175,27 +163,6 @@ impl Leaves {
         self.count_bytes();
     }
 
-    /// Notes that a bin has its first entry.
-    #[inline]
-    pub(super) fn open(&mut self, bin: BinId, list: &mut LeafList) {
-        if list.parked == bin.leaf {
-            list.parked = NO_LEAF;
-        } else {
-            self.leaves[bin.leaf as usize].block_and_open += 1;
-        }
-    }
-
-    /// Notes that a bin has lost its last entry.
-    #[inline(always)]
-    pub(super) fn close(&mut self, bin: BinId, list: &mut LeafList) {
-        let block_and_open = &mut self.leaves[bin.leaf as usize].block_and_open;
-        if block_and_open.is_multiple_of(SPAN) {
-            self.park(bin.leaf, list);
-        } else {
-            *block_and_open -= 1;
-        }
-    }
-
     /// The heads of all bins in the leaves of a list.
     pub(super) fn heads(&self, list: LeafList) -> impl Iterator<Item = Head> {
         self.blocks(list).flatten().copied()
@@ -207,7 +174,7 @@ impl Leaves {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);
         let leaves =
             core::iter::successors(exists(list.first), move |&leaf| exists(self.leaves[leaf as usize].next));
-        leaves.map(|leaf| &self.heads[leaf as usize])
+        leaves.map(|leaf| &self.leaves[leaf as usize].heads)
     }
 
     #[inline]
@@ -217,7 +184,6 @@ impl Leaves {
 
     pub(super) fn reserved(&self) -> usize {
         self.leaves.capacity() * mem::size_of::<Leaf>()
-            + self.heads.capacity() * mem::size_of::<[Head; SPAN as usize]>()
             + (self.buckets.capacity() + self.free.capacity()) * mem::size_of::<u32>()
             + self.tagged.capacity() * mem::size_of::<u16>()
     }
@@ -251,33 +217,59 @@ impl Leaves {
         (leaf != NO_LEAF).then_some(leaf)
     }
 
-    /// Keeps the leaf that has just become empty, until the next one does.
-    #[cold]
-    fn park(&mut self, leaf: u32, list: &mut LeafList) {
-        self.unpark(list);
-        list.parked = leaf;
-    }
-
-    /// Frees the parked leaf of a list whose queue is empty.
-    #[inline]
-    pub(super) fn unpark(&mut self, list: &mut LeafList) {
-        if list.parked != NO_LEAF {
-            self.remove(list.parked, list);
-            list.parked = NO_LEAF;
+    /// Frees the leaves of a queue that is empty.
+    #[inline(always)]
+    pub(super) fn clear(&mut self, list: &mut LeafList) {
+        if list.first != NO_LEAF {
+            self.clear_list(list);
         }
     }
 
     #[cold]
-    fn insert(&mut self, key: Key, list: &mut LeafList) -> u32 {
+    fn clear_list(&mut self, list: &mut LeafList) {
+        if list.len as usize == self.len() {
+            // There are no others. Those to come are in memory in the order in which they come.
+            self.leaves.clear();
+            self.free.clear();
+            self.tagged.clear();
+            self.buckets.truncate(BUCKETS_MIN);
+            self.buckets.fill(NO_LEAF);
+            self.count_bytes();
+        } else {
+            while list.first != NO_LEAF {
+                self.remove(list.first, list);
+            }
+        }
+        *list = LeafList::EMPTY;
+    }
+
+    /// Frees the leaves of a queue that have no entries.
+    fn sweep(&mut self, list: &mut LeafList) {
+        let mut next = list.first;
+        while next != NO_LEAF {
+            let leaf = next;
+            next = self.leaves[leaf as usize].next;
+            if self.leaves[leaf as usize].is_empty() {
+                self.remove(leaf, list);
+            }
+        }
+        list.len_max = LEAVES_MIN.max(2 * list.len);
+    }
+
+    #[cold]
+    fn insert(&mut self, context: u32, rank: u32, list: &mut LeafList) -> BinId {
+        if list.len == list.len_max {
+            self.sweep(list);
+        }
+        let key = Key::of(context, rank);
         if self.len() == self.buckets.len() {
             self.resize((2 * self.buckets.len()).max(BUCKETS_MIN));
         }
         let bucket = key.bucket(self.buckets.len());
-        // A leaf that was used before has no heads left.
-        let (context, block) = key.parts();
         let fresh = Leaf {
+            heads: [None; SPAN as usize],
             context,
-            block_and_open: block * SPAN,
+            block: rank / SPAN,
             chain: self.buckets[bucket],
             prev: NO_LEAF,
             next: list.first,
@@ -289,7 +281,6 @@ impl Leaves {
             }
             None => {
                 self.leaves.push(fresh);
-                self.heads.push([None; SPAN as usize]);
                 (self.leaves.len() - 1) as u32
             }
         };
@@ -297,15 +288,13 @@ impl Leaves {
             self.leaves[list.first as usize].prev = leaf;
         }
         list.first = leaf;
+        list.len += 1;
         self.buckets[bucket] = leaf;
-        self.last = (key, leaf);
+        (list.last, list.last_block) = (leaf, rank / SPAN);
         self.count_bytes();
-        // Until its first bin is opened.
-        self.park(leaf, list);
-        leaf
+        BinId { leaf, place: rank % SPAN }
     }
 
-    #[cold]
     fn remove(&mut self, leaf: u32, list: &mut LeafList) {
         let Leaf { chain, prev, next, .. } = self.leaves[leaf as usize];
         let key = self.leaves[leaf as usize].key();
@@ -331,8 +320,9 @@ impl Leaves {
         if self.buckets.len() > BUCKETS_MIN && self.len() * 8 < self.buckets.len() {
             self.resize(self.buckets.len() / 4);
         }
-        if self.last.1 == leaf {
-            self.last.0 = NO_KEY;
+        list.len -= 1;
+        if list.last == leaf {
+            list.last_block = NO_BLOCK;
         }
         self.count_bytes();
     }

@@ -6,6 +6,7 @@ use crate::key::Source;
 use crate::meter::Meter;
 use crate::pool::{Entry, Pool, Slot};
 use crate::query::{Query, Side};
+use crate::structure::NotShort;
 
 use super::Index;
 use super::leads::QueueState;
@@ -55,55 +56,32 @@ enum Group {
     All,
 }
 
-/// A match, and where it was found.
-struct Found {
-    slot: Slot,
-    group: Group,
-}
-
 impl Queue<'_> {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.state.len == 0
     }
 
-    /// The first match.
-    pub(super) fn search<Q: Query, T, M: Meter>(
-        &mut self,
-        pool: &Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-        meter: &mut M,
-    ) -> Option<Slot> {
-        Some(self.search_groups(pool, query, spare, meter)?.slot)
-    }
-
-    /// Finds the first match and takes it out.
+    /// Finds the first match and takes it out, if that needs no long search.
     #[inline(always)]
     pub(super) fn take<Q: Query, T, M: Meter>(
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
-        let is_simple = self.index.tags.is_empty();
-        match self.state.list {
-            None if Q::SIDE == Side::Posted || !query.source().is_any() => match is_simple {
-                true => self.take_from_bin(pool, query, spare, meter),
-                false => self.reborrow().take_by_tag(pool, query, spare, meter),
-            },
-            None if is_simple && !self.state.is_logged => {
-                self.reborrow().take_from_all_bins(pool, query, meter)
-            }
-            Some(first) if is_simple && self.state.leaves.is_empty() => {
-                self.take_from_list(first, pool, query, spare, meter)
-            }
-            Some(first) if is_simple && self.state.is_binned => {
-                self.take_from_either(first, pool, query, spare, meter)
-            }
-            _ => self.reborrow().take_anywhere(pool, query, spare, meter),
+    ) -> Result<Option<Slot>, NotShort> {
+        if !self.index.tags.is_empty() {
+            return self.reborrow().take_by_tag(pool, query, meter);
         }
+        if let Some(first) = self.state.list {
+            let slot = self.take_from_list(first, pool, query, meter)?;
+            if slot.is_some() || !self.state.is_binned {
+                return Ok(slot);
+            }
+        } else if Q::SIDE == Side::Unexpected && query.source().is_any() {
+            return self.reborrow().take_from_all_bins(pool, query, meter);
+        }
+        self.take_from_bin(pool, query, meter)
     }
 
     /// Takes the entry in, as the last: its serial number is the highest.
@@ -124,41 +102,76 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes the entry out.
+    /// Takes the entry out of the list or the bin that it is in.
+    #[inline(always)]
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let source = pool[slot].source;
-        let group = match self.state.is_binned && !is_any::<Q>(source) {
-            true => Group::Bin(self.bin(source)),
-            false => Group::List,
-        };
-        self.take_out(pool, Found { slot, group });
+        let bin = (self.state.is_binned && !is_any::<Q>(source)).then(|| self.bin(source));
+        self.take_out(pool, slot, bin);
+    }
+
+    /// Takes the entry out of its bin, or if it is in none, out of the list.
+    #[inline(always)]
+    fn take_out<Q: Query, T>(
+        &mut self,
+        pool: &mut Pool<Q, AdaptiveLinks, T>,
+        slot: Slot,
+        bin: Option<BinId>,
+    ) {
+        if !self.index.tags.is_empty() {
+            self.untag(bin.map_or(Group::List, Group::Bin), pool, slot);
+        }
+        let links = pool[slot].links;
+        self.state.len -= 1;
+        match bin {
+            Some(bin) => {
+                self.leave_log::<Q>(&links);
+                self.unlink_from_bin(bin, pool, slot, &links);
+            }
+            None => list::unlink(&mut self.state.list, pool, slot, &links),
+        }
     }
 
     /// Goes back to a list: the last entry has left.
+    #[inline(always)]
     pub(super) fn restart(&mut self) {
         (self.state.is_binned, self.state.is_logged, self.state.is_tagged) = (false, false, false);
-        self.index.leaves.unpark(&mut self.state.leaves);
+        self.index.leaves.clear(&mut self.state.leaves);
     }
 
-    /// Takes the first match out of the list, which holds all entries, while the tag index is empty.
+    /// Takes out the first match, if one is in the list, while the tag index is empty.
     #[inline(always)]
     fn take_from_list<Q: Query, T, M: Meter>(
         &mut self,
         first: Slot,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
-        match scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
-            Scan::Found(slot, links) => {
-                self.state.len -= 1;
-                list::unlink(&mut self.state.list, pool, slot, &links);
-                Some(slot)
+    ) -> Result<Option<Slot>, NotShort> {
+        let (slot, links) = match scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
+            Scan::Found(slot, links) => (slot, links),
+            Scan::Absent => return Ok(None),
+            Scan::Long => return Err(NotShort),
+        };
+        // It is from any source, if there are bins: an earlier one may ask for this source.
+        if self.state.is_binned
+            && let Some(bin) = self.find_bin(query.source().bits())
+            && let Some(first) = self.index.leaves.head(bin)
+        {
+            meter.hop();
+            match scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)) {
+                Scan::Found(slot, in_bin) if in_bin.order < links.order => {
+                    self.state.len -= 1;
+                    self.unlink_from_bin(bin, pool, slot, &in_bin);
+                    return Ok(Some(slot));
+                }
+                Scan::Long => return Err(NotShort),
+                Scan::Found(..) | Scan::Absent => {}
             }
-            Scan::Absent => None,
-            Scan::Long => self.reborrow().take_anywhere(pool, query, spare, meter),
         }
+        self.state.len -= 1;
+        list::unlink(&mut self.state.list, pool, slot, &links);
+        Ok(Some(slot))
     }
 
     /// Takes the first match out of the bin of the source, while the tag index is empty. This is the way of nearly every
@@ -168,13 +181,12 @@ impl Queue<'_> {
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
+    ) -> Result<Option<Slot>, NotShort> {
         meter.hop();
-        let bin = self.index.leaves.find(self.context, query.source().bits())?;
+        let Some(bin) = self.find_bin(query.source().bits()) else { return Ok(None) };
         let head = self.index.leaves.head_mut(bin);
-        let first = (*head)?;
+        let Some(first) = *head else { return Ok(None) };
         meter.hop();
         meter.compare();
         let entry = &pool[first];
@@ -183,95 +195,66 @@ impl Queue<'_> {
         if query.matches_tag(entry) {
             self.state.len -= 1;
             list::pop_front(head, pool, &links);
-            if head.is_none() {
-                self.index.leaves.close(bin, &mut self.state.leaves);
-            }
             self.leave_log::<Q>(&links);
-            return Some(first);
+            return Ok(Some(first));
         }
-        match scan(links.next?, 0..SCAN_MAX - 1, pool, meter, |entry| query.matches_tag(entry)) {
+        let Some(second) = links.next else { return Ok(None) };
+        match scan(second, 0..SCAN_MAX - 1, pool, meter, |entry| query.matches_tag(entry)) {
             Scan::Found(slot, links) => {
                 self.state.len -= 1;
                 list::unlink_behind(first, pool, &links);
                 self.leave_log::<Q>(&links);
-                Some(slot)
+                Ok(Some(slot))
             }
-            Scan::Absent => None,
-            Scan::Long => self.reborrow().take_anywhere(pool, query, spare, meter),
+            Scan::Absent => Ok(None),
+            Scan::Long => Err(NotShort),
         }
     }
 
-    /// Takes the first match out of the bin of the source, by the tag index if its entries are there.
+    /// Takes out the first match, if all that may match are in the tag index.
     #[inline(never)]
     fn take_by_tag<Q: Query, T, M: Meter>(
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
-        spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Slot> {
-        let group = Group::Bin(self.index.leaves.find(self.context, query.source().bits())?);
+    ) -> Result<Option<Slot>, NotShort> {
+        let group = if Q::SIDE == Side::Unexpected && query.source().is_any() {
+            Group::All
+        } else if self.state.list.is_none() {
+            let Some(bin) = self.find_bin(query.source().bits()) else { return Ok(None) };
+            Group::Bin(bin)
+        } else {
+            return Err(NotShort);
+        };
         if query.mask() != !0 || !self.is_tagged(group) {
-            return self.take_anywhere(pool, query, spare, meter);
+            return Err(NotShort);
         }
         meter.hop();
-        let slot = self.search_tags(group, pool, query, meter)?;
-        self.take_out(pool, Found { slot, group });
-        Some(slot)
-    }
-
-    /// Takes out the first match among the receives from any source and those from the source, while the tag index is
-    /// empty.
-    #[inline(always)]
-    fn take_from_either<Q: Query, T, M: Meter>(
-        &mut self,
-        first: Slot,
-        pool: &mut Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-        meter: &mut M,
-    ) -> Option<Slot> {
-        meter.hop();
-        let bin = self.index.leaves.find(self.context, query.source().bits());
-        let in_bin = match bin.and_then(|bin| *self.index.leaves.head(bin)) {
-            Some(first) => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
-            None => Scan::Absent,
-        };
-        // Those in no bin are from any source.
-        let in_list = scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry));
-        let (slot, links, bin) = match (in_list, in_bin) {
-            (Scan::Long, _) | (_, Scan::Long) => {
-                return self.reborrow().take_anywhere(pool, query, spare, meter);
-            }
-            (Scan::Found(_, links), Scan::Found(slot, other)) if other.order < links.order => {
-                (slot, other, bin)
-            }
-            (Scan::Found(slot, links), _) => (slot, links, None),
-            (_, Scan::Found(slot, links)) => (slot, links, bin),
-            (Scan::Absent, Scan::Absent) => return None,
-        };
-        self.state.len -= 1;
-        match bin {
-            Some(bin) => self.unlink_from_bin(bin, pool, slot, &links),
-            None => list::unlink(&mut self.state.list, pool, slot, &links),
+        let slot = self.search_tags(group, pool, query, meter);
+        if let Some(slot) = slot {
+            let bin = if let Group::Bin(bin) = group { bin } else { self.bin(pool[slot].source) };
+            self.take_out(pool, slot, Some(bin));
         }
-        Some(slot)
+        Ok(slot)
     }
 
-    /// Takes the first match out of all bins, while their messages are in no log and the tag index is empty.
+    /// Takes the first match out of all bins, while the tag index is empty.
     #[inline(never)]
     fn take_from_all_bins<Q: Query, T, M: Meter>(
         &mut self,
         pool: &mut Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         meter: &mut M,
-    ) -> Option<Slot> {
-        let slot = self.search_all_bins(pool, query, meter)?;
-        let (source, links) = (pool[slot].source, pool[slot].links);
-        self.state.len -= 1;
-        let bin = self.bin(source);
-        self.unlink_from_bin(bin, pool, slot, &links);
-        Some(slot)
+    ) -> Result<Option<Slot>, NotShort> {
+        if self.state.is_logged {
+            return Err(NotShort);
+        }
+        let slot = self.search_all_bins(pool, query, meter);
+        if let Some(slot) = slot {
+            self.remove(pool, slot);
+        }
+        Ok(slot)
     }
 
     /// Takes an entry with these links out of the log, if it is there.
@@ -280,41 +263,6 @@ impl Queue<'_> {
         if Q::SIDE == Side::Unexpected && self.state.is_logged {
             self.log.remove(links.order as u32);
             self.index.logged -= 1;
-        }
-    }
-
-    #[inline(never)]
-    fn take_anywhere<Q: Query, T, M: Meter>(
-        &mut self,
-        pool: &mut Pool<Q, AdaptiveLinks, T>,
-        query: &Q,
-        spare: &mut usize,
-        meter: &mut M,
-    ) -> Option<Slot> {
-        let mut found = self.search_groups(pool, query, spare, meter)?;
-        if let Group::All = found.group {
-            found.group = Group::Bin(self.bin(pool[found.slot].source));
-        }
-        let slot = found.slot;
-        self.take_out(pool, found);
-        Some(slot)
-    }
-
-    /// Takes an entry out of the list or the bin where it was found.
-    #[inline(always)]
-    fn take_out<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, found: Found) {
-        if !self.index.tags.is_empty() {
-            self.untag(found.group, pool, found.slot);
-        }
-        let Found { slot, group } = found;
-        let links = pool[slot].links;
-        self.state.len -= 1;
-        match group {
-            Group::Bin(bin) => {
-                self.leave_log::<Q>(&links);
-                self.unlink_from_bin(bin, pool, slot, &links);
-            }
-            Group::List | Group::All => list::unlink(&mut self.state.list, pool, slot, &links),
         }
     }
 
@@ -327,28 +275,29 @@ impl Queue<'_> {
         slot: Slot,
         links: &AdaptiveLinks,
     ) {
-        let head = self.index.leaves.head_mut(bin);
-        list::unlink(head, pool, slot, links);
-        if head.is_none() {
-            self.index.leaves.close(bin, &mut self.state.leaves);
-        }
+        list::unlink(self.index.leaves.head_mut(bin), pool, slot, links);
+    }
+
+    /// The bin of a source, if its leaf exists.
+    #[inline(always)]
+    fn find_bin(&mut self, source: u32) -> Option<BinId> {
+        self.index.leaves.find(self.context, source, &mut self.state.leaves)
     }
 
     /// The bin of a source that has entries.
     #[inline]
     fn bin(&mut self, source: u32) -> BinId {
-        self.index.leaves.find(self.context, source).expect("an entry's bin has a leaf")
+        self.find_bin(source).expect("an entry's bin has a leaf")
     }
 
     /// The first match, wherever it may be.
-    #[inline]
-    fn search_groups<Q: Query, T, M: Meter>(
+    pub(super) fn search<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, AdaptiveLinks, T>,
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Found> {
+    ) -> Option<Slot> {
         if Q::SIDE == Side::Unexpected && self.state.is_binned {
             return match query.source().is_any() {
                 true => self.search_all(pool, query, spare, meter),
@@ -359,8 +308,7 @@ impl Queue<'_> {
         let in_bin = self.search_bin(pool, query, spare, meter);
         match (in_list, in_bin) {
             (Some(one), Some(other)) => {
-                let is_first = pool[one.slot].links.order < pool[other.slot].links.order;
-                Some(if is_first { one } else { other })
+                Some(if pool[one].links.order < pool[other].links.order { one } else { other })
             }
             (in_list, in_bin) => in_list.or(in_bin),
         }
@@ -374,13 +322,13 @@ impl Queue<'_> {
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Found> {
+    ) -> Option<Slot> {
         meter.hop();
-        let bin = self.index.leaves.find(self.context, query.source().bits())?;
+        let bin = self.find_bin(query.source().bits())?;
         let found = match self.is_tagged(Group::Bin(bin)) {
             true => Scan::Long,
             false => {
-                let first = (*self.index.leaves.head(bin))?;
+                let first = self.index.leaves.head(bin)?;
                 scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry))
             }
         };
@@ -395,7 +343,7 @@ impl Queue<'_> {
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Found> {
+    ) -> Option<Slot> {
         let found = match self.is_tagged(Group::List) {
             true => Scan::Long,
             false => scan(self.state.list?, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)),
@@ -411,10 +359,9 @@ impl Queue<'_> {
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Found> {
+    ) -> Option<Slot> {
         if !self.state.is_logged {
-            let slot = self.search_all_bins(pool, query, meter)?;
-            return Some(Found { slot, group: Group::All });
+            return self.search_all_bins(pool, query, meter);
         }
         let mut found = Scan::Long;
         if !self.is_tagged(Group::All) {
@@ -462,13 +409,12 @@ impl Queue<'_> {
         query: &Q,
         spare: &mut usize,
         meter: &mut M,
-    ) -> Option<Found> {
-        let slot = match found {
-            Scan::Found(slot, _) => slot,
-            Scan::Absent => return None,
-            Scan::Long => self.search_long(group, pool, query, spare, meter)?,
-        };
-        Some(Found { slot, group })
+    ) -> Option<Slot> {
+        match found {
+            Scan::Found(slot, _) => Some(slot),
+            Scan::Absent => None,
+            Scan::Long => self.search_long(group, pool, query, spare, meter),
+        }
     }
 
     /// The first match in a long group: by the tag index if that can answer, and may be made.
@@ -533,12 +479,7 @@ impl Queue<'_> {
             }
             false => {
                 let bin = self.index.leaves.find_or_insert(self.context, source, &mut self.state.leaves);
-                let head = self.index.leaves.head_mut(bin);
-                let is_first = head.is_none();
-                list::push_back(head, pool, slot, order);
-                if is_first {
-                    self.index.leaves.open(bin, &mut self.state.leaves);
-                }
+                list::push_back(self.index.leaves.head_mut(bin), pool, slot, order);
                 Group::Bin(bin)
             }
         };
@@ -655,7 +596,7 @@ fn entries<Q: Query, T>(
     pool: &Pool<Q, AdaptiveLinks, T>,
 ) -> impl Iterator<Item = Slot> {
     let (head, log) = match group {
-        Group::Bin(bin) => (*leaves.head(bin), None),
+        Group::Bin(bin) => (leaves.head(bin), None),
         Group::List => (state.list, None),
         Group::All => (None, Some(log.iter())),
     };

@@ -74,3 +74,19 @@ fn empty_contexts_are_forgotten() {
     }
     assert!(matcher.memory().reserved < 16 << 10, "{:?}", matcher.memory());
 }
+
+/// A queue that is never empty, of whose ranks ever others are in use, keeps no memory for those before.
+#[test]
+fn empty_leaves_are_freed() {
+    const WAITING: u32 = 16;
+    let mut matcher: Matcher<(), ()> = Matcher::new(&Config::default());
+    for rank in (0..1 << 20).step_by(100) {
+        assert!(matches!(matcher.arrive(Envelope::new(0, rank, 0), || ()), Arrival::Queued(_)));
+        if let Some(first) = rank.checked_sub(100 * WAITING) {
+            assert!(matcher.take(&Pattern::exact(0, first, 0)).is_some());
+        }
+    }
+    let leaves = matcher.memory().structure / leaves::LEAF_BYTES;
+    assert!(leaves <= 3 * WAITING as usize, "{leaves}");
+    assert!(matcher.memory().reserved < 16 << 10, "{:?}", matcher.memory());
+}
