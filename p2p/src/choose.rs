@@ -11,7 +11,9 @@ use crate::wire::{Data, Eager};
 pub(crate) struct Limits {
     /// Longest message in one packet.
     pub(crate) eager_max: usize,
-    /// Bytes of a message in one DATA packet.
+    /// Longest message whose bytes follow its envelope.
+    pub(crate) stream_max: usize,
+    /// Bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
     /// Whether this side can get.
     pub(crate) get: bool,
@@ -25,6 +27,7 @@ impl Limits {
     pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
         Self {
             eager_max: config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>()),
+            stream_max: config.stream_max,
             data_max: (caps.packet_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
             get: caps.get && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
@@ -32,7 +35,7 @@ impl Limits {
         }
     }
 
-    /// Bytes of each but the last DATA packet of a message of `len` bytes. Sender and receiver copy at the same
+    /// Bytes of each but the last DATA or STREAM packet of a message of `len` bytes. Sender and receiver copy at the same
     /// time, each a packet; so the shorter it is, the sooner the second begins, and the more often both look.
     pub(crate) fn piece(&self, len: usize) -> usize {
         (len / PIECES)
@@ -45,9 +48,9 @@ impl Limits {
 /// What processors copy at a time: pieces that begin at a multiple of it are copied fastest.
 const LINE: usize = 64;
 /// Pieces of a message that is not so long that more are needed.
-const PIECES: usize = 4;
+const PIECES: usize = 3;
 /// The shortest piece: below it the packets cost more than the waiting.
-const PIECE_MIN: usize = 8 << 10;
+const PIECE_MIN: usize = 16 << 10;
 
 /// How a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub(crate) enum Choice {
     Eager,
     /// Not yet: credit for it is to come.
     Wait,
+    /// Envelope first, and the bytes right behind it.
+    Stream,
     /// Envelope first; the receiver gets the bytes.
     Pull,
     /// Envelope first; the receiver calls for the bytes, and they are sent.
@@ -77,24 +82,28 @@ pub struct Protocols {
 
 /// Which protocols carry messages over a path with these capabilities, by their length.
 #[must_use]
-pub fn protocols(caps: &Caps, config: &Config) -> [Protocols; 2] {
+pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let limits = Limits::new(caps, config);
-    let long = limits.eager_max + 1;
-    [(0, Some(limits.eager_max)), (long, None)].map(|(from, to)| {
+    let streamed = limits.stream_max.max(limits.eager_max);
+    let bands = [(0, Some(limits.eager_max)), (limits.eager_max + 1, Some(streamed)), (streamed + 1, None)];
+    let bands = bands.into_iter().filter(|&(from, to)| to.is_none_or(|to| from <= to));
+    let bands = bands.map(|(from, to)| {
         let name = |owned| match choose(from, &limits, u32::MAX, false, owned) {
             Choice::Eager => "eager",
             Choice::Wait => "wait",
+            Choice::Stream => "stream",
             Choice::Pull => "pull",
             Choice::Push => "push",
         };
         Protocols { from, to, owned: name(true), borrowed: name(false) }
-    })
+    });
+    bands.collect()
 }
 
-/// What a message of `len` bytes takes of the receiver's credit if it goes eagerly.
+/// What a message of `len` bytes takes of the receiver's credit if it goes eagerly or as a stream.
 #[inline]
 pub(crate) fn cost(len: usize) -> u32 {
-    // An eager message fits in a packet, far below the range of the counters.
+    // Such a message is far below the range of the counters: that of `Config::stream_max` ends at 1 GiB.
     (len + OVERHEAD) as u32
 }
 
@@ -110,6 +119,8 @@ pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, 
         }
     } else if owned && limits.get {
         Choice::Pull
+    } else if len <= limits.stream_max && credit >= cost(len) {
+        Choice::Stream
     } else {
         Choice::Push
     }
@@ -121,9 +132,9 @@ mod tests {
 
     #[test]
     fn pieces_begin_where_lines_do() {
-        let limits = Limits { eager_max: 1000, data_max: 28 << 10, get: false, get_max: 1, fence: true };
-        for (len, piece) in [(1, PIECE_MIN), (32 << 10, PIECE_MIN), (64 << 10, 16 << 10), (1 << 30, 28 << 10)]
-        {
+        let data_max = 28 << 10;
+        let limits = Limits { eager_max: 1000, stream_max: 0, data_max, get: false, get_max: 1, fence: true };
+        for (len, piece) in [(1, PIECE_MIN), (32 << 10, PIECE_MIN), (64 << 10, 21_888), (1 << 30, 28 << 10)] {
             assert_eq!(limits.piece(len), piece, "{len}");
         }
         let small = Limits { data_max: 448, ..limits };
@@ -133,7 +144,8 @@ mod tests {
 
     #[test]
     fn the_table_of_choices() {
-        let limits = Limits { eager_max: 1000, data_max: 1000, get: true, get_max: 1 << 20, fence: true };
+        let (stream_max, get_max) = (2000, 1 << 20);
+        let limits = Limits { eager_max: 1000, stream_max, data_max: 1000, get: true, get_max, fence: true };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [
@@ -143,8 +155,11 @@ mod tests {
             (1000, limits, cost(1000) - 1, true, true, Choice::Push),
             (0, limits, 0, true, false, Choice::Push),
             (1001, limits, rich, false, true, Choice::Pull),
-            (1001, limits, rich, false, false, Choice::Push),
-            (1001, without, rich, false, true, Choice::Push),
+            (1001, limits, rich, false, false, Choice::Stream),
+            (1001, without, rich, false, true, Choice::Stream),
+            (2000, without, cost(2000), true, true, Choice::Stream),
+            (2000, without, cost(2000) - 1, false, true, Choice::Push),
+            (2001, limits, rich, false, false, Choice::Push),
         ] {
             let chosen = choose(len, &limits, credit, exhausted, owned);
             assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");

@@ -57,6 +57,9 @@ parameters! {
     /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it;
     /// what one packet carries is the upper bound.
     eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
+    /// Longest message whose bytes are sent right behind its envelope, in as many packets as it takes, if the receiver
+    /// has granted credit for it and does not get them.
+    stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
     /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
     /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
     unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;

@@ -6,7 +6,7 @@ use samite_fabric::wire::WireError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages sent with their envelope.
+    /// Messages sent with their envelope, or right behind it.
     pub eager: u64,
     /// Messages whose envelope went alone, for lack of credit or for their length.
     pub rendezvous: u64,
@@ -34,13 +34,13 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Messages sent to it with their envelope.
+    /// Messages sent to it with their envelope, or right behind it.
     pub eager_sent: u64,
     /// Messages to it whose envelope went alone.
     pub rendezvous_sent: u64,
     /// Bytes of all messages sent to it.
     pub bytes_sent: u64,
-    /// Messages that came with their envelope.
+    /// Messages that came with their envelope, or right behind it.
     pub eager_received: u64,
     /// Messages whose envelope came alone.
     pub rendezvous_received: u64,

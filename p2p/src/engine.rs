@@ -6,10 +6,10 @@ mod outbound;
 mod timers;
 mod transfer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 
-use samite_fabric::{Address, Caps, Memory, PeerId, Port, Region, Registration, Remote};
+use samite_fabric::{Address, Caps, Memory, PeerId, Port, Region, Registration};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
@@ -22,7 +22,8 @@ use crate::quarantine::Quarantine;
 use crate::request::{Buffer, Request, Requests, State};
 use crate::store::{Bytes, Store};
 use crate::trace::event;
-use crate::{Config, Counters, Lent, RequestId, Traffic, Usage, Writing};
+use crate::wire::Way;
+use crate::{Config, Counters, Lent, Reading, RequestId, Traffic, Usage, Writing};
 
 /// Who this engine is in its job.
 #[derive(Clone, PartialEq, Eq)]
@@ -124,6 +125,8 @@ struct Core {
     timers: Timers,
     /// Envelopes without data that wait for their receive, by the sender's index and name.
     envelopes: HashMap<(u32, u64), UnexpectedId>,
+    /// Messages whose bytes follow their envelope, and have not all come, by the sender's index and name.
+    streams: BTreeMap<(u32, u64), Stream>,
 
     // Work that an event or call left for the next time the port is at hand.
     /// Peers with something to send.
@@ -175,7 +178,16 @@ enum Unexpected {
 struct Rendezvous {
     send: u64,
     bytes: usize,
-    pull: Option<Remote>,
+    way: Way,
+}
+
+/// Where the bytes of a message go that follow their envelope.
+#[derive(Debug)]
+enum Stream {
+    /// To their receive.
+    Matched(RequestId),
+    /// With those that wait for it. The name is void once the message was claimed.
+    Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
 }
 
 impl Unexpected {
@@ -201,6 +213,7 @@ impl<P: Port> Engine<P> {
             operations: Slab::new(),
             timers: Timers::default(),
             envelopes: HashMap::new(),
+            streams: BTreeMap::new(),
             senders: VecDeque::new(),
             starving: VecDeque::new(),
             movers: VecDeque::new(),
@@ -245,7 +258,13 @@ impl<P: Port> Engine<P> {
         } else {
             Buffer::lent(data.len())
         };
-        Ok(Sent::Pending(self.send_later(peer, context, tag, buffer, deadline_ns)))
+        let id = self.send_later(peer, context, tag, buffer, deadline_ns);
+        self.stream_at_once(peer, id, &Reading(id, data));
+        if self.core.requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
+            self.core.requests.remove(id);
+            return Ok(Sent::Now);
+        }
+        Ok(Sent::Pending(id))
     }
 
     /// Starts to send `memory`, which comes back with the completion.
@@ -273,7 +292,9 @@ impl<P: Port> Engine<P> {
             request.succeed(status);
             return Ok(self.core.requests.insert(request));
         }
-        Ok(self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns))
+        let id = self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns);
+        self.stream_at_once(peer, id, &());
+        Ok(id)
     }
 
     /// Starts to receive to a borrowed buffer, which its lender finds at `place`, among those `lent`: see [`Lent`].

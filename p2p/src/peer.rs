@@ -45,7 +45,7 @@ pub(crate) struct Peer {
     /// credit too.
     pub(crate) packets: VecDeque<Packet>,
     pub(crate) messages: VecDeque<Outgoing>,
-    /// Sends whose bytes it has called for. They go after both: these are shorter.
+    /// Sends whose bytes it has called for, or that follow their envelope. They go after both: these are shorter.
     pub(crate) pushes: VecDeque<RequestId>,
     /// Whether it is in the engine's list of peers with something to send.
     pub(crate) listed: bool,

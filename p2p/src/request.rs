@@ -61,23 +61,23 @@ pub(crate) enum State {
     AwaitingRoom,
     /// Send: the envelope is out; FIN if the receiver gets the bytes, CTS if it calls for them.
     AwaitingMatch { revoked: bool },
-    /// Send: room in the port for bytes that the receiver called for.
+    /// Send: room in the port for bytes that may go.
     Pushing(Box<Push>),
     /// Receive: a message.
     AwaitingMessage(PostedId),
     /// Receive: gets.
     Pulling(Box<Pull>),
-    /// Receive: DATA packets.
+    /// Receive: DATA or STREAM packets.
     AwaitingData(Box<Inflow>),
     /// Nothing.
     Over,
 }
 
-/// A send whose bytes are called for.
+/// A send whose bytes are called for, or follow their envelope.
 #[derive(Debug)]
 pub(crate) struct Push {
-    /// The receiver's name for it.
-    pub(crate) recv: u64,
+    /// The receiver's name for it; none for a stream, which goes by the sender's.
+    pub(crate) recv: Option<u64>,
     /// The bytes that are to go.
     pub(crate) called: Range<usize>,
 }
@@ -112,7 +112,7 @@ pub(crate) struct Inflow {
     /// The sender's name for it.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// Bytes called for and bytes come.
+    /// Bytes called for (of a stream all, by itself) and bytes come.
     pub(crate) called: usize,
     pub(crate) received: usize,
 }

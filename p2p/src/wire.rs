@@ -4,6 +4,9 @@
 //!  sender                                   receiver
 //!  EAGER tag, bytes ──────────────────────▶ matched or kept                 against credit
 //!
+//!  RTS tag, length ───────────────────────▶ matched or kept                 against credit
+//!  STREAM offset, bytes ──────────────────▶ … to the end of the message
+//!
 //!  RTS tag, length, key, address ─────────▶ matched
 //!             ◀──────────────── get ─────── in pieces
 //!             ◀──────────────── FIN ─────── the sender's memory is free     where the receiver can get
@@ -13,10 +16,12 @@
 //!  DATA offset, bytes ────────────────────▶ … until the window is used, then the next CTS
 //!             ◀──────────────── FIN ───────                                  where it cannot
 //!
-//!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on
+//!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
+//!                                           A stream that has begun ends, matched or not: the rest will not come.
 //! ```
 //! Names of operations are the owner's own, with a generation: a stale one is ignored.
 
+use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,6 +35,7 @@ pub(crate) mod kind {
     pub(crate) const FIN: u8 = 4;
     pub(crate) const REVOKE: u8 = 5;
     pub(crate) const ABORT: u8 = 6;
+    pub(crate) const STREAM: u8 = 7;
 }
 
 /// Kinds of packets of [`Protocol::Control`](samite_fabric::wire::Protocol::Control).
@@ -66,7 +72,7 @@ impl EagerHead {
     }
 }
 
-/// Ready to send: begins a message whose bytes stay behind.
+/// Ready to send: begins a message whose bytes do not come in the same packet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Rts {
@@ -74,11 +80,50 @@ pub(crate) struct Rts {
     pub(crate) len: U64,
     /// The sender's name for the operation.
     pub(crate) send: U64,
-    /// Where the bytes can be got, if `pull` is 1.
+    /// Where the bytes can be got, if that is their way.
     pub(crate) key: U64,
     pub(crate) address: U64,
-    pub(crate) pull: u8,
+    pub(crate) way: u8,
     pub(crate) reserved: [u8; 7],
+}
+
+/// How the bytes of a message come that began with an [`Rts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The receiver calls for them.
+    Push,
+    /// The receiver can get them there.
+    Pull(Remote),
+    /// They follow, on credit.
+    Stream,
+}
+
+impl Rts {
+    pub(crate) fn new(tag: u64, len: usize, send: u64, way: Way) -> Self {
+        let (number, at) = match way {
+            Way::Push => (0, None),
+            Way::Pull(remote) => (1, Some(remote)),
+            Way::Stream => (2, None),
+        };
+        Self {
+            tag: tag.into(),
+            len: (len as u64).into(),
+            send: send.into(),
+            key: at.map_or(0, |remote| remote.key).into(),
+            address: at.map_or(0, |remote| remote.address).into(),
+            way: number,
+            reserved: [0; 7],
+        }
+    }
+
+    pub(crate) fn way(&self) -> Result<Way, WireError> {
+        Ok(match self.way {
+            0 => Way::Push,
+            1 => Way::Pull(Remote { key: self.key.get(), address: self.address.get() }),
+            2 => Way::Stream,
+            _ => return Err(WireError::Value { field: "way" }),
+        })
+    }
 }
 
 /// Clear to send: calls for `len` bytes from `offset` on.
@@ -92,11 +137,12 @@ pub(crate) struct Cts {
     pub(crate) len: U64,
 }
 
-/// Bytes that a CTS called for.
+/// Bytes that a CTS called for, in DATA; bytes that follow their envelope, in STREAM.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Data {
-    pub(crate) recv: U64,
+    /// The receiver's name for the operation in DATA, the sender's in STREAM.
+    pub(crate) operation: U64,
     pub(crate) offset: U64,
 }
 
@@ -212,18 +258,22 @@ mod tests {
     fn version_1_is_laid_out_like_this() {
         assert_eq!(VERSION, 1);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
-        assert_eq!(kinds, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!((kinds, kind::STREAM), ([0, 1, 2, 3, 4, 5, 6], 7));
         assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
         let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
         assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3]);
 
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
         let (key, address, reserved) = (from(24), from(32), [41, 42, 43, 44, 45, 46, 47]);
-        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, pull: 40, reserved };
+        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, way: 40, reserved };
         assert_eq!(rts.as_bytes(), up_to(47));
+        let ways = [Way::Push, Way::Pull(Remote { key: 1, address: 2 }), Way::Stream];
+        let number = |way| Rts::new(0, 0, 0, way).way;
+        assert_eq!(ways.map(number), [0, 1, 2]);
+        assert_eq!(ways.map(|way| Rts::new(0, 0, 0, way).way().unwrap()), ways);
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
-        assert_eq!(Data { recv: from(0), offset: from(8) }.as_bytes(), up_to(15));
+        assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));
         let reserved = [9, 10, 11, 12, 13, 14, 15];
         assert_eq!(Fin { send: from(0), verdict: 8, reserved }.as_bytes(), up_to(15));
         let to_incarnation = [16, 17, 18, 19].into();

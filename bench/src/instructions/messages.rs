@@ -19,8 +19,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "receive_8_unexpected_shm",
         run: |operations| receive_unexpected(shared_memory(), operations),
     },
-    Scenario { name: "rendezvous_64K_loopback", run: |operations| post_rendezvous(loopback(), operations) },
-    Scenario { name: "rendezvous_64K_shm", run: |operations| post_rendezvous(shared_memory(), operations) },
+    Scenario { name: "rendezvous_512K_loopback", run: |operations| post_rendezvous(loopback(), operations) },
+    Scenario { name: "rendezvous_512K_shm", run: |operations| post_rendezvous(shared_memory(), operations) },
     Scenario { name: "poll_idle_loopback", run: |operations| poll_idle(loopback(), operations) },
     Scenario { name: "poll_idle_shm", run: |operations| poll_idle(shared_memory(), operations) },
     Scenario { name: "poll_idle_route", run: |operations| poll_idle(routes(), operations) },
@@ -78,10 +78,10 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
 
 /// The start of a long send from memory that the engine may keep.
 fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
-    let mut memory = Memory::zeroed(64 << 10);
+    let mut memory = Memory::zeroed(512 << 10);
     for _ in 0..operations {
         let request = counted(|| pair[0].isend(0, 1, CONTEXT, TAG, memory, NEVER)).expect("it is posted");
-        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(64 << 10), NEVER).expect("it is posted");
+        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(512 << 10), NEVER).expect("it is posted");
         end(&mut pair, 1, into);
         memory = end(&mut pair, 0, request).expect("nobody uses it any more");
     }

@@ -92,6 +92,7 @@ impl Run {
         let size = 2 + rng.below(most) as u32;
         let mut config = Config::default();
         config.eager_max = pick(&mut rng, &[0, 64, 500, packet_max, 16 << 10]);
+        config.stream_max = pick(&mut rng, &[0, 700, 5_000, 128 << 10]);
         config.unexpected_max = pick(&mut rng, &[0, 1000, 20_000, 256 << 20]);
         config.envelopes_max = pick(&mut rng, &[0, 500, 5_000, 64 << 20, 64 << 20, 64 << 20]);
         config.window_min = pick(&mut rng, &[0, 300, 64 << 10]);

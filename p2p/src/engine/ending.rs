@@ -8,6 +8,7 @@
 //!  AwaitingMatch     timed out, unknown; REVOKE            REVOKE: FIN(withdrawn)       unknown
 //!                                                          cancels, else it goes on
 //!  Pushing           timed out, not delivered; ABORT       too late: goes on            not delivered
+//!   a stream         timed out, unknown; REVOKE            too late: goes on            unknown
 //!  AwaitingMessage   timed out, not delivered              cancelled, not delivered     not delivered
 //!  Pulling           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
 //!                    doned) after the gets outstanding
@@ -19,14 +20,14 @@ use samite_fabric::Port;
 use samite_matching::Purged;
 
 use super::inbound::is_later;
-use super::{Core, Engine, Unexpected};
+use super::{Core, Engine, Rendezvous, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
 use crate::peer::{Outgoing, Packet, Peer, Standing};
 use crate::request::{Buffer, Request, State};
 use crate::trace::event;
-use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
+use crate::wire::{Abort, Fin, Revoke, Verdict, Way, kind};
 
 impl<P: Port> Engine<P> {
     /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was
@@ -141,10 +142,7 @@ impl Core {
         if request.deadline_ns != deadline_ns || request.result.is_some() {
             return;
         }
-        let fate = match request.state {
-            State::AwaitingMatch { .. } => Fate::Unknown,
-            _ => Fate::NotDelivered,
-        };
+        let fate = request.fate();
         let peer = request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
         let report = request.report(self.now_ns, peer);
         self.give_up(id, Error::TimedOut { fate, report });
@@ -169,16 +167,23 @@ impl Core {
                 self.movers.push_back(id);
             }
             State::Pushing(push) => {
-                let abort = Abort { recv: push.recv.into() };
-                if let Some(index) = index {
-                    self.answer(index, kind::ABORT, &abort);
+                let recv = push.recv;
+                match (index, recv) {
+                    (Some(index), Some(recv)) => {
+                        self.answer(index, kind::ABORT, &Abort { recv: recv.into() })
+                    }
+                    (Some(index), None) => {
+                        self.answer(index, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+                    }
+                    (None, _) => {}
                 }
                 self.finish(id, Err(error));
             }
             State::AwaitingData(inflow) => {
-                let fin = Fin::new(inflow.send, Verdict::Abandoned);
+                let send = inflow.send;
                 if let Some(index) = index {
-                    self.answer(index, kind::FIN, &fin);
+                    self.streams.remove(&(index, send));
+                    self.answer(index, kind::FIN, &Fin::new(send, Verdict::Abandoned));
                 }
                 self.finish(id, Err(error));
             }
@@ -255,6 +260,7 @@ impl Core {
         self.end_peer(index, Standing::Failed(cause.clone()));
         self.depart(index);
         let rank = self.peers[index].rank;
+        self.streams.retain(|(sender, _), _| *sender != index);
         let (mut unexpected_cost, mut waiting) = (0, Vec::new());
         let store = &mut self.store;
         self.matcher.purge_source(rank, |purged| {
@@ -263,6 +269,9 @@ impl Core {
                     Unexpected::Eager(data) => {
                         unexpected_cost += u64::from(cost(data.len()));
                         store.release(data);
+                    }
+                    Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
+                        unexpected_cost += u64::from(cost(bytes));
                     }
                     Unexpected::Rts(rendezvous) => waiting.push(rendezvous.send),
                 }
@@ -287,6 +296,7 @@ impl Core {
             return;
         }
         self.end_peer(index, Standing::Left);
+        self.end_streams(index);
         let rank = self.peers[index].rank;
         // Envelopes whose bytes are gone with their sender.
         let sends: Vec<u64> =
@@ -370,10 +380,7 @@ impl Core {
             let Some(request) = self.requests.get_mut(id) else { continue };
             let peer = index.map(|index| &self.peers[index]);
             let report = Some(Box::new(request.report(self.now_ns, peer)));
-            let fate = match &request.state {
-                State::AwaitingMatch { .. } => Fate::Unknown,
-                _ => Fate::NotDelivered,
-            };
+            let fate = request.fate();
             match &mut request.state {
                 State::AwaitingMessage(posted) => {
                     self.matcher.cancel(*posted);
@@ -423,6 +430,16 @@ impl<P: Port> Engine<P> {
 }
 
 impl Request {
+    /// What can be said of its message if it ends now.
+    fn fate(&self) -> Fate {
+        match &self.state {
+            State::AwaitingMatch { .. } => Fate::Unknown,
+            // The envelope may have met a receive that is too short, and has ended by it.
+            State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
+            _ => Fate::NotDelivered,
+        }
+    }
+
     /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
     fn report(&self, now_ns: u64, peer: Option<&Peer>) -> Report {
         let (operation, awaited) = match &self.state {
@@ -434,6 +451,7 @@ impl Request {
                 (Operation::Send, Awaited::Fin)
             }
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
+            State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
             State::Pushing(_) => (Operation::Send, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
             State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),

@@ -2,10 +2,10 @@
 
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Address, Body, Failure, OpId, PeerId, Remote, Sink};
+use samite_fabric::{Address, Body, Failure, OpId, PeerId, Sink};
 use samite_matching::{Arrival, Envelope, Pattern};
 
-use super::{Core, Rendezvous, Unexpected, status_of};
+use super::{Core, Rendezvous, Stream, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::error::{Cause, Error, Fate, Status};
@@ -14,7 +14,7 @@ use crate::request::{Buffer, Push, Staged, State};
 
 use crate::trace::event;
 use crate::wire::{
-    Abort, Cts, Data, Eager, EagerHead, Fin, Hello, Revoke, Rts, Verdict, control, exact, kind, prefix,
+    Abort, Cts, Data, Eager, EagerHead, Fin, Hello, Revoke, Rts, Verdict, Way, control, exact, kind, prefix,
 };
 use crate::{Lent, RequestId};
 
@@ -80,9 +80,9 @@ impl<L: Lent> Sink for Inbound<'_, L> {
                     let Some(peer) = self.core.admit(header, rest) else { return };
                     self.eager(peer, header, eager, body).map_err(|error| (peer, error))
                 }
-                (kind::DATA, _, Ok(data)) => {
+                (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
                     let Some(peer) = self.core.admit(header, rest) else { return };
-                    self.data(peer, data, body).map_err(|error| (peer, error))
+                    self.data(peer, kind, data, body).map_err(|error| (peer, error))
                 }
                 _ => return self.packet(&gather(head, body)),
             };
@@ -296,8 +296,14 @@ impl Core {
         envelope: Envelope,
         rendezvous: Rendezvous,
     ) -> Result<(), WireError> {
+        let is_stream = rendezvous.way == Way::Stream;
+        if is_stream {
+            let price = u32::try_from(rendezvous.bytes.saturating_add(OVERHEAD)).unwrap_or(u32::MAX);
+            self.charge(index, price)?;
+        } else {
+            self.peers[index].traffic.rendezvous_received += 1;
+        }
         let traffic = &mut self.peers[index].traffic;
-        traffic.rendezvous_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(id, &envelope, rendezvous),
@@ -311,7 +317,14 @@ impl Core {
                     bytes = rendezvous.bytes,
                     "unexpected"
                 );
-                if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
+                if is_stream {
+                    let total = rendezvous.bytes;
+                    self.unexpected_cost += u64::from(cost(total));
+                    let kept = Stream::Kept { unexpected, total, bytes: Vec::new() };
+                    if self.streams.insert((index, rendezvous.send), kept).is_some() {
+                        return Err(WireError::Value { field: "send" });
+                    }
+                } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
                     self.matcher.remove(unexpected);
                     self.refuse(index, rendezvous.send);
                 } else {
@@ -322,7 +335,25 @@ impl Core {
                     }
                 }
             }
+            // As with eager messages: the sender may have forgotten it by then.
+            Arrival::Refused if is_stream => self.bury(index, Cause::OutOfMemory),
             Arrival::Refused => self.refuse(index, rendezvous.send),
+        }
+        Ok(())
+    }
+
+    /// Takes what a message costs from the credit of its sender, and notes that it should have more.
+    #[inline(always)]
+    fn charge(&mut self, index: u32, price: u32) -> Result<(), WireError> {
+        let peer = &mut self.peers[index];
+        if price > peer.unused() {
+            return Err(WireError::Value { field: "credit" });
+        }
+        peer.charged = peer.charged.wrapping_add(price);
+        peer.traffic.eager_received += 1;
+        self.credit_out -= u64::from(price);
+        if peer.runs_short() {
+            self.starve(index);
         }
         Ok(())
     }
@@ -353,15 +384,22 @@ impl Core {
                 self.deliver(id, *envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
+            Unexpected::Rts(rendezvous) if rendezvous.way == Way::Stream => {
+                self.take_stream(id, envelope, rendezvous, lent);
+            }
             Unexpected::Rts(rendezvous) => self.begin(id, envelope, rendezvous),
         }
     }
 
-    /// A message that waited for its receive is matched: it cannot be withdrawn any more.
+    /// A message that waited for its receive is matched: if it waits with its sender, it cannot be withdrawn any more.
     #[inline]
     pub(super) fn matched(&mut self, envelope: &Envelope, message: &Unexpected) {
-        if let Unexpected::Rts(rendezvous) = message {
-            self.forget_envelope(envelope.source, rendezvous.send);
+        match message {
+            Unexpected::Eager(_) => {}
+            Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
+                self.unexpected_cost -= u64::from(cost(*bytes));
+            }
+            Unexpected::Rts(Rendezvous { send, .. }) => self.forget_envelope(envelope.source, *send),
         }
     }
 
@@ -375,7 +413,7 @@ impl Core {
 
     /// A receive gets all of its message at once. One whose lender is at hand is over with that.
     #[inline(always)]
-    fn deliver<L: Lent>(
+    pub(super) fn deliver<L: Lent>(
         &mut self,
         id: RequestId,
         envelope: Envelope,
@@ -453,10 +491,11 @@ impl Core {
         let called = called.ok_or(WireError::Value { field: "length" })?;
         match &mut request.state {
             State::AwaitingMatch { .. } if offset == 0 => {
-                request.state = State::Pushing(Box::new(Push { recv: cts.recv.get(), called: 0..called }));
+                let recv = Some(cts.recv.get());
+                request.state = State::Pushing(Box::new(Push { recv, called: 0..called }));
                 self.peers[index].pushes.push_back(id);
             }
-            State::Pushing(push) if push.recv == cts.recv.get() && push.called.end == offset => {
+            State::Pushing(push) if push.recv == Some(cts.recv.get()) && push.called.end == offset => {
                 if push.called.is_empty() {
                     self.peers[index].pushes.push_back(id);
                 }
@@ -497,6 +536,9 @@ impl Core {
 
     fn revoke(&mut self, index: u32, revoke: &Revoke) {
         let send = revoke.send.get();
+        if self.end_stream(index, send) {
+            return;
+        }
         let unexpected = self.envelopes.get(&(index, send)).copied();
         // If it does not wait any more it was matched, and goes on.
         if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
@@ -536,8 +578,8 @@ impl<L: Lent> Inbound<'_, L> {
         let Some(peer) = self.core.admit(header, body) else { return };
         let handled = match (header.protocol(), header.kind) {
             (Protocol::P2p, kind::EAGER) => Err(WireError::Short { len: body.len() }),
-            (Protocol::P2p, kind::DATA) => {
-                prefix(body).and_then(|(data, bytes)| self.data(peer, data, bytes))
+            (Protocol::P2p, kind @ (kind::DATA | kind::STREAM)) => {
+                prefix(body).and_then(|(data, bytes)| self.data(peer, kind, data, bytes))
             }
             (Protocol::P2p, _) => self.rendezvous(peer, header, body),
             (Protocol::Control, kind) => self.core.control(peer, kind),
@@ -558,17 +600,9 @@ impl<L: Lent> Inbound<'_, L> {
     ) -> Result<(), WireError> {
         let core = &mut *self.core;
         let price = cost(data.len());
-        let peer = &mut core.peers[index];
-        if price > peer.unused() {
-            return Err(WireError::Value { field: "credit" });
-        }
-        peer.charged = peer.charged.wrapping_add(price);
-        peer.traffic.eager_received += 1;
-        peer.traffic.bytes_received = peer.traffic.bytes_received.wrapping_add(data.len() as u64);
-        core.credit_out -= u64::from(price);
-        if peer.runs_short() {
-            core.starve(index);
-        }
+        core.charge(index, price)?;
+        let traffic = &mut core.peers[index].traffic;
+        traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope =
             Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
         if let Some(unposted) = &mut self.unposted
@@ -602,17 +636,13 @@ impl<L: Lent> Inbound<'_, L> {
                 if isize::try_from(bytes).is_err() {
                     return Err(WireError::Value { field: "length" });
                 }
-                let pull = match rts.pull {
-                    0 => None,
-                    1 => Some(Remote { key: rts.key.get(), address: rts.address.get() }),
-                    _ => return Err(WireError::Value { field: "pull" }),
-                };
+                let way = rts.way()?;
                 let envelope = Envelope {
                     context: header.context.get(),
                     source: header.sender.get(),
                     tag: rts.tag.get(),
                 };
-                core.accept_rts(index, envelope, Rendezvous { send: rts.send.get(), bytes, pull })?;
+                core.accept_rts(index, envelope, Rendezvous { send: rts.send.get(), bytes, way })?;
             }
             kind::CTS => core.cts(index, exact(body)?)?,
             kind::FIN => core.fin(index, exact(body)?)?,
@@ -628,8 +658,17 @@ impl<L: Lent> Inbound<'_, L> {
         Ok(())
     }
 
-    fn data(&mut self, index: u32, data: &Data, bytes: &(impl Body + ?Sized)) -> Result<(), WireError> {
-        let Some(id) = self.core.answered(index, data.recv.get()) else { return Ok(()) };
+    fn data(
+        &mut self,
+        index: u32,
+        kind: u8,
+        data: &Data,
+        bytes: &(impl Body + ?Sized),
+    ) -> Result<(), WireError> {
+        if kind == kind::STREAM {
+            return self.core.stream(index, data, bytes, self.lent);
+        }
+        let Some(id) = self.core.answered(index, data.operation.get()) else { return Ok(()) };
         self.core.inflow(id, data.offset.get(), bytes, self.lent)
     }
 }

@@ -10,9 +10,9 @@ use super::{Core, Engine};
 use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
-use crate::request::{Buffer, Request, State};
+use crate::request::{Buffer, Push, Request, State};
 use crate::trace::event;
-use crate::wire::{Eager, EagerHead, Hello, Rts, control, kind};
+use crate::wire::{Eager, EagerHead, Hello, Rts, Way, control, kind};
 use crate::{Lent, RequestId};
 
 impl<P: Port> Engine<P> {
@@ -95,6 +95,8 @@ impl<P: Port> Engine<P> {
             // What the port had no room for is listed again, and comes before.
             if !self.core.peers[index].listed {
                 self.push_on(index, lent);
+                // A goodbye comes after.
+                self.flush(index);
             }
         }
         for (region, registration) in std::mem::take(&mut self.core.retired) {
@@ -231,6 +233,8 @@ impl<P: Port> Engine<P> {
                     self.port.send(path, header.as_bytes(), &packet.body).map(Turn::of)
                 }
                 (None, Some(Outgoing::Message(id))) => self.begin_message(index, *id),
+                // What has begun as a stream is as good as sent, and comes before.
+                (None, Some(Outgoing::Goodbye)) if core.streams_to(index) => return,
                 (None, Some(Outgoing::Goodbye)) => {
                     let flags = Flags::URGENT;
                     let header = core.header(index, Protocol::Control, control::BYE, flags, 0, core.now_ns);
@@ -280,7 +284,8 @@ impl<P: Port> Engine<P> {
         let (len, tag, context, born_ns) =
             (request.buffer.len(), request.tag, request.context, request.born_ns);
         let owned = !matches!(request.buffer, Buffer::Lent { .. }) && core.leaves_memory(&limits);
-        let remote = match (choose(len, &limits, peer.credit(), peer.exhausted, owned), &request.buffer) {
+        let choice = choose(len, &limits, peer.credit(), peer.exhausted, owned);
+        let way = match (choice, &request.buffer) {
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
             (Choice::Eager, Buffer::Owned(memory)) => {
                 let head = EagerHead {
@@ -299,29 +304,43 @@ impl<P: Port> Engine<P> {
                 }
                 return Ok(turn);
             }
-            (Choice::Pull, _) => Some(self.expose(id, path)?),
-            _ => None,
+            (Choice::Pull, _) => Way::Pull(self.expose(id, path)?),
+            (Choice::Stream, _) => Way::Stream,
+            _ => Way::Push,
         };
         let core = &mut self.core;
-        let header = core.header(index, Protocol::P2p, kind::RTS, Flags::empty(), context, born_ns);
-        let rts = Rts {
-            tag: tag.into(),
-            len: (len as u64).into(),
-            send: id.to_wire().into(),
-            key: remote.map_or(0, |remote| remote.key).into(),
-            address: remote.map_or(0, |remote| remote.address).into(),
-            pull: remote.is_some().into(),
-            reserved: [0; 7],
-        };
+        // It goes without, but the next one would rather have credit.
+        let peer = &core.peers[index];
+        let asks = way == Way::Push && len <= limits.stream_max && !peer.asked && !peer.exhausted;
+        let flags = if asks { Flags::STARVED } else { Flags::empty() };
+        let header = core.header(index, Protocol::P2p, kind::RTS, flags, context, born_ns);
+        let rts = Rts::new(tag, len, id.to_wire(), way);
         let turn = self.port.send(path, header.as_bytes(), rts.as_bytes()).map(Turn::of)?;
         if let (Turn::Sent, Some(request)) = (turn, core.requests.get_mut(id)) {
-            let traffic = &mut core.peers[index].traffic;
-            traffic.rendezvous_sent += 1;
-            traffic.bytes_sent += len as u64;
-            request.state = State::AwaitingMatch { revoked: false };
-            event!(TRACE, peer = request.peer, tag, bytes = len, pull = remote.is_some(), "announced");
+            let peer = &mut core.peers[index];
+            peer.asked |= asks;
+            peer.traffic.bytes_sent += len as u64;
+            if way == Way::Stream {
+                peer.traffic.eager_sent += 1;
+                peer.spent = peer.spent.wrapping_add(cost(len));
+                request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
+                peer.pushes.push_back(id);
+                core.list(index);
+            } else {
+                peer.traffic.rendezvous_sent += 1;
+                request.state = State::AwaitingMatch { revoked: false };
+            }
+            event!(TRACE, peer = core.peers[index].rank, tag, bytes = len, ?way, "announced");
         }
         Ok(turn)
+    }
+
+    /// Sends the bytes of a message that has just begun as a stream, as far as the port has room: the receiver takes
+    /// the first while the next are copied.
+    pub(super) fn stream_at_once<L: Lent>(&mut self, index: u32, id: RequestId, lent: &L) {
+        if self.core.requests.get(id).is_some_and(|request| matches!(request.state, State::Pushing(_))) {
+            self.push_on(index, lent);
+        }
     }
 
     /// Makes a send's memory reachable for its receiver, once.
@@ -352,6 +371,15 @@ impl<P: Port> Engine<P> {
 }
 
 impl Core {
+    /// Whether bytes are to be sent to a peer that follow their envelope.
+    fn streams_to(&self, index: u32) -> bool {
+        let is_stream = |request: &Request| match &request.state {
+            State::Pushing(push) => push.recv.is_none(),
+            _ => false,
+        };
+        self.peers[index].pushes.iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
+    }
+
     /// Wants the address of a peer, unless that is known, or wanted already.
     pub(super) fn seek(&mut self, index: u32) {
         let peer = &mut self.peers[index];

@@ -1,6 +1,7 @@
 //! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
 
 mod strangers;
+mod streams;
 
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::shm::Shm;
@@ -51,7 +52,8 @@ fn at_rest(engines: &[Engine<impl Port>; 2]) {
     for engine in engines {
         let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
         assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
-        assert!(engine.core.envelopes.is_empty() && engine.core.movers.is_empty());
+        let core = &engine.core;
+        assert!(core.envelopes.is_empty() && core.streams.is_empty() && core.movers.is_empty());
     }
 }
 
@@ -64,7 +66,7 @@ fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
     let config = Config { push_window: 40_000, pull_chunk: 30_000, ..Config::default() };
     let mut engines = pair(&config);
     settle(&mut engines);
-    for len in [0, 1, 8, 4000, 8152, 8153, 16_384, 100_000, 5_000_001] {
+    for len in [0, 1, 8, 4000, 8152, 8153, 16_384, 50_000, 100_000, 300_000, 5_000_001] {
         for (owned_send, owned_recv, first) in (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0)) {
             let data = bytes(len);
             let mut into = vec![0xee; len + 3];
@@ -413,7 +415,7 @@ impl Lent for Common<'_> {
 #[test]
 fn however_many_sends_wait_for_room_a_poll_tries_one() {
     const MANY: u64 = 1000;
-    let mut engines = pair(&Config::default());
+    let mut engines = pair(&Config { stream_max: 0, ..Config::default() });
     settle(&mut engines);
     let data = bytes(20_000);
     let into: Vec<_> = (0..MANY)

@@ -1,23 +1,27 @@
-//! The bytes of long messages: gets where the receiver can, DATA packets where it cannot.
+//! The bytes of long messages: STREAM packets where they follow their envelope; else gets where the receiver can, and
+//! DATA packets where it cannot.
+
+use std::collections::btree_map::Entry;
 
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Access, Body, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::{Core, Engine, Operation, Rendezvous, status_of};
-use crate::choose::Limits;
+use super::{Core, Engine, Operation, Rendezvous, Stream, Unexpected, status_of};
+use crate::choose::{Limits, cost};
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::Peer;
 use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
 
-use crate::wire::{Cts, Data, Fin, Verdict, kind};
+use crate::store::{Bytes, append};
+use crate::wire::{Cts, Data, Fin, Verdict, Way, kind};
 use crate::{Lent, RequestId};
 
 impl Core {
     /// A receive has met an envelope: its bytes are to come.
     pub(super) fn begin(&mut self, id: RequestId, envelope: &Envelope, rendezvous: Rendezvous) {
-        let Rendezvous { send, bytes, pull } = rendezvous;
+        let Rendezvous { send, bytes, way } = rendezvous;
         let Some(index) = self.peers.find(envelope.source) else { return };
         // A sender whose hello has just come has no path yet; it will when the first get is due.
         let path = self.peers[index].path;
@@ -31,7 +35,7 @@ impl Core {
             let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
             return self.finish(id, result);
         }
-        if let (Some(from), true) = (pull, gets) {
+        if let (Way::Pull(from), true) = (way, gets) {
             request.state = State::Pulling(Box::new(Pull {
                 send,
                 status,
@@ -46,8 +50,106 @@ impl Core {
             }));
             self.movers.push_back(id);
         } else {
-            request.state = State::AwaitingData(Box::new(Inflow { send, status, called: 0, received: 0 }));
-            self.call(id);
+            let called = if way == Way::Stream { bytes } else { 0 };
+            request.state = State::AwaitingData(Box::new(Inflow { send, status, called, received: 0 }));
+            if way == Way::Stream {
+                self.streams.insert((index, send), Stream::Matched(id));
+            } else {
+                self.call(id);
+            }
+        }
+    }
+
+    /// A receive gets a message that came as a stream, or is coming.
+    pub(super) fn take_stream<L: Lent>(
+        &mut self,
+        id: RequestId,
+        envelope: &Envelope,
+        rendezvous: Rendezvous,
+        lent: &mut L,
+    ) {
+        let rank = envelope.source;
+        let index = self.peers.find(rank);
+        let stream = index.and_then(|index| self.streams.remove(&(index, rendezvous.send)));
+        let Some(Stream::Kept { bytes, .. }) = stream else {
+            // Claimed; then its sender gave up.
+            return self.finish(id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+        };
+        if bytes.len() == rendezvous.bytes {
+            return self.deliver(id, *envelope, bytes.as_slice(), lent);
+        }
+        self.begin(id, envelope, rendezvous);
+        if !bytes.is_empty() {
+            // They are where the stream begins, and no more than it has.
+            let _ = self.inflow(id, 0, bytes.as_slice(), lent);
+        }
+    }
+
+    /// Bytes came that follow their envelope.
+    pub(super) fn stream<L: Lent>(
+        &mut self,
+        index: u32,
+        data: &Data,
+        bytes: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) -> Result<(), WireError> {
+        let (name, offset) = ((index, data.operation.get()), data.offset.get());
+        let Entry::Occupied(mut stream) = self.streams.entry(name) else {
+            // It came to a receive that was too short for it, or has been given up.
+            self.counters.stale += 1;
+            return Ok(());
+        };
+        match stream.get_mut() {
+            &mut Stream::Matched(id) => {
+                self.inflow(id, offset, bytes, lent)?;
+                let is_under_way = |request: &Request| matches!(request.state, State::AwaitingData(_));
+                if !self.requests.get(id).is_some_and(is_under_way) {
+                    self.streams.remove(&name);
+                }
+            }
+            Stream::Kept { unexpected, total, bytes: kept } => {
+                if offset != kept.len() as u64 || bytes.len() == 0 || bytes.len() > *total - kept.len() {
+                    return Err(WireError::Value { field: "offset" });
+                }
+                kept.reserve_exact(*total - kept.len());
+                append(kept, bytes);
+                if kept.len() == *total
+                    && let Some(message) = self.matcher.unexpected_mut(*unexpected)
+                {
+                    // From now on it is like any other that came before its receive.
+                    *message = Unexpected::Eager(Bytes::from_vec(std::mem::take(kept)));
+                    stream.remove();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sender gave up before all bytes of a stream had gone. False if there is no such stream.
+    pub(super) fn end_stream(&mut self, index: u32, send: u64) -> bool {
+        let Some(stream) = self.streams.remove(&(index, send)) else { return false };
+        match stream {
+            Stream::Matched(id) => {
+                let rank = self.peers[index].rank;
+                self.finish(id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+            }
+            Stream::Kept { unexpected, total, .. } => {
+                if self.matcher.remove(unexpected).is_some() {
+                    self.unexpected_cost -= u64::from(cost(total));
+                }
+            }
+        }
+        true
+    }
+
+    /// The streams of a peer that has left end with it. Receives that they are for are ended elsewhere.
+    pub(super) fn end_streams(&mut self, index: u32) {
+        for (_, stream) in self.streams.extract_if((index, 0)..=(index, u64::MAX), |_, _| true) {
+            if let Stream::Kept { unexpected, total, .. } = stream
+                && self.matcher.remove(unexpected).is_some()
+            {
+                self.unexpected_cost -= u64::from(cost(total));
+            }
         }
     }
 
@@ -110,7 +212,7 @@ impl Core {
         let status = inflow.status;
         if end == status.bytes {
             self.finish(id, Ok(status));
-        } else {
+        } else if inflow.called < status.bytes {
             self.call(id);
         }
         Ok(())
@@ -182,7 +284,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends a peer the bytes that it called for, one message after the other, as far as the port has room.
+    /// Sends a peer the bytes that may go, one message after the other, as far as the port has room.
     pub(super) fn push_on<L: Lent>(&mut self, index: u32, lent: &L) {
         match self.push(index, lent) {
             Ok(Post::Done) => {}
@@ -191,7 +293,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends DATA. `Again` if there is more to send that was called for.
+    /// Sends DATA and STREAM. `Again` if there is more to send that may go.
     fn push<L: Lent>(&mut self, index: u32, lent: &L) -> Result<Post, PortError> {
         let mut away = 0;
         loop {
@@ -208,13 +310,10 @@ impl<P: Port> Engine<P> {
                 pushes.pop_front();
                 continue;
             };
-            let (total, start) = (buffer.len(), push.called.start);
-            let end = push.called.end.min(start + limits.piece(total));
-            let copied;
             let bytes = match buffer {
-                Buffer::Owned(memory) => &memory.as_bytes()[start..end],
+                Buffer::Owned(memory) => memory.as_bytes(),
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
-                    Some(bytes) => &bytes[start..end],
+                    Some(bytes) => bytes,
                     None => {
                         // Another's may be at hand; but not all are to be asked each time.
                         away += 1;
@@ -225,35 +324,47 @@ impl<P: Port> Engine<P> {
                         return Ok(Post::Again);
                     }
                 },
-                // It was there to be got, but the receiver's port cannot.
-                Buffer::Exposed { region, .. } => {
-                    let mut piece = vec![0; end - start];
-                    region.copy_out(start, &mut piece)?;
-                    copied = piece;
-                    &copied
-                }
+                // It was there to be got, but the receiver's port cannot: copied below.
+                Buffer::Exposed { .. } => &[],
                 Buffer::Gone => {
                     pushes.pop_front();
                     continue;
                 }
             };
-            let status = Status { source: rank, tag: *tag, bytes: total };
-            let head = DataHead {
-                header: core.header(index, Protocol::P2p, kind::DATA, Flags::empty(), *context, *born_ns),
-                data: Data { recv: push.recv.into(), offset: (start as u64).into() },
-            };
-            if self.port.send(path, head.as_bytes(), bytes)? == Post::Again {
-                core.counters.again += 1;
-                return Ok(Post::Again);
-            }
-            core.peers[index].sent();
-            if end == total {
-                core.finish(id, Ok(status));
-            } else if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
-                push.called.start = end;
-                if end < push.called.end {
-                    continue;
+            let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
+            let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
+            let piece = limits.piece(total);
+            while !called.is_empty() {
+                let (start, end) = (called.start, called.end.min(called.start + piece));
+                let copied;
+                let bytes = match buffer {
+                    Buffer::Exposed { region, .. } => {
+                        let mut piece = vec![0; end - start];
+                        region.copy_out(start, &mut piece)?;
+                        copied = piece;
+                        &copied
+                    }
+                    _ => &bytes[start..end],
+                };
+                let head = DataHead {
+                    header: core.header(index, Protocol::P2p, kind, Flags::empty(), *context, *born_ns),
+                    data: Data { operation: operation.into(), offset: (start as u64).into() },
+                };
+                if self.port.send(path, head.as_bytes(), bytes)? == Post::Again {
+                    core.counters.again += 1;
+                    break;
                 }
+                core.peers[index].sent();
+                called.start = end;
+            }
+            let has_room = called.is_empty();
+            if called.start == total {
+                core.finish(id, Ok(Status { source: rank, tag, bytes: total }));
+            } else if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
+                push.called = called;
+            }
+            if !has_room {
+                return Ok(Post::Again);
             }
             core.peers[index].pushes.pop_front();
         }
@@ -363,7 +474,7 @@ const BOUNCE_CHUNK: usize = 256 << 10;
 /// Messages of one peer whose bytes are called for, but not at hand, before the others have to wait as well.
 const AWAY_MAX: usize = 16;
 
-/// Header and body head of a DATA packet.
+/// Header and body head of a DATA or STREAM packet.
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct DataHead {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::counters::Rejected;
 use crate::peer::Packet;
-use crate::wire::{Fin, Hello, Rts, Verdict, kind};
+use crate::wire::{Data, Fin, Hello, Rts, Verdict, Way, kind};
 
 fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
     Inbound::new(&mut receiver.core, &mut ()).packet(packet);
@@ -23,10 +23,7 @@ fn hello(secret: [u8; 16], to: u32, address_len: u16) -> Vec<u8> {
 }
 
 fn rts(send: u64) -> Vec<u8> {
-    let zero = 0.into();
-    let len = 100_000.into();
-    let rts = Rts { tag: zero, len, send: send.into(), key: zero, address: zero, pull: 0, reserved: [0; 7] };
-    rts.as_bytes().to_vec()
+    Rts::new(0, 100_000, send, Way::Push).as_bytes().to_vec()
 }
 
 /// Rank 1, which has heard rank 0's hello, and the number of the next packet it expects.
@@ -132,6 +129,42 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     }
     assert!(matches!(receiver.core.peers[0].failure(), Some(Cause::Protocol(_))));
     assert_eq!((receiver.usage().envelopes, receiver.core.envelopes.len()), (0, 0));
+}
+
+#[test]
+fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
+    let begins = |send, len| Rts::new(0, len, send, Way::Stream).as_bytes().to_vec();
+    let more = |offset: u64, len: usize| {
+        let data = Data { operation: 77.into(), offset: offset.into() };
+        [data.as_bytes(), &vec![0; len]].concat()
+    };
+    let (begins_one, rest) = ((kind::RTS, begins(77, 1000)), (kind::STREAM, more(600, 400)));
+    let (first, gap) = ((kind::STREAM, more(0, 600)), (kind::STREAM, more(601, 399)));
+    let (empty, beyond) = ((kind::STREAM, more(600, 0)), (kind::STREAM, more(600, 401)));
+    let (costly, endless) = ((kind::RTS, begins(78, 1 << 20)), (kind::RTS, begins(78, usize::MAX >> 1)));
+    for (sound, packets) in [
+        (true, vec![&begins_one, &first, &rest]),
+        (true, vec![&first]),
+        (true, vec![&begins_one, &first, &rest, &rest]),
+        (false, vec![&begins_one, &first, &gap]),
+        (false, vec![&begins_one, &first, &empty]),
+        (false, vec![&begins_one, &first, &beyond]),
+        (false, vec![&begins_one, &begins_one]),
+        (false, vec![&costly]),
+        (false, vec![&endless]),
+    ] {
+        let (mut receiver, expected) = acquainted(&Config::default());
+        for (number, (kind, body)) in (expected..).zip(packets) {
+            arrive(&mut receiver, &packet(Protocol::P2p, *kind, number, body));
+        }
+        let failed = receiver.core.peers[0].failure();
+        assert_eq!(failed.is_none(), sound, "{failed:?}");
+        if !sound {
+            assert!(matches!(failed, Some(Cause::Protocol(_))));
+            assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
+        }
+        assert!(receiver.core.streams.is_empty());
+    }
 }
 
 #[test]

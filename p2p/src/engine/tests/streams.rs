@@ -1,0 +1,223 @@
+//! Messages whose bytes follow their envelope, and what may happen between the first of them and the last.
+
+use super::*;
+
+const LEN: usize = 200_000;
+
+/// Two engines with credit for many messages of [`LEN`].
+fn rich() -> [Engine<Loopback>; 2] {
+    let mut engines = pair(&Config { window_min: 1 << 20, ..Config::default() });
+    settle(&mut engines);
+    engines
+}
+
+fn send(engines: &mut [Engine<Loopback>; 2], tag: u64, deadline_ns: u64) -> Sent {
+    engines[0].send(0, 1, 1, tag, &bytes(LEN), deadline_ns).unwrap()
+}
+
+fn receive(engines: &mut [Engine<Loopback>; 2], tag: u64, len: usize) -> RequestId {
+    engines[1].irecv(0, Pattern::exact(1, 0, tag), Memory::zeroed(len), NEVER).unwrap()
+}
+
+/// Has the bytes that one call sends of a message come, and no more: the port is full before its end.
+fn begin(engines: &mut [Engine<Loopback>; 2], deadline_ns: u64) -> RequestId {
+    assert_eq!(send(engines, 1, NEVER), Sent::Now);
+    let Sent::Pending(begun) = send(engines, 2, deadline_ns) else { panic!("the port has room for both") };
+    engines[1].poll(0, &mut ()).unwrap();
+    begun
+}
+
+/// Takes the message that [`begin`] sends before that one.
+fn take_first(engines: &mut [Engine<Loopback>; 2]) {
+    let first = receive(engines, 1, LEN);
+    settle(engines);
+    assert_eq!(engines[1].collect(first, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
+}
+
+/// Sends the rest.
+fn go_on(engines: &mut [Engine<Loopback>; 2], id: RequestId) {
+    let data = bytes(LEN);
+    while engines[0].outcome(id) != Outcome::Ready {
+        engines[0].poll(0, &mut Reading(id, &data)).unwrap();
+        engines[1].poll(0, &mut ()).unwrap();
+    }
+    assert!(engines[0].collect(id, &mut ()).unwrap().result.is_ok());
+    settle(engines);
+}
+
+fn result(engine: &mut Engine<Loopback>, id: RequestId) -> Result<Status, Error> {
+    engine.collect(id, &mut ()).unwrap().result
+}
+
+fn is_abandoned(engine: &mut Engine<Loopback>, id: RequestId, rank: u32) -> bool {
+    result(engine, id) == Err(Error::Abandoned { rank, fate: Fate::NotDelivered })
+}
+
+#[test]
+fn a_receive_may_come_before_the_first_byte_among_them_or_after_the_last() {
+    for when in 0..3 {
+        let mut engines = rich();
+        let early = (when == 0).then(|| receive(&mut engines, 2, LEN));
+        let begun = begin(&mut engines, NEVER);
+        let status = Status { source: 0, tag: 2, bytes: LEN };
+        let found = engines[1].probe(&Pattern::exact(1, 0, 2));
+        assert_eq!(found, Ok(early.is_none().then_some(status)), "its envelope is there");
+        let among = (when == 1).then(|| receive(&mut engines, 2, LEN));
+        go_on(&mut engines, begun);
+        let late = (when == 2).then(|| receive(&mut engines, 2, LEN));
+        let completion = engines[1].collect(early.or(among).or(late).unwrap(), &mut ()).unwrap();
+        assert_eq!(completion.result, Ok(status));
+        assert_eq!(completion.memory.unwrap().as_bytes(), bytes(LEN));
+        take_first(&mut engines);
+        at_rest(&engines);
+        let counters = engines[0].counters();
+        assert_eq!((counters.eager, counters.rendezvous), (2, 0), "nobody called for anything");
+    }
+}
+
+#[test]
+fn a_lent_buffer_gets_what_came_while_it_was_away() {
+    let mut engines = rich();
+    let mut into = vec![0; LEN];
+    let recv = engines[1].recv(0, Pattern::exact(1, 0, 2), &mut into, 0, NEVER, &mut ()).unwrap();
+    let Received::Pending(recv) = recv else { panic!("nothing was sent") };
+    let begun = begin(&mut engines, NEVER);
+    go_on(&mut engines, begun);
+    let mut lent = Writing::new(recv, &mut into);
+    let completion = engines[1].collect(recv, &mut lent);
+    assert_eq!(lent.result(completion), Ok(Status { source: 0, tag: 2, bytes: LEN }));
+    assert!(into == bytes(LEN));
+    take_first(&mut engines);
+    at_rest(&engines);
+}
+
+#[test]
+fn a_sender_that_gives_up_takes_back_what_has_come() {
+    for matched in [false, true] {
+        let mut engines = rich();
+        let recv = matched.then(|| receive(&mut engines, 2, LEN));
+        let begun = begin(&mut engines, 100);
+        engines[0].poll(200, &mut ()).unwrap();
+        settle(&mut engines);
+        let Err(Error::TimedOut { fate: Fate::Unknown, report }) = result(&mut engines[0], begun) else {
+            panic!("no time-out")
+        };
+        assert_eq!(report.awaited, Awaited::Room);
+        assert_eq!(engines[1].probe(&Pattern::exact(1, 0, 2)), Ok(None));
+        assert!(recv.is_none_or(|recv| is_abandoned(&mut engines[1], recv, 0)));
+        take_first(&mut engines);
+        at_rest(&engines);
+    }
+}
+
+#[test]
+fn a_sender_is_told_that_nobody_wants_the_rest() {
+    // The receive ends before the message has come, or has no room for it.
+    for (len, given_up) in [(LEN, true), (8, false)] {
+        let mut engines = rich();
+        let recv = receive(&mut engines, 2, len);
+        let begun = begin(&mut engines, NEVER);
+        if given_up {
+            engines[1].set_deadline(recv, 100);
+            engines[1].poll(200, &mut ()).unwrap();
+        }
+        settle(&mut engines);
+        let received = result(&mut engines[1], recv);
+        if given_up {
+            assert!(matches!(received, Err(Error::TimedOut { fate: Fate::NotDelivered, .. })));
+            assert!(is_abandoned(&mut engines[0], begun, 1));
+        } else {
+            let status = Status { source: 0, tag: 2, bytes: LEN };
+            assert_eq!(received, Err(Error::Truncated { status, room: 8 }));
+            assert!(result(&mut engines[0], begun).is_ok());
+        }
+        take_first(&mut engines);
+        at_rest(&engines);
+    }
+}
+
+#[test]
+fn the_death_of_a_sender_ends_what_has_not_come_whole() {
+    for matched in [false, true] {
+        let mut engines = rich();
+        let recv = matched.then(|| receive(&mut engines, 2, LEN));
+        begin(&mut engines, NEVER);
+        engines[1].peer_failed(0, None, Cause::Died("signal 9".into())).unwrap();
+        if let Some(recv) = recv {
+            assert!(matches!(result(&mut engines[1], recv), Err(Error::PeerFailed { rank: 0, .. })));
+        }
+        let Usage { requests, unexpected, unexpected_messages, .. } = engines[1].usage();
+        assert_eq!((requests, unexpected, unexpected_messages), (0, 0, 0));
+        assert!(engines[1].core.streams.is_empty());
+    }
+}
+
+#[test]
+fn of_one_that_leaves_the_whole_messages_stay() {
+    let mut engines = rich();
+    let begun = begin(&mut engines, NEVER);
+    engines[0].forget(begun);
+    engines[0].close(0);
+    settle(&mut engines);
+    assert!(engines[0].closed());
+    assert!(matches!(engines[1].probe(&Pattern::exact(1, 0, 2)), Err(Error::PeerFailed { rank: 0, .. })));
+    take_first(&mut engines);
+    assert_eq!((engines[1].usage().requests, engines[1].usage().unexpected), (0, 0));
+}
+
+#[test]
+fn a_goodbye_comes_after_what_has_begun() {
+    let mut engines = rich();
+    let begun = begin(&mut engines, NEVER);
+    engines[0].close(0);
+    assert!(!engines[0].closed());
+    go_on(&mut engines, begun);
+    assert!(engines[0].closed());
+    let recv = receive(&mut engines, 2, LEN);
+    assert_eq!(engines[1].collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
+}
+
+#[test]
+fn a_claimed_message_goes_on_coming() {
+    for gives_up in [false, true] {
+        let mut engines = rich();
+        let begun = begin(&mut engines, NEVER);
+        let (status, claimed) = engines[1].claim(&Pattern::exact(1, 0, 2)).unwrap().unwrap();
+        assert_eq!(status.bytes, LEN);
+        if gives_up {
+            engines[0].forget(begun);
+            settle(&mut engines);
+        } else {
+            go_on(&mut engines, begun);
+        }
+        let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+        settle(&mut engines);
+        if gives_up {
+            assert!(is_abandoned(&mut engines[1], recv, 0));
+        } else {
+            let completion = engines[1].collect(recv, &mut ()).unwrap();
+            assert_eq!(completion.memory.unwrap().as_bytes(), bytes(LEN));
+        }
+        take_first(&mut engines);
+        at_rest(&engines);
+    }
+}
+
+#[test]
+fn one_for_which_there_is_no_credit_waits_with_its_sender_and_the_next_ones_need_not() {
+    let mut engines = pair(&Config { window_min: 10_000, ..Config::default() });
+    settle(&mut engines);
+    for round in 0..6 {
+        let recv = receive(&mut engines, 2, LEN);
+        if let Sent::Pending(id) = send(&mut engines, 2, NEVER) {
+            go_on(&mut engines, id);
+        } else {
+            assert!(round >= 5, "the window has doubled often enough");
+        }
+        settle(&mut engines);
+        assert!(result(&mut engines[1], recv).is_ok());
+    }
+    let counters = engines[0].counters();
+    assert_eq!((counters.eager, counters.rendezvous), (1, 5));
+    at_rest(&engines);
+}
