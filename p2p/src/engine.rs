@@ -332,6 +332,9 @@ impl<P: Port> Engine<P> {
         let lent = || Buffer::Lent { len, place, staged: None };
         let mut lender = Writing::new(self.core.requests.next_id(), buffer);
         let (request, outcome) = self.post(now_ns, pattern, lent, deadline_ns, &mut lender)?;
+        if let Some(status) = lender.received {
+            return Ok(Received::Now(status));
+        }
         if outcome != Outcome::Ready {
             return Ok(Received::Pending(request));
         }

@@ -47,7 +47,7 @@ impl Lent for Reading<'_> {
 pub struct Writing<'a> {
     request: RequestId,
     buffer: &'a mut [u8],
-    received: Option<Status>,
+    pub(crate) received: Option<Status>,
 }
 
 impl<'a> Writing<'a> {

@@ -237,11 +237,17 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock();
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
-        let received = core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns, &mut ());
-        self.hand_over(&mut core);
-        match received? {
-            Received::Now(status) => Ok(status),
-            Received::Pending(id) => {
+        match core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns, &mut ()) {
+            Ok(Received::Now(status)) => {
+                self.hand_over(&mut core);
+                Ok(status)
+            }
+            Err(error) => {
+                self.hand_over(&mut core);
+                Err(error)
+            }
+            Ok(Received::Pending(id)) => {
+                self.hand_over(&mut core);
                 let mut lent = Writing::new(id, buffer);
                 let completion = self.wait(core, id, &mut lent, bounds);
                 lent.result(completion)

@@ -19,6 +19,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "receive_8_unexpected_shm",
         run: |operations| receive_unexpected(shared_memory(), operations),
     },
+    Scenario {
+        name: "receive_8_at_hand_shm",
+        run: |operations| receive_at_hand(shared_memory(), operations),
+    },
     Scenario { name: "rendezvous_512K_loopback", run: |operations| post_rendezvous(loopback(), operations) },
     Scenario { name: "rendezvous_512K_shm", run: |operations| post_rendezvous(shared_memory(), operations) },
     Scenario { name: "poll_idle_loopback", run: |operations| poll_idle(loopback(), operations) },
@@ -69,6 +73,23 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
         let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         settle(&mut pair);
+        let received =
+            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is there");
+        assert!(matches!(received, Received::Now(_)));
+        settle(&mut pair);
+    }
+}
+
+/// A receive whose message the port has at hand.
+fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
+    // From then on it is this peer that is looked at.
+    let into = pair[1].irecv(0, FROM_0, Memory::zeroed(0), NEVER).expect("it is posted");
+    pair[0].send(0, 1, CONTEXT, TAG, &[], NEVER).expect("it is sent");
+    end(&mut pair, 1, into);
+    let mut buffer = [0; 8];
+    for _ in 0..operations {
+        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        assert_eq!(sent, Sent::Now);
         let received =
             counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is there");
         assert!(matches!(received, Received::Now(_)));
