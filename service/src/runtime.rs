@@ -406,7 +406,12 @@ impl<P: Port> Runtime<P> {
         loop {
             let mut came = false;
             // What a sleeper slept for is there, or it is not.
-            for _ in 0..if slept { 1 } else { core.burst.polls() } {
+            let polls = match (slept, self.crowded) {
+                (true, _) => 1,
+                (_, true) => TURNS,
+                _ => core.burst.polls(),
+            };
+            for left in (0..polls).rev() {
                 let polled = core.poll(lent);
                 if matches!(polled, Ok(1..)) {
                     came = true;
@@ -433,7 +438,7 @@ impl<P: Port> Runtime<P> {
                 }
                 match polled {
                     // Whoever is waited for may need this core.
-                    Ok(0) if self.crowded => break,
+                    Ok(0) if self.crowded && left > 0 => core = self.rest(core, Rest::Yield, u64::MAX, None),
                     Ok(0) => std::hint::spin_loop(),
                     Ok(_) => {}
                     Err(error) => {
@@ -750,3 +755,6 @@ const ASK_EVERY_NS: u64 = 1_000_000;
 /// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
 /// providers that forget to wake.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// How often a rank that shares its core offers it to the others before it looks at the clock and hears the launcher: both
+/// take as long as a message. So many turns of the others may pass until a deadline or a death is noticed.
+const TURNS: u32 = 4;
