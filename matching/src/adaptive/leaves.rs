@@ -46,6 +46,11 @@ pub(super) struct LeafList {
 impl LeafList {
     pub(super) const EMPTY: Self =
         Self { first: NO_LEAF, len: 0, len_max: LEAVES_MIN, last: NO_LEAF, last_block: NO_BLOCK };
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +78,7 @@ const NO_LEAF: u32 = u32::MAX;
 
 pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
-/// A block that no leaf has: ranks end below it.
+/// A block that no leaf in use has: ranks end below it.
 const NO_BLOCK: u32 = u32::MAX;
 
 /// So few leaves of a queue are not worth it to look for those that have no entries.
@@ -110,7 +115,7 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn find(&self, context: u32, rank: u32, list: &mut LeafList) -> Option<BinId> {
         if list.last_block != rank / SPAN {
-            list.last = self.look_up(Key::of(context, rank))?;
+            list.last = self.find_leaf(Key::of(context, rank), list)?;
             list.last_block = rank / SPAN;
         }
         Some(BinId { leaf: list.last, place: rank % SPAN })
@@ -204,6 +209,17 @@ impl Leaves {
     /// Leaves in use.
     fn len(&self) -> usize {
         self.leaves.len() - self.free.len()
+    }
+
+    /// The leaf of a block, which is beside the one found last where ranks are used and sought in order.
+    #[inline(never)]
+    fn find_leaf(&self, key: Key, list: &LeafList) -> Option<u32> {
+        let is_later = key.0 as u32 > list.last_block;
+        let beside = if is_later { list.last.wrapping_add(1) } else { list.last.wrapping_sub(1) };
+        match self.leaves.get(beside as usize) {
+            Some(leaf) if leaf.key() == key => Some(beside),
+            _ => self.look_up(key),
+        }
     }
 
     fn look_up(&self, key: Key) -> Option<u32> {
@@ -316,6 +332,7 @@ impl Leaves {
             }
             self.leaves[before as usize].chain = chain;
         }
+        self.leaves[leaf as usize].block = NO_BLOCK;
         self.free.push(leaf);
         if self.buckets.len() > BUCKETS_MIN && self.len() * 8 < self.buckets.len() {
             self.resize(self.buckets.len() / 4);

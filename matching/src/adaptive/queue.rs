@@ -148,13 +148,18 @@ impl Queue<'_> {
         query: &Q,
         meter: &mut M,
     ) -> Result<Option<Slot>, NotShort> {
-        let (slot, links) = match scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)) {
+        // Beside bins a list has the receives from any source.
+        let found = match self.state.is_binned {
+            true => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
+            false => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)),
+        };
+        let (slot, links) = match found {
             Scan::Found(slot, links) => (slot, links),
             Scan::Absent => return Ok(None),
             Scan::Long => return Err(NotShort),
         };
-        // It is from any source, if there are bins: an earlier one may ask for this source.
-        if self.state.is_binned
+        // An earlier one may ask for this source.
+        if !self.state.leaves.is_empty()
             && let Some(bin) = self.find_bin(query.source().bits())
             && let Some(first) = self.index.leaves.head(bin)
         {
