@@ -16,7 +16,7 @@ use crate::spread::Spread;
 const SLICE: Duration = Duration::from_millis(1);
 
 /// How long pairs are taken in a run.
-const PAIRS: Duration = Duration::from_millis(10);
+const PAIRS: Duration = Duration::from_millis(50);
 
 /// Measures, judges and prints; tells whether everything is within its bound.
 pub(super) fn run(report: &Report) -> bool {
