@@ -21,8 +21,8 @@
 //! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the
 //!   port has no fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as
 //!   long as the provider might touch it.
-//! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an event calls for is
-//!   noted, and posted after.
+//! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an
+//!   event calls for is noted, and posted after.
 //! * **Whoever sleeps arms first.** [`Port::arm`] tells how long the port may be left alone; if it says until a
 //!   descriptor is readable, whatever it would report later makes one of [`Port::descriptors`] readable.
 //! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself
