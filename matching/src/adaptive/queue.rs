@@ -121,6 +121,12 @@ impl Queue<'_> {
         if !self.index.tags.is_empty() {
             self.untag(bin.map_or(Group::List, Group::Bin), pool, slot);
         }
+        self.detach(pool, slot, bin);
+    }
+
+    /// Takes the entry, which is not in the tag index any more, out of its bin, or if it is in none, out of the list.
+    #[inline(always)]
+    fn detach<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, bin: Option<BinId>) {
         let links = pool[slot].links;
         self.state.len -= 1;
         match bin {
@@ -236,6 +242,17 @@ impl Queue<'_> {
             return Err(NotShort);
         }
         meter.hop();
+        if let (Group::Bin(bin), Some(mask)) = (group, self.index.tags.sole_mask()) {
+            meter.hop();
+            meter.compare();
+            let lane = Lane::new(self.context, query.source().bits(), query.tag(), mask);
+            let slot = self.index.tags.pop_front(&lane);
+            if let Some(slot) = slot {
+                self.untagged(group, pool, slot);
+                self.detach(pool, slot, Some(bin));
+            }
+            return Ok(slot);
+        }
         let slot = self.search_tags(group, pool, query, meter);
         if let Some(slot) = slot {
             let bin = if let Group::Bin(bin) = group { bin } else { self.bin(pool[slot].source) };
@@ -560,13 +577,19 @@ impl Queue<'_> {
     /// Takes an entry that is about to leave out of the tag index.
     #[inline(always)]
     fn untag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
-        let entry = &pool[slot];
         if self.is_tagged(group) {
-            self.index.tags.remove(&lane(self.context, group, entry), slot);
-            if entry.links.is_alone(slot) {
-                // The next one begins anew.
-                self.set_tagged(group, false);
-            }
+            self.index.tags.remove(&lane(self.context, group, &pool[slot]), slot);
+        }
+        self.untagged(group, pool, slot);
+    }
+
+    /// An entry is not in its group's part of the tag index any more.
+    #[inline(always)]
+    fn untagged<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
+        let entry = &pool[slot];
+        if self.is_tagged(group) && entry.links.is_alone(slot) {
+            // The next one begins anew.
+            self.set_tagged(group, false);
         }
         if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {
             self.index.tags.remove(&lane(self.context, Group::All, entry), slot);

@@ -87,6 +87,15 @@ impl TagIndex {
         Some(self.nodes[first as usize].slot)
     }
 
+    /// The mask of all entries, if they have one in common.
+    #[inline]
+    pub(super) fn sole_mask(&self) -> Option<u64> {
+        match self.masks[..] {
+            [(mask, _)] => Some(mask),
+            _ => None,
+        }
+    }
+
     /// The masks of the entries.
     #[inline]
     pub(super) fn masks(&self) -> impl Iterator<Item = u64> {
@@ -128,18 +137,29 @@ impl TagIndex {
         }
     }
 
+    /// Removes the first entry of the lane, if that has any.
+    #[inline]
+    pub(super) fn pop_front(&mut self, lane: &Lane) -> Option<Slot> {
+        let bucket = lane.bucket(self.buckets.len());
+        let (before, first) = self.find_with_before(lane, bucket)?;
+        let slot = self.nodes[first as usize].slot;
+        self.unlink(bucket, before, first, first);
+        Some(slot)
+    }
+
     /// Removes an entry that is in that lane.
     #[inline]
     pub(super) fn remove(&mut self, lane: &Lane, slot: Slot) {
         let bucket = lane.bucket(self.buckets.len());
-        let mut before = NO_NODE;
-        let mut first = self.buckets[bucket];
-        while self.nodes[first as usize].lane != *lane {
-            before = first;
-            first = self.nodes[first as usize].chain;
+        if let Some((before, first)) = self.find_with_before(lane, bucket) {
+            self.unlink(bucket, before, first, self.find_in_lane(first, slot));
         }
-        let node = self.find_in_lane(first, slot);
-        let Node { prev, next, chain, .. } = self.nodes[node as usize];
+    }
+
+    /// Takes a node out of its lane, which begins with `first`, after the lane of `before` in the bucket.
+    #[inline]
+    fn unlink(&mut self, bucket: usize, before: u32, first: u32, node: u32) {
+        let Node { lane: Lane { mask, .. }, prev, next, chain, .. } = self.nodes[node as usize];
         if node == first {
             // The second node of the lane, or the next lane, takes its place in the chain.
             let heir = if next == node { chain } else { next };
@@ -157,7 +177,7 @@ impl TagIndex {
         self.nodes[next as usize].prev = prev;
         self.nodes[node as usize].chain = mem::replace(&mut self.free, node);
         self.bytes -= NODE_BYTES;
-        if let Some(at) = self.masks.iter().position(|&(mask, _)| mask == lane.mask) {
+        if let Some(at) = self.masks.iter().position(|&(other, _)| other == mask) {
             self.masks[at].1 -= 1;
             if self.masks[at].1 == 0 {
                 self.remove_mask(at);
@@ -191,13 +211,19 @@ impl TagIndex {
     /// The first node of the lane, which is in that bucket if anywhere.
     #[inline]
     fn find(&self, lane: &Lane, bucket: usize) -> Option<u32> {
-        let mut first = self.buckets[bucket];
+        self.find_with_before(lane, bucket).map(|(_, first)| first)
+    }
+
+    /// The first node of the lane, and that of the lane before it in the bucket.
+    #[inline]
+    fn find_with_before(&self, lane: &Lane, bucket: usize) -> Option<(u32, u32)> {
+        let (mut before, mut first) = (NO_NODE, self.buckets[bucket]);
         while first != NO_NODE {
             let node = &self.nodes[first as usize];
             if node.lane == *lane {
-                return Some(first);
+                return Some((before, first));
             }
-            first = node.chain;
+            (before, first) = (first, node.chain);
         }
         None
     }
