@@ -11,7 +11,7 @@ use samite_fabric::{Failure, Memory, OpId, Sink};
 use super::*;
 use crate::error::{Awaited, Operation, Report};
 use crate::wire::control;
-use crate::{Reading, Writing};
+use crate::{Usage, Writing};
 use zerocopy::IntoBytes;
 
 const NEVER: u64 = u64::MAX;
