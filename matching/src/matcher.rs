@@ -242,13 +242,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// Takes the first posted receive that matches the message out of its queue, by a long search.
     #[inline(never)]
     fn take_posted_far(&mut self, envelope: &Envelope) -> Option<Slot> {
-        let before = self.spare();
-        let mut spare = before;
-        let slot = self.structure.find(&self.posted, envelope, &mut spare, &mut self.meter);
-        if spare < before {
-            self.note_growth();
-        }
-        let slot = slot?;
+        let slot = self.find_far(|matcher, spare| {
+            matcher.structure.find(&matcher.posted, envelope, spare, &mut matcher.meter)
+        })?;
         self.structure.remove(&mut self.posted, slot, envelope.context);
         Some(slot)
     }
@@ -268,12 +264,20 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         found
     }
 
-    /// The first unexpected message that matches the receive. The structure may spend bytes on shorter searches.
+    /// The first unexpected message that matches the receive.
     #[inline(never)]
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
+        self.find_far(|matcher, spare| {
+            matcher.structure.find(&matcher.unexpected, pattern, spare, &mut matcher.meter)
+        })
+    }
+
+    /// A search in which the structure may spend spare bytes to make the next ones shorter.
+    #[inline(always)]
+    fn find_far(&mut self, find: impl FnOnce(&mut Self, &mut usize) -> Option<Slot>) -> Option<Slot> {
         let before = self.spare();
         let mut spare = before;
-        let found = self.structure.find(&self.unexpected, pattern, &mut spare, &mut self.meter);
+        let found = find(self, &mut spare);
         if spare < before {
             self.note_growth();
         }

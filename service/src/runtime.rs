@@ -755,6 +755,7 @@ const ASK_EVERY_NS: u64 = 1_000_000;
 /// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
 /// providers that forget to wake.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+
 /// How often a rank that shares its core offers it to the others before it looks at the clock and hears the launcher: both
 /// take as long as a message. So many turns of the others may pass until a deadline or a death is noticed.
 const TURNS: u32 = 4;

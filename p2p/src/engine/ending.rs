@@ -296,7 +296,6 @@ impl Core {
             return;
         }
         self.end_peer(index, Standing::Left);
-        self.end_streams(index);
         let rank = self.peers[index].rank;
         // Envelopes whose bytes are gone with their sender.
         let sends: Vec<u64> =
@@ -308,6 +307,8 @@ impl Core {
             }
         }
         self.fail_requests(rank, &Cause::Left);
+        // Their receives know by now why.
+        self.end_streams(index);
         self.end_if_deserted();
     }
 

@@ -142,14 +142,10 @@ impl Core {
         true
     }
 
-    /// The streams of a peer that has left end with it. Receives that they are for are ended elsewhere.
+    /// The same, of all streams of a peer that has left.
     pub(super) fn end_streams(&mut self, index: u32) {
-        for (_, stream) in self.streams.extract_if((index, 0)..=(index, u64::MAX), |_, _| true) {
-            if let Stream::Kept { unexpected, total, .. } = stream
-                && self.matcher.remove(unexpected).is_some()
-            {
-                self.unexpected_cost -= u64::from(cost(total));
-            }
+        while let Some((&(_, send), _)) = self.streams.range((index, 0)..=(index, u64::MAX)).next() {
+            self.end_stream(index, send);
         }
     }
 
