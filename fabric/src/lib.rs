@@ -33,6 +33,7 @@ pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
 pub use mem::{Memory, MemoryKind, Region};
 pub use port::{
-    Access, Address, Atomic, Body, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink, Sleep,
+    Access, Address, Atomic, Body, Exposure, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink,
+    Sleep,
 };
 pub use rng::SplitMix64;

@@ -6,6 +6,7 @@
 //!      send(peer, head, body) ────────▶ copied; nothing more to wait for ───▶ Sink::packet(bytes)
 //!      send_zcopy(peer, head, local) ─▶ gathered from registered memory ────▶ Sink::packet(bytes)
 //!      put / put_imm / get ───────────▶ registered memory, remote memory ───▶ (Sink::notified for put_imm)
+//!      expose(peer, bytes) ───────────▶ Exposure                             peer: read(at, into), until it is dropped
 //!      next_packet(sink) ◀──────────── packet, if one is at hand
 //!      poll(sink) ◀─────────────────── completed · packet · notified · peer_lost
 //!      fence_peer(peer) ──────────────▶ nothing of that peer's is touched any more
@@ -28,6 +29,7 @@
 //! * A port has one caller at a time. It starts no thread and reads no clock, but where the medium itself
 //!   lives in real time.
 
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 
 use crate::{Caps, Failure, PortError, Region};
@@ -115,6 +117,22 @@ pub trait Port {
     ) -> Result<Post, PortError> {
         let _ = (to, change, at, before, op);
         Err(PortError::Unsupported { what: "change memory in one step" })
+    }
+
+    /// Lets a peer [read](Port::read) borrowed memory of this process, until the exposure is dropped. None where the
+    /// port, or the kind of memory, does not allow that, or too much is exposed already.
+    fn expose(&mut self, _to: PeerId, _bytes: &[u8]) -> Option<Exposure> {
+        None
+    }
+
+    /// Copies bytes that a peer has [exposed](Port::expose), before it returns. False if they were not exposed all the
+    /// time: then what was copied means nothing.
+    ///
+    /// # Errors
+    /// Where this side cannot reach the peer's memory at all: [`PortError::Unsupported`], [`PortError::Unreachable`],
+    /// [`PortError::PeerGone`], [`PortError::Exhausted`].
+    fn read(&mut self, _from: PeerId, _at: Remote, _into: &mut [u8]) -> Result<bool, PortError> {
+        Err(PortError::Unsupported { what: "read a peer's memory" })
     }
 
     /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that
@@ -287,6 +305,23 @@ pub struct Remote {
     pub key: u64,
     /// The peer's [`Registration::base`] plus the offset into its region.
     pub address: u64,
+}
+
+/// Memory of this process that a peer may read until this is dropped. See [`Port::expose`].
+#[derive(Debug)]
+pub struct Exposure {
+    /// Where the peer finds the first byte.
+    pub at: Remote,
+    /// Ends it.
+    _end: Box<dyn Any + Send>,
+}
+
+impl Exposure {
+    /// One that ends when `end` is dropped.
+    #[must_use]
+    pub fn new(at: Remote, end: impl Any + Send) -> Self {
+        Self { at, _end: Box::new(end) }
+    }
 }
 
 /// How [`Port::atomic`] changes a word. Of the operands of a word of 4 bytes the low halves count.

@@ -26,8 +26,8 @@ use crate::loopback::Loopback;
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
-    Access, Address, Atomic, Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region,
-    Registration, Remote, Sink, Sleep,
+    Access, Address, Atomic, Body, Caps, Exposure, Failure, Local, OpId, PeerId, Port, PortError, Post,
+    Region, Registration, Remote, Sink, Sleep,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -298,6 +298,16 @@ impl Port for Route {
             to,
             on!(self, path, branch => branch.operate(|port| port.atomic(inner, change, at, before, op))),
         )
+    }
+
+    fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
+        let (path, inner) = self.peer(to).ok()?;
+        on!(self, path, branch => branch.port.expose(inner, bytes)).flatten()
+    }
+
+    fn read(&mut self, from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
+        let (path, inner) = self.peer(from)?;
+        outcome(from, on!(self, path, branch => branch.port.read(inner, at, into)))
     }
 
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
