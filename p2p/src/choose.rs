@@ -13,6 +13,8 @@ pub(crate) struct Limits {
     pub(crate) eager_max: usize,
     /// Longest message whose bytes follow its envelope.
     pub(crate) stream_max: usize,
+    /// Shortest message whose bytes are exposed, if they can be.
+    pub(crate) read_min: usize,
     /// Bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
     /// Whether this side can get.
@@ -25,9 +27,11 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
+        let eager_max = config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>());
         Self {
-            eager_max: config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>()),
+            eager_max,
             stream_max: config.stream_max,
+            read_min: config.read_min.max(eager_max + 1),
             data_max: (caps.packet_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
             get: caps.get && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
@@ -133,7 +137,9 @@ mod tests {
     #[test]
     fn pieces_begin_where_lines_do() {
         let data_max = 28 << 10;
-        let limits = Limits { eager_max: 1000, stream_max: 0, data_max, get: false, get_max: 1, fence: true };
+        let (read_min, get_max) = (1001, 1);
+        let limits =
+            Limits { eager_max: 1000, stream_max: 0, read_min, data_max, get: false, get_max, fence: true };
         for (len, piece) in [(1, PIECE_MIN), (32 << 10, PIECE_MIN), (64 << 10, 21_888), (1 << 30, 28 << 10)] {
             assert_eq!(limits.piece(len), piece, "{len}");
         }
@@ -144,8 +150,9 @@ mod tests {
 
     #[test]
     fn the_table_of_choices() {
-        let (stream_max, get_max) = (2000, 1 << 20);
-        let limits = Limits { eager_max: 1000, stream_max, data_max: 1000, get: true, get_max, fence: true };
+        let (stream_max, read_min, data_max, get_max) = (2000, 1001, 1000, 1 << 20);
+        let limits =
+            Limits { eager_max: 1000, stream_max, read_min, data_max, get: true, get_max, fence: true };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [

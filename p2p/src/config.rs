@@ -60,6 +60,9 @@ parameters! {
     /// Longest message whose bytes are sent right behind its envelope, in as many packets as it takes, if the receiver
     /// has granted credit for it and does not get them.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
+    /// Shortest message whose receiver reads the bytes where they are, if it is above `eager_max` and lies in memory that
+    /// the receiver can map.
+    read_min: usize = 16 << 10, "bytes", 0, 1 << 40;
     /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
     /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
     unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;

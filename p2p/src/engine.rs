@@ -259,7 +259,8 @@ impl<P: Port> Engine<P> {
         } else {
             Buffer::lent(data.len())
         };
-        let id = self.send_later(peer, context, tag, buffer, deadline_ns);
+        let exposure = self.expose(peer, data);
+        let id = self.send_later(peer, context, tag, buffer, exposure, deadline_ns);
         self.stream_at_once(peer, id, &Reading(id, data));
         if self.core.requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
             self.core.requests.remove(id);
@@ -293,7 +294,8 @@ impl<P: Port> Engine<P> {
             request.succeed(status);
             return Ok(self.core.requests.insert(request));
         }
-        let id = self.send_later(peer, context, tag, Buffer::Owned(memory), deadline_ns);
+        let exposure = self.expose(peer, memory.as_bytes());
+        let id = self.send_later(peer, context, tag, Buffer::Owned(memory), exposure, deadline_ns);
         self.stream_at_once(peer, id, &());
         Ok(id)
     }
@@ -472,10 +474,10 @@ impl<P: Port> Engine<P> {
                 None
             }
             // The receiver may be getting it: kept until it says FIN.
-            Buffer::Exposed { .. } if !is_over => None,
+            Buffer::Registered { .. } if !is_over => None,
             buffer => match std::mem::replace(buffer, Buffer::Gone) {
                 Buffer::Owned(memory) => Some(memory),
-                Buffer::Exposed { region, registration } => {
+                Buffer::Registered { region, registration } => {
                     self.port.deregister(registration);
                     self.core.quarantine.reclaim(region)
                 }
@@ -488,6 +490,10 @@ impl<P: Port> Engine<P> {
             request.collected = true;
             if let Buffer::Lent { .. } = request.buffer {
                 request.buffer = Buffer::Gone;
+            }
+            if let State::AwaitingMatch { exposure, .. } = &mut request.state {
+                // From here on the bytes may change.
+                *exposure = None;
             }
         }
         Some(match result {
@@ -623,7 +629,7 @@ impl<P: Port> Engine<P> {
                 core.matched(&envelope, &unexpected);
                 core.accept(id, &envelope, unexpected, lent);
                 if self.core.has_work() {
-                    self.drive(&mut ());
+                    self.drive(lent);
                 }
                 Ok((id, self.outcome(id)))
             }
@@ -695,7 +701,7 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.state = State::Over;
         if request.collected {
-            if let Buffer::Exposed { region, registration } =
+            if let Buffer::Registered { region, registration } =
                 std::mem::replace(&mut request.buffer, Buffer::Gone)
             {
                 self.retired.push((region, registration));

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use samite_fabric::{Body, Memory, Region, Registration, Remote};
+use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
 use crate::error::{Cause, Error, Status};
@@ -58,16 +58,16 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) enum State {
     /// Send: its turn in the peer's outbox.
-    AwaitingRoom,
-    /// Send: the envelope is out; FIN if the receiver gets the bytes, CTS if it calls for them.
-    AwaitingMatch { revoked: bool },
+    AwaitingRoom { exposure: Option<Box<Exposure>> },
+    /// Send: the envelope is out; FIN if the receiver gets or reads the bytes, CTS if it calls for them.
+    AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
     /// Send: room in the port for bytes that may go.
     Pushing(Box<Push>),
     /// Receive: a message.
     AwaitingMessage(PostedId),
     /// Receive: gets.
     Pulling(Box<Pull>),
-    /// Receive: DATA or STREAM packets.
+    /// Receive: DATA or STREAM packets, or its buffer, to read the bytes to.
     AwaitingData(Box<Inflow>),
     /// Nothing.
     Over,
@@ -106,12 +106,14 @@ pub(crate) struct Pull {
     pub(crate) abandoned: bool,
 }
 
-/// A receive whose bytes are sent.
+/// A receive whose bytes are sent, or read.
 #[derive(Debug)]
 pub(crate) struct Inflow {
     /// The sender's name for it.
     pub(crate) send: u64,
     pub(crate) status: Status,
+    /// Where they can be read.
+    pub(crate) from: Option<Remote>,
     /// Bytes called for (of a stream all, by itself) and bytes come.
     pub(crate) called: usize,
     pub(crate) received: usize,
@@ -126,7 +128,7 @@ pub(crate) enum Buffer {
     /// The request's.
     Owned(Memory),
     /// The request's, known to the port so that a peer can get it.
-    Exposed { region: Region, registration: Registration },
+    Registered { region: Region, registration: Registration },
     /// With a port that may still touch it, or given back.
     Gone,
 }
@@ -161,7 +163,7 @@ impl Buffer {
         match self {
             Self::Lent { len, .. } => *len,
             Self::Owned(memory) => memory.len(),
-            Self::Exposed { region, .. } => region.len(),
+            Self::Registered { region, .. } => region.len(),
             Self::Gone => 0,
         }
     }
@@ -211,7 +213,13 @@ impl Request {
     #[inline(always)]
     fn is_bare(&self) -> bool {
         matches!(self.buffer, Buffer::Lent { staged: None, .. } | Buffer::Gone)
-            && !matches!(self.state, State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_))
+            && match &self.state {
+                State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. } => {
+                    exposure.is_none()
+                }
+                State::AwaitingMessage(_) | State::Over => true,
+                State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_) => false,
+            }
             && !matches!(self.result, Some(Err(_)))
     }
 
@@ -223,7 +231,7 @@ impl Request {
     }
 
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self.state, State::AwaitingRoom | State::AwaitingMatch { .. } | State::Pushing(_))
+        matches!(self.state, State::AwaitingRoom { .. } | State::AwaitingMatch { .. } | State::Pushing(_))
     }
 }
 
@@ -380,7 +388,7 @@ mod tests {
         let registration = Registration { id: 0, key: 0, base: 0 };
         let mut requests = Requests::default();
         for _ in 0..2 {
-            let buffer = Buffer::Exposed { region: memory.clone(), registration };
+            let buffer = Buffer::Registered { region: memory.clone(), registration };
             let id = requests.insert(Request::new(State::Over, buffer, None, 0, 0, 0));
             requests.remove(id);
         }

@@ -96,6 +96,8 @@ pub(crate) enum Way {
     Pull(Remote),
     /// They follow, on credit.
     Stream,
+    /// The receiver can read them there, for as long as the sender waits.
+    Read(Remote),
 }
 
 impl Rts {
@@ -104,6 +106,7 @@ impl Rts {
             Way::Push => (0, None),
             Way::Pull(remote) => (1, Some(remote)),
             Way::Stream => (2, None),
+            Way::Read(remote) => (3, Some(remote)),
         };
         Self {
             tag: tag.into(),
@@ -117,10 +120,12 @@ impl Rts {
     }
 
     pub(crate) fn way(&self) -> Result<Way, WireError> {
+        let at = Remote { key: self.key.get(), address: self.address.get() };
         Ok(match self.way {
             0 => Way::Push,
-            1 => Way::Pull(Remote { key: self.key.get(), address: self.address.get() }),
+            1 => Way::Pull(at),
             2 => Way::Stream,
+            3 => Way::Read(at),
             _ => return Err(WireError::Value { field: "way" }),
         })
     }
@@ -267,9 +272,10 @@ mod tests {
         let (key, address, reserved) = (from(24), from(32), [41, 42, 43, 44, 45, 46, 47]);
         let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, way: 40, reserved };
         assert_eq!(rts.as_bytes(), up_to(47));
-        let ways = [Way::Push, Way::Pull(Remote { key: 1, address: 2 }), Way::Stream];
+        let at = Remote { key: 1, address: 2 };
+        let ways = [Way::Push, Way::Pull(at), Way::Stream, Way::Read(at)];
         let number = |way| Rts::new(0, 0, 0, way).way;
-        assert_eq!(ways.map(number), [0, 1, 2]);
+        assert_eq!(ways.map(number), [0, 1, 2, 3]);
         assert_eq!(ways.map(|way| Rts::new(0, 0, 0, way).way().unwrap()), ways);
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));

@@ -93,6 +93,7 @@ impl Run {
         let mut config = Config::default();
         config.eager_max = pick(&mut rng, &[0, 64, 500, packet_max, 16 << 10]);
         config.stream_max = pick(&mut rng, &[0, 700, 5_000, 128 << 10]);
+        config.read_min = pick(&mut rng, &[0, 2_000]);
         config.unexpected_max = pick(&mut rng, &[0, 1000, 20_000, 256 << 20]);
         config.envelopes_max = pick(&mut rng, &[0, 500, 5_000, 64 << 20, 64 << 20, 64 << 20]);
         config.window_min = pick(&mut rng, &[0, 300, 64 << 10]);

@@ -33,6 +33,10 @@ pub struct Config {
     /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that
     /// tells peers by their address alone.
     pub stale: bool,
+    /// How much borrowed memory all ports together expose at a time, and whether peers can read it.
+    pub exposures_max: usize,
+    /// See [`Config::exposures_max`].
+    pub reads: bool,
     /// A rank's next life has another address, as a process has that takes any free port.
     pub moves: bool,
 }
@@ -112,6 +116,8 @@ impl Config {
             death: pick(rng, [Death::Silent, Death::Told { delay_ns: 20_000 }]),
             stale,
             moves,
+            exposures_max: pick(rng, [0, 0, 1, 3, 1000]),
+            reads: rng.below(4) > 0,
             ..Self::default()
         }
     }
@@ -149,6 +155,8 @@ impl Default for Config {
             death: Death::Told { delay_ns: 0 },
             stale: false,
             moves: false,
+            exposures_max: 0,
+            reads: true,
         }
     }
 }

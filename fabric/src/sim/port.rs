@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::What;
 use super::operation::{Kind, Operation};
-use super::world::{Life, Packet, Ready, Standing, World};
+use super::world::{Exposed, Life, Packet, Ready, Standing, World};
 use crate::{
-    Access, Address, Atomic, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    Sink,
+    Access, Address, Atomic, Caps, Exposure, Local, OpId, PeerId, Port, PortError, Post, Region,
+    Registration, Remote, Sink,
 };
 
 /// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does
@@ -151,6 +152,35 @@ impl Port for SimPort {
         self.check(self.caps.atomics, "change memory in one step", before.len, self.caps.rma_max)?;
         before.is_word()?;
         self.post(to, Kind::Atomic { change, at }, &[], before, Access::LOCAL_WRITE, op)
+    }
+
+    fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
+        let mut world = self.world.borrow_mut();
+        world.admit(self.me, to).ok()??;
+        world.exposures.retain(|_, exposed| exposed.lives.strong_count() > 0);
+        if world.exposures.len() >= world.config.exposures_max {
+            return None;
+        }
+        let (key, end) = (world.serial(), Arc::new(()));
+        let exposed = Exposed { bytes: bytes.to_vec(), lives: Arc::downgrade(&end) };
+        world.exposures.insert(key, exposed);
+        Some(Exposure::new(Remote { key, address: 0 }, end))
+    }
+
+    /// What is exposed no longer reads as anything.
+    fn read(&mut self, from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
+        let mut world = self.world.borrow_mut();
+        if world.admit(self.me, from)?.is_none() || !world.config.reads {
+            return Err(PortError::Unreachable { why: "its memory is out of reach".into() });
+        }
+        let exposed = world.exposures.get(&at.key).filter(|exposed| exposed.lives.strong_count() > 0);
+        let start = usize::try_from(at.address).unwrap_or(usize::MAX);
+        let bytes = exposed.and_then(|exposed| exposed.bytes.get(start..)?.get(..into.len()));
+        match bytes {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => into.fill(0xe5),
+        }
+        Ok(bytes.is_some())
     }
 
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {

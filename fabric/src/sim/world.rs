@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
+use std::sync::Weak;
 
 use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
@@ -32,10 +33,19 @@ pub(super) struct World {
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
     /// By serial number. Packets from registered memory are operations too.
     pub(super) operations: BTreeMap<u64, Operation>,
+    /// What may be read, by key; some of it perhaps no longer.
+    pub(super) exposures: BTreeMap<u64, Exposed>,
     agenda: BinaryHeap<Due>,
     scheduled: u64,
     serials: u64,
     token: u64,
+}
+
+/// Bytes that were exposed, and whether they are still.
+#[derive(Debug)]
+pub(super) struct Exposed {
+    pub(super) bytes: Vec<u8>,
+    pub(super) lives: Weak<()>,
 }
 
 /// A rank, in its present or last life.
@@ -179,6 +189,7 @@ impl World {
             nodes: BTreeMap::new(),
             pairs: BTreeMap::new(),
             operations: BTreeMap::new(),
+            exposures: BTreeMap::new(),
             agenda: BinaryHeap::new(),
             scheduled: 0,
             serials: 0,

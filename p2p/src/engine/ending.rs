@@ -14,6 +14,9 @@
 //!                    doned) after the gets outstanding
 //!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
 //!                    FIN(abandoned)
+//!
+//! A sender that lets its bytes be read ends that before it gives them back. Who reads them meanwhile finds out, and has
+//! received nothing.
 //! ```
 
 use samite_fabric::Port;
@@ -37,12 +40,12 @@ impl<P: Port> Engine<P> {
         let Some(request) = core.requests.get(id) else { return };
         let cancelled = Err(Error::Cancelled { fate: Fate::NotDelivered });
         match request.state {
-            State::AwaitingRoom => core.withdraw(id, Error::Cancelled { fate: Fate::NotDelivered }),
+            State::AwaitingRoom { .. } => core.withdraw(id, Error::Cancelled { fate: Fate::NotDelivered }),
             State::AwaitingMessage(posted) => {
                 core.matcher.cancel(posted);
                 core.finish(id, cancelled);
             }
-            State::AwaitingMatch { revoked: false } => {
+            State::AwaitingMatch { revoked: false, .. } => {
                 core.revoke_send(id);
                 self.drive(&mut ());
             }
@@ -153,7 +156,7 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         let index = request.peer.and_then(|rank| self.peers.find(rank));
         match &mut request.state {
-            State::AwaitingMatch { revoked } => {
+            State::AwaitingMatch { revoked, .. } => {
                 // Not over: the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
@@ -191,7 +194,7 @@ impl Core {
                 self.matcher.cancel(*posted);
                 self.finish(id, Err(error));
             }
-            State::AwaitingRoom => self.withdraw(id, error),
+            State::AwaitingRoom { .. } => self.withdraw(id, error),
             State::Over => self.finish(id, Err(error)),
         }
     }
@@ -205,7 +208,7 @@ impl Core {
         let requests = &self.requests;
         let waits = |outgoing: &Outgoing| match outgoing {
             Outgoing::Message(id) => {
-                requests.get(*id).is_some_and(|request| matches!(request.state, State::AwaitingRoom))
+                requests.get(*id).is_some_and(|request| matches!(request.state, State::AwaitingRoom { .. }))
             }
             Outgoing::Goodbye => true,
         };
@@ -221,7 +224,9 @@ impl Core {
     /// Asks the receiver to give an envelope back.
     fn revoke_send(&mut self, id: RequestId) {
         let Some(request) = self.requests.get_mut(id) else { return };
-        request.state = State::AwaitingMatch { revoked: true };
+        if let State::AwaitingMatch { revoked, .. } = &mut request.state {
+            *revoked = true;
+        }
         if let Some(index) = request.peer.and_then(|rank| self.peers.find(rank)) {
             self.answer(index, kind::REVOKE, &Revoke { send: id.to_wire().into() });
         }
@@ -444,11 +449,12 @@ impl Request {
     /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
     fn report(&self, now_ns: u64, peer: Option<&Peer>) -> Report {
         let (operation, awaited) = match &self.state {
-            State::AwaitingRoom if peer.is_none_or(|peer| peer.path.is_none()) => {
+            State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path.is_none()) => {
                 (Operation::Send, Awaited::Address)
             }
-            State::AwaitingRoom => (Operation::Send, Awaited::Room),
-            State::AwaitingMatch { .. } if matches!(self.buffer, Buffer::Exposed { .. }) => {
+            State::AwaitingRoom { .. } => (Operation::Send, Awaited::Room),
+            State::AwaitingMatch { exposure: Some(_), .. } => (Operation::Send, Awaited::Fin),
+            State::AwaitingMatch { .. } if matches!(self.buffer, Buffer::Registered { .. }) => {
                 (Operation::Send, Awaited::Fin)
             }
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),

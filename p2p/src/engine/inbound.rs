@@ -446,7 +446,7 @@ impl Core {
         match &mut request.buffer {
             Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
             Buffer::Lent { staged, .. } => Staged::append(staged, 0, data),
-            Buffer::Exposed { .. } | Buffer::Gone => {}
+            Buffer::Registered { .. } | Buffer::Gone => {}
         }
         if request.collected {
             return self.finish(id, Ok(status));

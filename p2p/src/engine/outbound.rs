@@ -1,7 +1,7 @@
 //! The way of a send: at once if nothing is in its way, else in its turn; and credit, which is what may be.
 
 use samite_fabric::wire::{Flags, Header, Numbers, Protocol};
-use samite_fabric::{Access, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
@@ -52,12 +52,14 @@ impl<P: Port> Engine<P> {
         context: u32,
         tag: u64,
         buffer: Buffer,
+        exposure: Option<Exposure>,
         deadline_ns: u64,
     ) -> RequestId {
         let core = &mut self.core;
         let rank = core.peers[index].rank;
         event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
-        let request = Request::new(State::AwaitingRoom, buffer, Some(rank), context, tag, core.now_ns);
+        let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
+        let request = Request::new(state, buffer, Some(rank), context, tag, core.now_ns);
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
         let peer = &mut core.peers[index];
@@ -278,14 +280,18 @@ impl<P: Port> Engine<P> {
         let core = &mut self.core;
         let peer = &core.peers[index];
         let Some((path, limits)) = peer.path else { return Ok(Turn::NoRoom) };
-        let waiting = core.requests.get(id).filter(|request| matches!(request.state, State::AwaitingRoom));
         // One that ended while it waited is not sent.
-        let Some(request) = waiting else { return Ok(Turn::Skipped) };
+        let Some(request @ Request { state: State::AwaitingRoom { exposure }, .. }) = core.requests.get(id)
+        else {
+            return Ok(Turn::Skipped);
+        };
         let (len, tag, context, born_ns) =
             (request.buffer.len(), request.tag, request.context, request.born_ns);
         let owned = !matches!(request.buffer, Buffer::Lent { .. }) && core.leaves_memory(&limits);
+        let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let choice = choose(len, &limits, peer.credit(), peer.exhausted, owned);
         let way = match (choice, &request.buffer) {
+            _ if let Some(at) = exposed => Way::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
             (Choice::Eager, Buffer::Owned(memory)) => {
                 let head = EagerHead {
@@ -304,7 +310,7 @@ impl<P: Port> Engine<P> {
                 }
                 return Ok(turn);
             }
-            (Choice::Pull, _) => Way::Pull(self.expose(id, path)?),
+            (Choice::Pull, _) => Way::Pull(self.register(id, path)?),
             (Choice::Stream, _) => Way::Stream,
             _ => Way::Push,
         };
@@ -328,7 +334,11 @@ impl<P: Port> Engine<P> {
                 core.list(index);
             } else {
                 peer.traffic.rendezvous_sent += 1;
-                request.state = State::AwaitingMatch { revoked: false };
+                let exposure = match &mut request.state {
+                    State::AwaitingRoom { exposure } => exposure.take(),
+                    _ => None,
+                };
+                request.state = State::AwaitingMatch { revoked: false, exposure };
             }
             event!(TRACE, peer = core.peers[index].rank, tag, bytes = len, ?way, "announced");
         }
@@ -343,15 +353,22 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Lets the receiver of a message read its bytes where they are, if it may and can.
+    #[inline]
+    pub(super) fn expose(&mut self, index: u32, data: &[u8]) -> Option<Exposure> {
+        let (path, limits) = self.core.peers[index].path?;
+        if data.len() < limits.read_min { None } else { self.port.expose(path, data) }
+    }
+
     /// Makes a send's memory reachable for its receiver, once.
-    fn expose(&mut self, id: RequestId, path: PeerId) -> Result<Remote, PortError> {
+    fn register(&mut self, id: RequestId, path: PeerId) -> Result<Remote, PortError> {
         let Some(request) = self.core.requests.get_mut(id) else { return Err(PortError::PeerGone(path)) };
         match std::mem::replace(&mut request.buffer, Buffer::Gone) {
             Buffer::Owned(memory) => {
                 let region = Region::new(memory);
                 match self.port.register(path, &region, Access::REMOTE_READ) {
                     Ok(registration) => {
-                        request.buffer = Buffer::Exposed { region, registration };
+                        request.buffer = Buffer::Registered { region, registration };
                         Ok(registration.remote(0))
                     }
                     Err(error) => {
@@ -361,8 +378,8 @@ impl<P: Port> Engine<P> {
                 }
             }
             // An attempt before this one found no room for the packet.
-            Buffer::Exposed { region, registration } => {
-                request.buffer = Buffer::Exposed { region, registration };
+            Buffer::Registered { region, registration } => {
+                request.buffer = Buffer::Registered { region, registration };
                 Ok(registration.remote(0))
             }
             Buffer::Lent { .. } | Buffer::Gone => Err(PortError::PeerGone(path)),

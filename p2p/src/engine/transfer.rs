@@ -1,5 +1,5 @@
-//! The bytes of long messages: STREAM packets where they follow their envelope; else gets where the receiver can, and
-//! DATA packets where it cannot.
+//! The bytes of long messages: read where they are, if the receiver can map the memory; STREAM packets where they follow
+//! their envelope; else gets where the receiver can, and DATA packets where it cannot.
 
 use std::collections::btree_map::Entry;
 
@@ -50,12 +50,16 @@ impl Core {
             }));
             self.movers.push_back(id);
         } else {
-            let called = if way == Way::Stream { bytes } else { 0 };
-            request.state = State::AwaitingData(Box::new(Inflow { send, status, called, received: 0 }));
-            if way == Way::Stream {
-                self.streams.insert((index, send), Stream::Matched(id));
-            } else {
-                self.call(id);
+            let (called, from) = match way {
+                Way::Stream => (bytes, None),
+                Way::Read(from) => (0, Some(from)),
+                Way::Push | Way::Pull(_) => (0, None),
+            };
+            request.state = State::AwaitingData(Box::new(Inflow { send, status, from, called, received: 0 }));
+            match way {
+                Way::Stream => _ = self.streams.insert((index, send), Stream::Matched(id)),
+                Way::Read(_) => self.movers.push_back(id),
+                Way::Push | Way::Pull(_) => self.call(id),
             }
         }
     }
@@ -202,7 +206,7 @@ impl Core {
                     self.movers.push_back(id);
                 }
             },
-            Buffer::Exposed { .. } | Buffer::Gone => {}
+            Buffer::Registered { .. } | Buffer::Gone => {}
         }
         inflow.received = end;
         let status = inflow.status;
@@ -266,6 +270,7 @@ impl<P: Port> Engine<P> {
                     Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
                 }
             }
+            State::AwaitingData(inflow) if let Some(from) = inflow.from => self.read(id, from, lent),
             State::AwaitingData(_) => {
                 let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return };
                 match lent.write(id, *place) {
@@ -278,6 +283,47 @@ impl<P: Port> Engine<P> {
             }
             _ => {}
         }
+    }
+
+    /// Copies the bytes of a message from where its sender lets them be read, as many as one call may.
+    fn read<L: Lent>(&mut self, id: RequestId, from: Remote, lent: &mut L) {
+        let core = &mut self.core;
+        let Some(Request { state: State::AwaitingData(inflow), buffer, .. }) = core.requests.get_mut(id)
+        else {
+            return;
+        };
+        let Some(index) = core.peers.find(inflow.status.source) else { return };
+        let Some((path, _)) = core.peers[index].path else { return };
+        let into = match buffer {
+            Buffer::Owned(memory) => memory.as_bytes_mut(),
+            Buffer::Lent { place, .. } => match lent.write(id, *place) {
+                Some(buffer) => buffer,
+                None => return core.movers.push_back(id),
+            },
+            Buffer::Registered { .. } | Buffer::Gone => return,
+        };
+        let (start, status) = (inflow.received, inflow.status);
+        let end = status.bytes.min(start + READ_MAX);
+        let at = Remote { address: from.address.wrapping_add(start as u64), ..from };
+        let (verdict, result) = match self.port.read(path, at, &mut into[start..end]) {
+            Ok(true) if end == status.bytes => (Verdict::Delivered, Ok(status)),
+            Ok(true) => {
+                inflow.received = end;
+                return core.movers.push_back(id);
+            }
+            Ok(false) => {
+                let (rank, fate) = (status.source, Fate::NotDelivered);
+                (Verdict::Abandoned, Err(Error::Abandoned { rank, fate }))
+            }
+            Err(_) => {
+                // It is out of this side's reach: then they are to be sent, all of them.
+                (inflow.from, inflow.received) = (None, 0);
+                return core.call(id);
+            }
+        };
+        let send = inflow.send;
+        core.answer(index, kind::FIN, &Fin::new(send, verdict));
+        core.finish(id, result);
     }
 
     /// Sends a peer the bytes that may go, one message after the other, as far as the port has room.
@@ -321,7 +367,7 @@ impl<P: Port> Engine<P> {
                     }
                 },
                 // It was there to be got, but the receiver's port cannot: copied below.
-                Buffer::Exposed { .. } => &[],
+                Buffer::Registered { .. } => &[],
                 Buffer::Gone => {
                     pushes.pop_front();
                     continue;
@@ -334,7 +380,7 @@ impl<P: Port> Engine<P> {
                 let (start, end) = (called.start, called.end.min(called.start + piece));
                 let copied;
                 let bytes = match buffer {
-                    Buffer::Exposed { region, .. } => {
+                    Buffer::Registered { region, .. } => {
                         let mut piece = vec![0; end - start];
                         region.copy_out(start, &mut piece)?;
                         copied = piece;
@@ -466,6 +512,9 @@ fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
 
 /// Bytes of one get into a bounce buffer: what the cache still holds when it is copied on.
 const BOUNCE_CHUNK: usize = 256 << 10;
+
+/// Bytes that one call reads: what comes meanwhile waits as long as the copy takes.
+const READ_MAX: usize = 1 << 20;
 
 /// Messages of one peer whose bytes are called for, but not at hand, before the others have to wait as well.
 const AWAY_MAX: usize = 16;

@@ -26,6 +26,14 @@ pub(crate) trait Medium {
     fn rest(&mut self);
     /// Ends a rank without notice.
     fn kill(&mut self, _rank: u32) {}
+    /// Whether long messages are exposed to be read.
+    fn exposes(&self) -> bool {
+        false
+    }
+    /// Whether what is exposed can be read.
+    fn reads(&self) -> bool {
+        false
+    }
 }
 
 pub(crate) struct Job<M: Medium> {

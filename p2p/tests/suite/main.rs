@@ -81,7 +81,7 @@ impl Simulated {
         let mut config = SimConfig::adverse(&mut SplitMix64::new(5));
         (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (true, 4096, 3);
         (config.jitter_ns, config.storms_per_million, config.storm_ns) = (5_000, 200_000, 10_000);
-        (config.spikes_per_million, config.completion_delay_ns) = (0, 10_000);
+        (config.spikes_per_million, config.completion_delay_ns, config.exposures_max) = (0, 10_000, 0);
         Self(Net::new(3, config))
     }
 }
@@ -200,6 +200,47 @@ impl Medium for Mixed {
     }
 }
 
+/// Ports that expose borrowed memory, to peers that can read it or cannot.
+struct Exposing {
+    network: Simulated,
+    reads: bool,
+}
+
+impl Exposing {
+    fn new(reads: bool) -> Self {
+        let config = SimConfig { exposures_max: usize::MAX, reads, ..SimConfig::default() };
+        Self { network: Simulated(Net::new(5, config)), reads }
+    }
+}
+
+impl Medium for Exposing {
+    type Port = SimPort;
+
+    fn open(&mut self, rank: u32) -> SimPort {
+        self.network.open(rank)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.network.now_ns()
+    }
+
+    fn rest(&mut self) {
+        self.network.rest();
+    }
+
+    fn kill(&mut self, rank: u32) {
+        self.network.kill(rank);
+    }
+
+    fn exposes(&self) -> bool {
+        true
+    }
+
+    fn reads(&self) -> bool {
+        self.reads
+    }
+}
+
 /// Real time.
 struct Clock(Instant);
 
@@ -221,6 +262,8 @@ macro_rules! on_every_port {
         on_every_port!(@port sim, crate::Simulated::kind(), $($module: $($case),+;)+);
         on_every_port!(@port sim_poor, crate::Simulated::poor(), $($module: $($case),+;)+);
         on_every_port!(@port sim_adverse, crate::Simulated::adverse(), $($module: $($case),+;)+);
+        on_every_port!(@port sim_read, crate::Exposing::new(true), $($module: $($case),+;)+);
+        on_every_port!(@port sim_unread, crate::Exposing::new(false), $($module: $($case),+;)+);
         on_every_port!(@port sim_mixed, crate::Mixed::new(), $($module: $($case),+;)+);
         on_every_port!(@port shm, crate::SharedMemory::new(), $($module: $($case),+;)+);
         #[cfg(feature = "ofi")]
@@ -275,6 +318,7 @@ on_every_port! {
         cancel_a_receive, cancel_a_receive_late, cancel_a_long_send, cancel_a_long_send_late,
         cancel_one_of_many_receives, cancel_twice, cancel_what_is_over, forget_a_receive, forget_a_long_send,
         forget_a_borrowed_send, forget_a_matched_borrowed_send, forget_a_matched_borrowed_receive,
+        forget_a_send_whose_receiver_is_not_ready,
         deadline_of_a_receive, deadline_of_a_receive_from_any, deadline_of_a_long_send,
         deadline_of_a_matched_send, deadline_of_a_matched_receive, deadline_already_passed,
         deadline_after_the_end, deadline_moved, deadline_removed_by_moving,
