@@ -31,7 +31,7 @@ pub mod wire;
 pub use biased::{BiasedGuard, BiasedMutex};
 pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
-pub use mem::{Memory, MemoryKind, Region};
+pub use mem::{Heap, Memory, MemoryKind, Region};
 pub use port::{
     Access, Address, Atomic, Body, Exposure, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink,
     Sleep,

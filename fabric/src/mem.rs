@@ -9,8 +9,9 @@
 //! themselves. It stays a region for good.
 //!
 //! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a
-//! protocol owns.
+//! protocol owns; or it is read by peers of the host where it lies, if it lies in the [`Heap`].
 
+pub(crate) mod heap;
 mod segment;
 
 use std::any::TypeId;
@@ -19,6 +20,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub use self::heap::Heap;
 use self::segment::word_of;
 pub(crate) use self::segment::{Mapped, Segment, write_word};
 use crate::{Atomic, PortError};

@@ -6,6 +6,7 @@ pub mod env;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;
 pub mod hwloc;
+pub(crate) mod memory;
 pub(crate) mod prefetch;
 pub mod process;
 pub(crate) mod shared;

@@ -10,7 +10,9 @@
 //! of one copy by one of them through the kernel (process_vm_readv(2)), which locks each page first. No lock,
 //! no shared queue: a process killed at any instruction leaves the others as they were.
 //!
-//! Memory made by [`Region::shared`] can be put to and got from by peers, which map it.
+//! Memory made by [`Region::shared`] can be put to and got from by peers, which map it. Borrowed memory that lies in
+//! the process's [`Heap`](crate::Heap) can be exposed to them: it is copied once, from where it lies to where it
+//! belongs.
 //!
 //! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may
 //! read the peer's state (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out,
@@ -31,10 +33,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use self::address::Whereabouts;
 use self::inbox::Inbox;
 use self::mailbox::{Claim, Mailbox, Remote};
-use self::onesided::{Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
+use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::ring::{Producer, Push, packet_max};
 use crate::os::process::{Place, Process};
-use crate::port::{Access, Address, Atomic, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep};
+use crate::port::{
+    Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
+};
 use crate::{Caps, Order, PortError, Region, os};
 
 /// How large a port's mailbox is.
@@ -201,6 +205,11 @@ impl Shm {
         }
     }
 
+    /// A peer that was neither fenced nor lost.
+    fn present(&mut self, peer: PeerId) -> Result<&mut Peer, PortError> {
+        self.peers.get_mut(peer.0 as usize).filter(|peer| !peer.is_gone()).ok_or(PortError::PeerGone(peer))
+    }
+
     /// Does what can be done about what kept a packet from being sent, if anything: none if that has to wait.
     #[cold]
     fn overcome(&mut self, to: PeerId, obstacle: Option<Push>) -> Result<Option<()>, PortError> {
@@ -261,8 +270,7 @@ impl Shm {
     #[cold]
     fn lose<T>(&mut self, to: PeerId) -> Result<T, PortError> {
         let peer = &mut self.peers[to.0 as usize];
-        peer.path = Path::Gone;
-        peer.segments = Segments::default();
+        peer.cut_off();
         self.lost.push(to);
         Err(PortError::PeerGone(to))
     }
@@ -271,8 +279,8 @@ impl Shm {
     fn report<S: Sink>(&mut self, sink: &mut S) -> usize {
         for sender in self.inbox.garbled.drain(..) {
             let found = self.peers.iter().position(|peer| peer.token == sender);
-            if let Some(index) = found.filter(|&index| !matches!(self.peers[index].path, Path::Gone)) {
-                self.peers[index].path = Path::Gone;
+            if let Some(index) = found.filter(|&index| !self.peers[index].is_gone()) {
+                self.peers[index].cut_off();
                 self.lost.push(PeerId(index as u32));
             }
         }
@@ -307,7 +315,7 @@ impl Port for Shm {
         if let Some(known) = self.peers.iter().position(|peer| peer.token == theirs.token) {
             return Ok(PeerId(known as u32));
         }
-        if self.peers.iter().filter(|peer| !matches!(peer.path, Path::Gone)).count() >= self.caps.peers_max {
+        if self.peers.iter().filter(|peer| !peer.is_gone()).count() >= self.caps.peers_max {
             return Err(PortError::Exhausted {
                 what: "peers of samite-shm",
                 hint: format!("{} are resolved: raise shm::Config::peers_max", self.caps.peers_max),
@@ -334,6 +342,7 @@ impl Port for Shm {
             process: theirs.owner,
             token: theirs.token,
             segments: Segments::default(),
+            heap: Heap::default(),
         });
         Ok(id)
     }
@@ -399,13 +408,19 @@ impl Port for Shm {
         self.operate(to, Kind::Atomic(change), before, at, None, op)
     }
 
+    fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
+        self.present(to).ok()?;
+        onesided::expose(bytes)
+    }
+
+    fn read(&mut self, from: PeerId, at: crate::Remote, into: &mut [u8]) -> Result<bool, PortError> {
+        let peer = self.present(from)?;
+        peer.heap.read(peer.process, at, into)
+    }
+
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
-        match self.peers.get(peer.0 as usize) {
-            Some(Peer { path: Path::Opened(_) | Path::Connected(_), .. }) => {
-                self.one_sided.register(region, access)
-            }
-            _ => Err(PortError::PeerGone(peer)),
-        }
+        self.present(peer)?;
+        self.one_sided.register(region, access)
     }
 
     fn deregister(&mut self, registration: Registration) {
@@ -444,8 +459,7 @@ impl Port for Shm {
 
     fn fence_peer(&mut self, peer: PeerId) {
         if let Some(fenced) = self.peers.get_mut(peer.0 as usize) {
-            fenced.path = Path::Gone;
-            fenced.segments = Segments::default();
+            fenced.cut_off();
             self.lost.retain(|&lost| lost != peer);
             self.inbox.cut_off(fenced.token);
         }
@@ -469,6 +483,20 @@ struct Peer {
     /// Of its mailbox.
     token: u64,
     segments: Segments,
+    heap: Heap,
+}
+
+impl Peer {
+    fn is_gone(&self) -> bool {
+        matches!(self.path, Path::Gone)
+    }
+
+    /// Nothing of the peer's stays mapped, but what it shares with the inbox.
+    fn cut_off(&mut self) {
+        self.path = Path::Gone;
+        self.segments = Segments::default();
+        self.heap = Heap::default();
+    }
 }
 
 enum Path {

@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::os::process::Process;
-use crate::os::shared::{PAGE, Shareable, SharedFile, View};
+use crate::os::shared::{PAGE, Shareable, SharedFile, View, load_words};
 use crate::{Access, Atomic, PortError};
 
 /// A segment of this process.
@@ -142,20 +142,7 @@ impl Mapped {
     /// If they leave the segment.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.len, "a copy stays inside");
-        let (words, skipped) = (&self.words[offset / WORD..], offset % WORD);
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed).to_ne_bytes();
-        let (head, rest) = into.split_at_mut(head_of(skipped, into.len()));
-        if !head.is_empty() {
-            head.copy_from_slice(&load(&words[0])[skipped..][..head.len()]);
-        }
-        let words = &words[usize::from(skipped > 0).min(words.len())..];
-        let (whole, tail) = rest.as_chunks_mut();
-        for (into, word) in whole.iter_mut().zip(words) {
-            *into = load(word);
-        }
-        if !tail.is_empty() {
-            tail.copy_from_slice(&load(&words[whole.len()])[..tail.len()]);
-        }
+        load_words(&self.words, offset, into);
     }
 
     /// Copies bytes in, to `offset` on. They are seen after those of earlier copies.

@@ -2,13 +2,14 @@
 //! its mappings.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -58,21 +59,36 @@ impl SharedFile {
         Ok(Self { file, len })
     }
 
-    /// Opens the file that another process (or this one) has open as descriptor `fd`. It takes the right to
-    /// read that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid
-    /// program.
+    /// Lets others open it for reading only, from here on. (Root may do as it likes. The seal that is made for
+    /// this, F_SEAL_FUTURE_WRITE, also keeps its owner from ever giving memory back: see shmem_fallocate in
+    /// Linux, mm/shmem.c.)
+    pub(crate) fn make_read_only(&self) -> Result<(), PortError> {
+        self.file.set_permissions(Permissions::from_mode(0o400)).map_err(|_| {
+            failed("fchmod", "a file in memory keeps its permissions: is there a security module?")
+        })
+    }
+
+    /// Opens the file that another process (or this one) has open as descriptor `fd`, for reading and writing. It
+    /// takes the right to read that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and
+    /// no setuid program.
     pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
+        Self::open_by(OpenOptions::new().read(true).write(true), owner, fd)
+    }
+
+    /// As [`SharedFile::open`], for reading only.
+    pub(crate) fn open_to_read(owner: Process, fd: u32) -> Result<Self, PortError> {
+        Self::open_by(OpenOptions::new().read(true), owner, fd)
+    }
+
+    fn open_by(options: &OpenOptions, owner: Process, fd: u32) -> Result<Self, PortError> {
         let unreachable = |why: String| PortError::Unreachable { why };
         let path = format!("/proc/{}/fd/{fd}", owner.pid);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
+        let file =
+            options.open(&path).map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
         // SAFETY: fcntl(2) with F_GET_SEALS takes no third argument.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & SEALS != SEALS {
-            return Err(unreachable(format!("{path} is not a mailbox")));
+            return Err(unreachable(format!("{path} is no file in memory of a fixed size")));
         }
         let len = file.metadata().map_err(|error| unreachable(format!("{path}: {error}")))?.len();
         Ok(Self { file, len: usize::try_from(len).unwrap_or(0) })
@@ -125,6 +141,20 @@ impl SharedFile {
 
     /// Maps `range`, which begins at a multiple of [`PAGE`], for reading and writing.
     pub(crate) fn map(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+        self.map_as(libc::PROT_READ | libc::PROT_WRITE, range)
+    }
+
+    /// As [`SharedFile::map`], for reading only: a store to it is a fault.
+    pub(crate) fn map_to_read(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+        self.map_as(libc::PROT_READ, range)
+    }
+
+    /// As [`SharedFile::map`], but out of reach until it is [opened](Mapping::open).
+    pub(crate) fn map_shut(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+        self.map_as(libc::PROT_NONE, range)
+    }
+
+    fn map_as(&self, access: libc::c_int, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
         assert!(range.start.is_multiple_of(PAGE) && range.start < range.end && range.end <= self.len);
         // SAFETY: a new mapping at an address of the kernel's choice, inside of the file, changes no memory
         // in use.
@@ -132,7 +162,7 @@ impl SharedFile {
             libc::mmap(
                 std::ptr::null_mut(),
                 range.len(),
-                libc::PROT_READ | libc::PROT_WRITE,
+                access,
                 libc::MAP_SHARED,
                 self.file.as_raw_fd(),
                 range.start as libc::off_t,
@@ -169,6 +199,60 @@ impl Mapping {
         // SAFETY: `offset` is at most the length of the mapping, by the first assertion.
         let first = unsafe { self.origin.add(offset) }.cast();
         View { mapping: Arc::clone(self), first, count, _values: PhantomData }
+    }
+
+    /// The first byte. Who reaches memory by it sees to it that the mapping lives, and that what is there may be
+    /// reached so.
+    pub(crate) fn origin(&self) -> NonNull<u8> {
+        self.origin
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Lets a part that was [mapped shut](SharedFile::map_shut), from and up to multiples of [`PAGE`], be read and
+    /// written.
+    pub(crate) fn open(&self, part: Range<usize>) -> Result<(), PortError> {
+        assert!(part.start.is_multiple_of(PAGE) && part.start <= part.end && part.end <= self.len);
+        // SAFETY: the part lies in this mapping, by the assertion; to allow more breaks nothing.
+        let result = unsafe {
+            libc::mprotect(
+                self.origin.as_ptr().add(part.start).cast(),
+                part.len(),
+                libc::PROT_READ | libc::PROT_WRITE,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(failed("mprotect", "raise the limits of memory")) }
+    }
+
+    /// Leaves all of it out of core dumps, for which the kernel would fill its holes.
+    pub(crate) fn leave_out_of_dumps(&self) {
+        self.advise(0..self.len, libc::MADV_DONTDUMP);
+    }
+
+    /// Asks for huge pages where the administrator leaves that to programs
+    /// (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
+    pub(crate) fn prefer_huge_pages(&self) {
+        self.advise(0..self.len, libc::MADV_HUGEPAGE);
+    }
+
+    /// Gives the memory of a part back: the file has a hole there again, which reads as zero. False if it could not
+    /// be: then nothing has changed. (By the mapping and not by the descriptor, which others may close.)
+    ///
+    /// # Safety
+    /// Nobody in this process uses those bytes; whatever is there may be replaced by zeros.
+    pub(crate) unsafe fn empty(&self, part: Range<usize>) -> bool {
+        self.advise(part, libc::MADV_REMOVE)
+    }
+
+    /// Whether the system did it. Advice that changes contents is for those who may.
+    fn advise(&self, part: Range<usize>, advice: libc::c_int) -> bool {
+        assert!(part.start <= part.end && part.end <= self.len);
+        // SAFETY: the part lies in this mapping, by the assertion. Of the three kinds of advice given here but one
+        // changes what is there, whose caller may.
+        unsafe { libc::madvise(self.origin.as_ptr().add(part.start).cast(), part.len(), advice) == 0 }
     }
 }
 
@@ -234,6 +318,51 @@ pub(crate) fn copy_out<T: Shareable>(from: &[T], into: &mut [u8]) {
     assert!(into.len() <= size_of_val(from), "a copy stays inside");
     // SAFETY: `from` can be read, and is as long by the assertion; `into` is exclusively borrowed.
     unsafe { move_bytes(from.as_ptr().cast(), into.as_mut_ptr(), into.len()) }
+}
+
+/// Copies bytes from shared words, from byte `offset` on.
+///
+/// # Panics
+/// If there are fewer.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn copy_out_of(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
+    let end = offset.checked_add(into.len());
+    assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
+    // SAFETY: as in `copy_out`; the bytes from `offset` on are as many by the assertion.
+    unsafe { move_bytes(words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len()) }
+}
+
+/// Copies bytes from shared words, from byte `offset` on.
+///
+/// # Panics
+/// If there are fewer.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) fn copy_out_of(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
+    load_words(words, offset, into);
+}
+
+/// Copies bytes from shared words, from byte `offset` on; each word that is copied whole is as it was at some time.
+///
+/// # Panics
+/// If there are fewer.
+pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
+    const WORD: usize = size_of::<AtomicU64>();
+    let (words, skipped) = (&words[offset / WORD..], offset % WORD);
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed).to_ne_bytes();
+    let in_first = if skipped == 0 { 0 } else { into.len().min(WORD - skipped) };
+    let (head, rest) = into.split_at_mut(in_first);
+    if !head.is_empty() {
+        head.copy_from_slice(&load(&words[0])[skipped..][..head.len()]);
+    }
+    let words = &words[usize::from(skipped > 0).min(words.len())..];
+    let (whole, tail) = rest.as_chunks_mut();
+    let (whole_words, last) = words.split_at(whole.len());
+    for (into, word) in whole.iter_mut().zip(whole_words) {
+        *into = load(word);
+    }
+    if !tail.is_empty() {
+        tail.copy_from_slice(&load(&last[0])[..tail.len()]);
+    }
 }
 
 /// One string instruction: processors of the last ten years copy lines by it (CPUID: ERMS). Unlike a copy of

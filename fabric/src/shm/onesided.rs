@@ -8,11 +8,12 @@
 
 use std::collections::VecDeque;
 
+use crate::mem::heap::{self, PeerHeap};
 use crate::mem::{Mapped, in_pieces};
 use crate::os::process::Process;
 use crate::registry::Registry;
 use crate::{
-    Access, Atomic, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64,
+    Access, Atomic, Exposure, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64,
 };
 
 /// This side's memory, and what became of this side's operations.
@@ -173,6 +174,35 @@ impl Segments {
             }
         };
         Ok(&self.0[index].1)
+    }
+}
+
+/// Lets whoever knows the place and its key read the bytes, if they lie in this process's heap.
+pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
+    let exposed = heap::expose(bytes)?;
+    if exposed.fd >> (u64::BITS - OFFSET_BITS) != 0 || exposed.offset as u64 > OFFSET_MASK {
+        return None;
+    }
+    let address = u64::from(exposed.fd) << OFFSET_BITS | exposed.offset as u64;
+    Some(Exposure::new(Remote { key: exposed.key, address }, exposed))
+}
+
+/// The heap of one peer, once it has been used, and its descriptor.
+#[derive(Default)]
+pub(super) struct Heap(Option<(u32, PeerHeap)>);
+
+impl Heap {
+    /// Copies what the peer has exposed; see [`Port::read`](crate::Port::read).
+    pub(super) fn read(&mut self, owner: Process, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
+        let fd = (at.address >> OFFSET_BITS) as u32;
+        let heap = match &mut self.0 {
+            Some((known, heap)) if *known == fd => heap,
+            other => &mut other.insert((fd, PeerHeap::open(owner, fd)?)).1,
+        };
+        match usize::try_from(at.address & OFFSET_MASK) {
+            Ok(offset) => heap.read(at.key, offset, into),
+            Err(_) => Ok(false),
+        }
     }
 }
 

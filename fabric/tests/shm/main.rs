@@ -1,6 +1,7 @@
 //! The shared-memory port between processes. Each test is both sides: it starts its own binary again, with the parent's address in the
 //! environment.
 
+mod heap;
 mod killed;
 mod limits;
 
@@ -9,6 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use samite_fabric::shm::{Config, Shm};
 use samite_fabric::{Address, Failure, OpId, PeerId, Port, PortError, Post, Sink};
+
+/// Of all of these tests.
+#[global_allocator]
+static HEAP: samite_fabric::Heap = samite_fabric::Heap;
 
 const PARENT: &str = "SAMITE_TEST_PARENT";
 const CONFIG: Config =

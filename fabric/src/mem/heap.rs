@@ -1,0 +1,130 @@
+//! A heap whose large allocations peers of the host can read where they lie.
+//!
+//! ```text
+//!   ┌────────┬───────┬───────┬─────┬─ ─ ─ ─ ─ ─ ─ ─┐
+//!   │ keys   │ block │ block │  …  │  never used   │   the arena: one file in memory without a name
+//!   └────────┴───────┴───────┴─────┴─ ─ ─ ─ ─ ─ ─ ─┘
+//! ```
+//! Any borrowed slice that lies in the arena can be *exposed*: a key is put in the file's table ([`keys`]), by which a
+//! peer knows that it may read the slice, and knows after it has read whether it still might. Peers map the file for
+//! reading ([`PeerHeap`]).
+//!
+//! # Soundness
+//! Nobody but this process writes to the arena: the file can be opened for reading only. What others read at the
+//! wrong time is their loss, and they find out.
+
+mod arena;
+mod blocks;
+mod keys;
+mod peer;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::OnceLock;
+
+use self::arena::Arena;
+pub(crate) use self::arena::Exposed;
+use self::blocks::GRANULE;
+pub(crate) use self::peer::PeerHeap;
+
+/// A global allocator from whose memory long messages are received without a copy in between, by ranks on the same
+/// host:
+///
+/// ```
+/// #[global_allocator]
+/// static HEAP: samite_fabric::Heap = samite_fabric::Heap;
+/// # fn main() {}
+/// ```
+/// Allocations of 16 KiB and more come from one file in memory, which peers map for reading; the others, and those for
+/// which there is no room, from [`System`]. Where the kernel gives no such file, or promises memory when it is asked
+/// for (vm.overcommit_memory = 2), or a limit (`ulimit -v`, `ulimit -f`) stands in the way, all come from [`System`].
+///
+/// # Costs
+/// A block is a power of two of address space, of which but the pages that are used take memory. It is counted as
+/// shared memory (`RssShmem` in /proc/PID/status), and is in pages of 4 KiB unless
+/// /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Of blocks that are free again up to 32 MiB
+/// of each size keep their pages. To grow beyond a power of two moves the bytes. It is not in core dumps.
+///
+/// # Fork
+/// A child made by fork(2) *shares* these blocks with its parent, where other memory is copied: what one of them
+/// writes, the other sees. A child that goes on without exec(2) must not write to large allocations of before, unless
+/// its parent is gone. (To keep the blocks from children would be worse: to read them would be a fault.) What it
+/// allocates itself is its own, from [`System`], and what it frees of before stays with the parent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heap;
+
+// SAFETY: each call goes to `System` or to `Arena`, which decide by the size whose block it is, and `Arena` for one
+// that is its own or not by its address: a block is always given back to whom it came from. Both are allocators.
+unsafe impl GlobalAlloc for Heap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match arena_for(layout.size()) {
+            // SAFETY: the caller's promise.
+            Some(arena) => unsafe { arena.alloc(layout) },
+            // SAFETY: as above.
+            None => unsafe { System.alloc(layout) },
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match arena_for(layout.size()) {
+            // SAFETY: the caller's promise.
+            Some(arena) => unsafe { arena.alloc_zeroed(layout) },
+            // SAFETY: as above.
+            None => unsafe { System.alloc_zeroed(layout) },
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match arena_for(layout.size()) {
+            // SAFETY: the caller's promise.
+            Some(arena) => unsafe { arena.dealloc(block, layout) },
+            // SAFETY: as above; there is no arena now, so there was none then, or it does not hold such sizes.
+            None => unsafe { System.dealloc(block, layout) },
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        match arena_for(layout.size().max(new_size)) {
+            // SAFETY: the caller's promise.
+            Some(arena) => unsafe { arena.realloc(block, layout, new_size) },
+            // SAFETY: as in `dealloc`.
+            None => unsafe { System.realloc(block, layout, new_size) },
+        }
+    }
+}
+
+/// Lets who knows the key read the bytes, until what is returned is dropped. None if they do not lie in the arena, or
+/// too much is exposed already.
+pub(crate) fn expose(bytes: &[u8]) -> Option<Exposed> {
+    ARENA.get()?.as_ref()?.expose(bytes)
+}
+
+#[inline]
+fn arena_for(size: usize) -> Option<&'static Arena> {
+    if size < GRANULE { None } else { arena() }
+}
+
+/// The arena, made by the first who asks for a large allocation. What is allocated for it meanwhile is small.
+fn arena() -> Option<&'static Arena> {
+    let create = || {
+        let arena = Arena::of_process().ok()?;
+        // SAFETY: pthread_atfork(3) takes functions, of which this one, executed in a child, touches one atomic.
+        (unsafe { libc::pthread_atfork(None, None, Some(retire)) } == 0).then_some(arena)
+    };
+    ARENA.get_or_init(create).as_ref()
+}
+
+/// In a child of fork(2).
+extern "C" fn retire() {
+    if let Some(Some(arena)) = ARENA.get() {
+        arena.retire();
+    }
+}
+
+static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
+
+#[cfg(test)]
+mod tests;

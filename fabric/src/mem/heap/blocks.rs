@@ -1,0 +1,293 @@
+//! Which blocks of an arena are free. Numbers only: the memory itself is the arena's.
+//!
+//! An arena is cut into *granules*, and a block is a power of two of them: its [`Class`]. A block that was cut
+//! stays one, to be used again by its own class. Nothing is joined or split, since what that would save is but
+//! address space, of which there is enough: pages that nobody touches do not exist.
+//!
+//! No colouring: blocks of one class begin at the same place in a page, as those of malloc do that it maps. Caches
+//! but the first are indexed by physical addresses, which are another matter; the first one's sets repeat with each
+//! page, and it takes more streams in lock step than it has ways (8 to 12) for them to be in each other's way. In
+//! return a copy from block to block has source and target at the same place in a page, where no load seems to
+//! depend on a store just made.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::os::shared::PAGE;
+
+/// The free blocks of an arena, and what has never been a block.
+pub(super) struct Blocks {
+    /// By the first granule of a free block: that of the next one in its list, 0 at the end.
+    next: Links,
+    /// Never given out: from here to `len`.
+    top: usize,
+    /// Granules that can be used.
+    len: usize,
+    lists: [Lists; CLASSES],
+}
+
+/// The free blocks of a class.
+#[derive(Clone, Copy, Default)]
+struct Lists {
+    /// With what was in them last, and how many.
+    warm: u32,
+    warm_count: usize,
+    /// Without pages: they read as zero.
+    empty: u32,
+}
+
+impl Blocks {
+    /// Of an arena that will never have more than `most` granules, of which none can be used yet, and the first
+    /// `reserved`, at least one, never. None without memory for the bookkeeping.
+    pub(super) fn new(most: usize, reserved: usize) -> Option<Self> {
+        assert!(reserved > 0 && u32::try_from(most).is_ok());
+        Some(Self {
+            next: Links::new(most)?,
+            top: reserved,
+            len: reserved,
+            lists: [Lists::default(); CLASSES],
+        })
+    }
+
+    /// Granules that can be used.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Granules from the start on that have been given out.
+    #[cfg(test)]
+    fn top(&self) -> usize {
+        self.top
+    }
+
+    /// How many granules must be usable for a block of this class to be cut from them.
+    pub(super) fn needed_for(&self, class: Class) -> usize {
+        self.start_of_new(class) + class.granules()
+    }
+
+    /// Lets more granules be used.
+    pub(super) fn extend(&mut self, len: usize) {
+        self.len = len.clamp(self.len, self.next.len());
+    }
+
+    /// A block: its first granule, and whether all of it is zero. None if there is no room.
+    pub(super) fn take(&mut self, class: Class) -> Option<(usize, bool)> {
+        let lists = &mut self.lists[class.index()];
+        // Warm ones first: to write them anew costs less than to be given pages for the others.
+        if lists.warm != 0 {
+            let granule = lists.warm as usize;
+            lists.warm = self.next[granule];
+            lists.warm_count -= 1;
+            return Some((granule, false));
+        }
+        if lists.empty != 0 {
+            let granule = lists.empty as usize;
+            lists.empty = self.next[granule];
+            return Some((granule, true));
+        }
+        let (start, end) = (self.start_of_new(class), self.needed_for(class));
+        (end <= self.len).then(|| {
+            self.top = end;
+            (start, true)
+        })
+    }
+
+    /// Whether a block of this class that is given back should keep its pages.
+    pub(super) fn is_kept(&self, class: Class) -> bool {
+        (self.lists[class.index()].warm_count + 1) * class.bytes() <= KEPT
+    }
+
+    /// Takes a block back; `is_zero` if it has no pages any more.
+    pub(super) fn give(&mut self, class: Class, granule: usize, is_zero: bool) {
+        let lists = &mut self.lists[class.index()];
+        let list = if is_zero {
+            &mut lists.empty
+        } else {
+            lists.warm_count += 1;
+            &mut lists.warm
+        };
+        self.next[granule] = std::mem::replace(list, granule as u32);
+    }
+
+    fn start_of_new(&self, class: Class) -> usize {
+        // So that a block of whole pages consists of whole pages, on every machine.
+        self.top.next_multiple_of(class.granules().min(PAGE / GRANULE))
+    }
+}
+
+/// The size of a block, as a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class(u8);
+
+impl Class {
+    /// What holds this layout, the same for all layouts that it may be changed to in place. None for what an arena
+    /// does not hold.
+    pub(super) fn of(layout: Layout) -> Option<Self> {
+        if layout.size() < GRANULE || layout.align() > ALIGN {
+            return None;
+        }
+        let class = layout.size().div_ceil(GRANULE).next_power_of_two().trailing_zeros() as usize;
+        (class < CLASSES).then_some(Self(class as u8))
+    }
+
+    /// Bytes of a block.
+    pub(super) fn bytes(self) -> usize {
+        GRANULE << self.0
+    }
+
+    fn granules(self) -> usize {
+        1 << self.0
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// One word for each granule. Not a `Vec`: it would come from the allocator that it is part of. Not touched before
+/// they are used, they take no memory.
+struct Links(NonNull<[u32]>);
+
+impl Links {
+    fn new(count: usize) -> Option<Self> {
+        let layout = Layout::array::<u32>(count).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the size is not 0.
+        let words = NonNull::new(unsafe { System.alloc_zeroed(layout) })?;
+        Some(Self(NonNull::slice_from_raw_parts(words.cast(), count)))
+    }
+}
+
+impl Deref for Links {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        // SAFETY: `new` allocated so many words of zero, which this value owns.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Links {
+    fn deref_mut(&mut self) -> &mut [u32] {
+        // SAFETY: as above; they are exclusively borrowed with this value.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // SAFETY: `new` allocated them so.
+        unsafe { System.dealloc(self.0.as_ptr().cast(), Layout::for_value::<[u32]>(self)) }
+    }
+}
+
+// SAFETY: it owns its words.
+unsafe impl Send for Links {}
+
+/// The least block, and the least allocation that an arena serves. A slice must be of some size for it to pay that
+/// others read it where it lies, shorter ones are better off in the ring; and malloc is faster at small ones.
+pub(super) const GRANULE: usize = 16 << 10;
+
+/// Blocks are aligned to this; a divisor of every machine's page size.
+pub(super) const ALIGN: usize = 4096;
+
+/// Bytes of free blocks of each class that keep their pages: as many as malloc does for blocks that it maps
+/// (DEFAULT_MMAP_THRESHOLD_MAX in mallopt(3)). By class, for the many blocks of one not to make another's pages go
+/// and come with each message.
+const KEPT: usize = 32 << 20;
+
+/// Up to an arena of the largest size as one block.
+const CLASSES: usize = (super::arena::BYTES_MAX / GRANULE).ilog2() as usize + 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RESERVED: usize = 3;
+
+    #[test]
+    fn a_class_holds_its_layouts_in_place() {
+        let class = |size, align| Class::of(Layout::from_size_align(size, align).unwrap());
+        assert_eq!(class(GRANULE - 1, 1), None);
+        assert_eq!(class(GRANULE, 2 * ALIGN), None);
+        assert_eq!(class(super::super::arena::BYTES_MAX + 1, 1), None);
+        for shift in 0..CLASSES {
+            let bytes = GRANULE << shift;
+            assert_eq!(class(bytes, ALIGN), Some(Class(shift as u8)));
+            assert_eq!(class(bytes, 1).unwrap().bytes(), bytes);
+            assert_eq!(class(bytes + 1, 1), (shift + 1 < CLASSES).then_some(Class(shift as u8 + 1)));
+        }
+    }
+
+    #[test]
+    fn a_full_arena_has_no_room_until_it_is_extended_or_given_back() {
+        let mut blocks = Blocks::new(64, RESERVED).unwrap();
+        assert_eq!(blocks.take(Class(0)), None);
+        assert_eq!(blocks.needed_for(Class(0)), RESERVED + 1);
+        blocks.extend(16);
+        assert_eq!(blocks.take(Class(3)), Some((4, true)));
+        assert_eq!((blocks.take(Class(3)), blocks.needed_for(Class(3))), (None, 20));
+        blocks.give(Class(3), 4, true);
+        assert_eq!(blocks.take(Class(3)), Some((4, true)));
+        blocks.give(Class(3), 4, false);
+        assert_eq!(blocks.take(Class(3)), Some((4, false)));
+        blocks.extend(1000);
+        assert_eq!((blocks.len(), blocks.take(Class(5))), (64, Some((12, true))));
+        assert_eq!((blocks.take(Class(5)), blocks.top()), (None, 44));
+    }
+
+    #[test]
+    fn each_class_keeps_some_pages() {
+        let mut blocks = Blocks::new(1 << 20, RESERVED).unwrap();
+        blocks.extend(1 << 20);
+        let class = Class(8);
+        let count = KEPT / class.bytes();
+        let taken: Vec<_> = (0..=count).map(|_| blocks.take(class).unwrap().0).collect();
+        let kept = taken.iter().map(|&granule| {
+            let is_kept = blocks.is_kept(class);
+            blocks.give(class, granule, !is_kept);
+            is_kept
+        });
+        assert_eq!(kept.filter(|kept| *kept).count(), count);
+        assert!(blocks.is_kept(Class(7)) && !blocks.is_kept(Class(20)));
+        // The last to come is the first to go, and those with pages before those without.
+        assert_eq!(blocks.take(class), Some((taken[count - 1], false)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+        /// Against a list of who has which granules.
+        #[test]
+        fn no_granule_is_given_twice(
+            steps in prop::collection::vec((0u8..5, any::<Option<prop::sample::Index>>(), any::<bool>()), 0..200)
+        ) {
+            let mut blocks = Blocks::new(400, RESERVED).unwrap();
+            blocks.extend(400);
+            let mut owned: Vec<(Class, usize)> = Vec::new();
+            let mut zero = vec![true; 400];
+            for (class, give, is_zero) in steps {
+                let class = Class(class);
+                match give.filter(|_| !owned.is_empty()) {
+                    Some(index) => {
+                        let (class, granule) = owned.swap_remove(index.index(owned.len()));
+                        zero[granule..granule + class.granules()].fill(is_zero);
+                        blocks.give(class, granule, is_zero);
+                    }
+                    None => {
+                        let Some((granule, is_zero)) = blocks.take(class) else { continue };
+                        let range = granule..granule + class.granules();
+                        prop_assert!(range.start >= RESERVED && range.end <= blocks.top());
+                        prop_assert!(range.start.is_multiple_of(class.granules().min(4)));
+                        prop_assert_eq!(zero[range.clone()].iter().all(|&zero| zero), is_zero);
+                        for &(class, other) in &owned {
+                            prop_assert!(other >= range.end || other + class.granules() <= range.start);
+                        }
+                        owned.push((class, granule));
+                    }
+                }
+            }
+        }
+    }
+}

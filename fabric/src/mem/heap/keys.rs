@@ -1,0 +1,158 @@
+//! The first part of an arena's file: how much of it is in use, and which keys open it.
+//!
+//! ```text
+//!   ┌───────────────────┬───────────────┬───────────────┬─────┬───────────────┐
+//!   │ version · length  │ key 1         │ key 2         │  …  │ key SLOTS − 1 │   a cache line each
+//!   └───────────────────┴───────────────┴───────────────┴─────┴───────────────┘
+//! ```
+//! A key stands for one exposure, and says in its low bits where it stands. Who reads looks for it before and after
+//! its copy, and needs nothing of the owner for that; there is no other traffic.
+//!
+//! # Proof
+//! Let the copy have read a byte that the owner wrote after the end of the exposure. [`Keys::end`] stores 0, and then
+//! executes a release fence; the write comes after that fence, the reader's acquire fence ([`is_exposed_still`]) after
+//! the copy. So the first fence synchronizes with the second, 0 is stored before the reader looks for the second time,
+//! and no key that it can find there is the one it looks for, as none is given twice: the copy counts for nothing.
+//! The other way round, [`Keys::begin`] stores the key by a release, after all that the owner had written before, and a
+//! reader that finds the key ([`is_exposed`]) acquires that. (The copy itself is no atomic access of the language, but
+//! a string of loads by the machine, which the fences order as they do any others.)
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+use super::blocks::GRANULE;
+
+/// The owner's side.
+pub(super) struct Keys {
+    /// Of the next key.
+    serial: AtomicU64,
+    /// Where a free slot may be.
+    likely_free: AtomicUsize,
+}
+
+impl Keys {
+    /// `serial` is where the keys begin: another number in each process.
+    pub(super) fn new(serial: u64) -> Self {
+        Self { serial: AtomicU64::new(serial), likely_free: AtomicUsize::new(1) }
+    }
+
+    /// Puts a new key in a free slot of the table. None if there is none.
+    pub(super) fn begin(&self, words: &[AtomicU64]) -> Option<u64> {
+        let likely = self.likely_free.load(Ordering::Relaxed);
+        // It wraps after 2^52 keys.
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS;
+        let slots = (likely..SLOTS).chain(1..likely);
+        let mut keys = slots.map(|slot| (slot, serial | slot as u64));
+        let (slot, key) = keys.find(|&(slot, key)| {
+            words[slot * LINE].load(Ordering::Relaxed) == 0
+                && words[slot * LINE].compare_exchange(0, key, Ordering::Release, Ordering::Relaxed).is_ok()
+        })?;
+        self.likely_free.store(slot % (SLOTS - 1) + 1, Ordering::Relaxed);
+        Some(key)
+    }
+
+    /// Takes a key away. Nothing that the caller writes from here on is seen by who still finds the key.
+    pub(super) fn end(&self, words: &[AtomicU64], key: u64) {
+        let slot = slot_of(key);
+        words[slot * LINE].store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.likely_free.store(slot, Ordering::Relaxed);
+    }
+}
+
+/// Whether this key is in the table; then all that the owner had written before it put it there is seen.
+pub(super) fn is_exposed(words: &[AtomicU64], key: u64) -> bool {
+    let found = find(words, key);
+    fence(Ordering::Acquire);
+    found
+}
+
+/// Whether this key is in the table after the copies that were made before.
+pub(super) fn is_exposed_still(words: &[AtomicU64], key: u64) -> bool {
+    fence(Ordering::Acquire);
+    find(words, key)
+}
+
+fn find(words: &[AtomicU64], key: u64) -> bool {
+    let slot = slot_of(key);
+    // The only loads that memory mapped for reading is sure to allow are relaxed (std::sync::atomic).
+    slot != 0 && words[slot * LINE].load(Ordering::Relaxed) == key
+}
+
+fn slot_of(key: u64) -> usize {
+    key as usize % SLOTS
+}
+
+/// Who reads and who writes the file agree on its layout.
+pub(super) const VERSION: u64 = u64::from_le_bytes(*b"sm-heap\x01");
+/// Words of the first line: what version it is, and the bytes in use.
+pub(super) const AT_VERSION: usize = 0;
+pub(super) const AT_LEN: usize = 1;
+
+/// The first of them is the header, so that no key is 0.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 12;
+/// Words of a line: exposures do not share any, as they are read and written by several processors.
+const LINE: usize = 8;
+
+/// Bytes of all this.
+pub(super) const BYTES: usize = SLOTS * LINE * size_of::<AtomicU64>();
+
+const _: () = assert!(BYTES.is_multiple_of(GRANULE));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Vec<AtomicU64> {
+        (0..SLOTS * LINE).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_key_is_there_from_its_beginning_to_its_end_and_never_again() {
+        let (words, keys) = (table(), Keys::new(u64::MAX));
+        let mut former = Vec::new();
+        for _ in 0..3 * SLOTS {
+            let key = keys.begin(&words).unwrap();
+            assert!(is_exposed(&words, key) && is_exposed_still(&words, key));
+            assert!(!former.contains(&key));
+            former.push(key);
+            keys.end(&words, key);
+            assert!(!is_exposed(&words, key) && !is_exposed_still(&words, key));
+            former.drain(..former.len().saturating_sub(10));
+        }
+        for forged in [0, u64::MAX, SLOTS as u64, 1] {
+            assert!(!is_exposed(&words, forged));
+        }
+    }
+
+    #[test]
+    fn there_are_so_many_and_each_end_makes_room_for_one() {
+        let (words, keys) = (table(), Keys::new(7));
+        let all: Vec<_> = std::iter::from_fn(|| keys.begin(&words)).collect();
+        assert_eq!(all.len(), SLOTS - 1);
+        for &key in all.iter().step_by(1000) {
+            keys.end(&words, key);
+            let another = keys.begin(&words).unwrap();
+            assert!(another != key && slot_of(another) == slot_of(key));
+            assert_eq!(keys.begin(&words), None);
+        }
+        assert!(words[..LINE].iter().all(|word| word.load(Ordering::Relaxed) == 0), "the header is none");
+    }
+
+    #[test]
+    fn threads_never_share_a_slot() {
+        let (words, keys) = (table(), Keys::new(7));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..if cfg!(miri) { 10 } else { 10_000 } {
+                        let held = [(); 3].map(|()| keys.begin(&words).unwrap());
+                        assert!(held.iter().all(|&key| is_exposed(&words, key)));
+                        held.iter().for_each(|&key| keys.end(&words, key));
+                    }
+                });
+            }
+        });
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+}

@@ -1,0 +1,70 @@
+//! The heap of another process, for reading.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::keys::{self, is_exposed, is_exposed_still};
+use crate::PortError;
+use crate::os::process::Process;
+use crate::os::shared::{SharedFile, View, copy_out_of};
+
+/// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word of it can be
+/// anything: what it says is looked at, and never relied upon.
+pub(crate) struct PeerHeap {
+    file: SharedFile,
+    /// From the start of the file on; at least the table.
+    words: View<AtomicU64>,
+}
+
+impl PeerHeap {
+    /// Maps the heap that another process has open as descriptor `fd`.
+    pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
+        let file = SharedFile::open_to_read(owner, fd)?;
+        if file.len() < keys::BYTES {
+            return Err(no_heap());
+        }
+        let words = map(&file, keys::BYTES)?;
+        if words[keys::AT_VERSION].load(Ordering::Relaxed) != keys::VERSION {
+            return Err(no_heap());
+        }
+        Ok(Self { file, words })
+    }
+
+    /// Copies bytes from `offset` on. False if they were not exposed by this key all the time: then what was copied
+    /// means nothing.
+    pub(crate) fn read(&mut self, key: u64, offset: usize, into: &mut [u8]) -> Result<bool, PortError> {
+        let Some(end) = offset.checked_add(into.len()) else { return Ok(false) };
+        if !is_exposed(&self.words, key) || !self.reach(end)? {
+            return Ok(false);
+        }
+        copy_out_of(&self.words, offset, into);
+        Ok(is_exposed_still(&self.words, key))
+    }
+
+    /// Whether the first `end` bytes are mapped; if they were not, but are in use now, they are.
+    #[inline]
+    fn reach(&mut self, end: usize) -> Result<bool, PortError> {
+        if end > size_of_val(&*self.words) {
+            let in_use = self.words[keys::AT_LEN].load(Ordering::Relaxed);
+            // However much it says, beyond the end of the file, which is fixed, there is nothing.
+            let in_use = usize::try_from(in_use).unwrap_or(usize::MAX).min(self.file.len());
+            if end > in_use {
+                return Ok(false);
+            }
+            self.words = map(&self.file, in_use)?;
+        }
+        Ok(end <= size_of_val(&*self.words))
+    }
+}
+
+fn map(file: &SharedFile, len: usize) -> Result<View<AtomicU64>, PortError> {
+    let mapping = file.map_to_read(0..len).map_err(|error| PortError::Unreachable {
+        why: format!("the peer's heap cannot be mapped: {error}"),
+    })?;
+    mapping.leave_out_of_dumps();
+    Ok(mapping.view(0, len / size_of::<AtomicU64>()))
+}
+
+#[cold]
+fn no_heap() -> PortError {
+    PortError::Unreachable { why: "the peer's descriptor is no heap of this version of samite".into() }
+}

@@ -1,0 +1,314 @@
+use std::alloc::{GlobalAlloc, Layout};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use super::arena::Arena;
+use super::blocks::{ALIGN, GRANULE};
+use super::*;
+use crate::os::process::Process;
+use crate::os::shared::SharedFile;
+use crate::{PortError, SplitMix64};
+
+fn arena_of(bytes: usize) -> &'static Arena {
+    Box::leak(Box::new(Arena::create(bytes).unwrap()))
+}
+
+fn peer(arena: &Arena) -> PeerHeap {
+    PeerHeap::open(Process::current().unwrap(), arena.file.fd()).unwrap()
+}
+
+/// A slice of an arena, for as long as the test runs.
+#[expect(clippy::mut_from_ref, reason = "of another block each time")]
+fn slice(arena: &'static Arena, len: usize) -> &'static mut [u8] {
+    let layout = Layout::from_size_align(len, 1).unwrap();
+    // SAFETY: the length is not 0, and what is allocated has that length, is initialized, and is never freed.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(arena.alloc_zeroed(layout), len) };
+    assert!(arena.offset_of(bytes.as_ptr()).is_some());
+    bytes
+}
+
+/// A block with a pattern in it.
+struct Block {
+    address: usize,
+    layout: Layout,
+    seed: u8,
+}
+
+impl Block {
+    fn new(arena: &Arena, rng: &mut SplitMix64) -> Self {
+        let layout = Layout::from_size_align(size(rng), 1 << rng.below(ALIGN.ilog2() as u64 + 3)).unwrap();
+        let is_zeroed = rng.below(2) == 0;
+        // SAFETY: the size is not 0.
+        let block = unsafe { if is_zeroed { arena.alloc_zeroed(layout) } else { arena.alloc(layout) } };
+        assert!(!block.is_null() && block.addr().is_multiple_of(layout.align()));
+        let block = Self { address: block.expose_provenance(), layout, seed: rng.next_u64() as u8 };
+        assert!(!is_zeroed || block.bytes() == &ZEROS[..layout.size()]);
+        block.fill();
+        block
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "one thread at a time has a block, and one slice of it")]
+    fn bytes(&self) -> &mut [u8] {
+        let block = std::ptr::with_exposed_provenance_mut(self.address);
+        // SAFETY: the block is that long, nobody else's, and initialized by its first writer, or looked at only where
+        // it is zeroed.
+        unsafe { std::slice::from_raw_parts_mut(block, self.layout.size()) }
+    }
+
+    fn fill(&self) {
+        self.bytes().copy_from_slice(&PATTERN[self.seed.into()..][..self.layout.size()]);
+    }
+
+    fn check(&self, len: usize) {
+        assert!(self.bytes()[..len] == PATTERN[self.seed.into()..][..len]);
+    }
+
+    fn resize(&mut self, arena: &Arena, rng: &mut SplitMix64) {
+        let (old, new) = (self.layout, size(rng));
+        // SAFETY: the block is of this layout, and the new size is not 0.
+        let block = unsafe { arena.realloc(self.bytes().as_mut_ptr(), old, new) };
+        self.address = block.expose_provenance();
+        self.layout = Layout::from_size_align(new, old.align()).unwrap();
+        self.check(old.size().min(new));
+        self.fill();
+    }
+
+    fn free(self, arena: &Arena) {
+        self.check(self.layout.size());
+        // SAFETY: the block is of this layout, and not used again.
+        unsafe { arena.dealloc(self.bytes().as_mut_ptr(), self.layout) }
+    }
+}
+
+static ZEROS: [u8; SIZE_MAX] = [0; SIZE_MAX];
+/// It repeats itself so late that it tells one seed from another.
+static PATTERN: [u8; SIZE_MAX + 256] = {
+    let mut bytes = [0; SIZE_MAX + 256];
+    let mut i = 0;
+    while i < bytes.len() {
+        bytes[i] = (i % 251 + i / 251) as u8;
+        i += 1;
+    }
+    bytes
+};
+const SIZE_MAX: usize = 512 << 10;
+
+/// From a byte to [`SIZE_MAX`].
+fn size(rng: &mut SplitMix64) -> usize {
+    let shift = rng.below(SIZE_MAX.ilog2() as u64 + 1);
+    1 + rng.below(1 << shift) as usize
+}
+
+/// Blocks that threads get, resize, free and hand to one another keep what was written to them; and zeroed ones are
+/// zero. There is not room for all, so that they come from both allocators.
+#[test]
+fn threads_keep_what_they_write() {
+    let arena = arena_of(4 << 20);
+    let pool = Mutex::new(Vec::new());
+    let rounds = 30_000;
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut rng = SplitMix64::new(seed);
+                let put = |block: Block, rng: &mut SplitMix64| {
+                    let mut pool = pool.lock().unwrap();
+                    pool.push(block);
+                    // What is left over is freed.
+                    let index = rng.below(pool.len() as u64) as usize;
+                    (pool.len() > 40).then(|| pool.swap_remove(index))
+                };
+                for _ in 0..rounds {
+                    let left = match rng.below(2) {
+                        0 => put(Block::new(arena, &mut rng), &mut rng),
+                        _ => {
+                            let popped = pool.lock().unwrap().pop();
+                            let Some(mut block) = popped else { continue };
+                            block.resize(arena, &mut rng);
+                            put(block, &mut rng)
+                        }
+                    };
+                    if let Some(block) = left {
+                        block.free(arena);
+                    }
+                }
+            });
+        }
+    });
+    let left: Vec<Block> = pool.into_inner().unwrap();
+    let inside = |block: &&Block| arena.offset_of(block.bytes().as_ptr()).is_some();
+    assert!(left.iter().any(|block| inside(&block)) && !left.iter().all(|block| inside(&block)));
+    left.into_iter().for_each(|block| block.free(arena));
+}
+
+#[test]
+fn a_block_stays_where_it_is_within_its_class() {
+    let arena = arena_of(64 << 20);
+    let layout = |size| Layout::from_size_align(size, 8).unwrap();
+    // SAFETY: layouts are those of the block at that time, and no size is 0.
+    unsafe {
+        let block = arena.alloc(layout(5 * GRANULE));
+        assert_eq!(arena.realloc(block, layout(5 * GRANULE), 8 * GRANULE), block);
+        let moved = arena.realloc(block, layout(8 * GRANULE), 4 * GRANULE);
+        assert_ne!(moved, block);
+        assert_eq!(arena.alloc(layout(8 * GRANULE)), block, "its place is free");
+        let small = arena.realloc(moved, layout(4 * GRANULE), 100);
+        assert_eq!(arena.offset_of(small), None);
+        let moved = arena.realloc(small, layout(100), GRANULE);
+        assert!(arena.offset_of(moved).is_some());
+        arena.dealloc(moved, layout(GRANULE));
+    }
+}
+
+#[test]
+fn what_is_not_kept_goes_back_to_the_system() {
+    let arena = arena_of(256 << 20);
+    let used = || {
+        let file = fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap();
+        file.blocks() as usize * 512
+    };
+    let len = 40 << 20;
+    let layout = Layout::from_size_align(len, 1).unwrap();
+    let before = used();
+    for _ in 0..3 {
+        // SAFETY: the layout is that of the block, which is zeroed, and not used after it is freed.
+        unsafe {
+            let block = arena.alloc_zeroed(layout);
+            let bytes = std::slice::from_raw_parts_mut(block, len);
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(7);
+            assert!(used() >= before + len);
+            arena.dealloc(block, layout);
+        }
+        assert!(used() < before + GRANULE);
+    }
+}
+
+/// As in the child of a fork, which shares the blocks with its parent.
+#[test]
+fn a_retired_arena_gives_nothing_and_takes_nothing() {
+    let arena = arena_of(1 << 20);
+    let bytes = slice(arena, GRANULE);
+    let exposed = arena.expose(bytes).unwrap();
+    arena.retire();
+    let layout = Layout::new::<[u8; GRANULE]>();
+    assert!(arena.expose(bytes).is_none());
+    let (at, key) = (exposed.offset, exposed.key);
+    drop(exposed);
+    assert_eq!(peer(arena).read(key, at, &mut [0; 8]), Ok(true), "it is the parent's");
+    // SAFETY: as above; the blocks are not used after they are freed.
+    unsafe {
+        let block = arena.realloc(bytes.as_mut_ptr(), layout, 2 * GRANULE);
+        assert_eq!(arena.offset_of(block), None);
+        arena.dealloc(block, Layout::new::<[u8; 2 * GRANULE]>());
+        let block = arena.alloc(layout);
+        assert_eq!(arena.offset_of(block), None);
+        arena.dealloc(block, layout);
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_allocates_elsewhere() {
+    let is_inside = |layout: Layout| {
+        // SAFETY: the size is not 0.
+        let block = unsafe { Heap.alloc(layout) };
+        let is_inside = arena().unwrap().offset_of(block).is_some();
+        // SAFETY: it was allocated so.
+        unsafe { Heap.dealloc(block, layout) };
+        is_inside
+    };
+    let layout = Layout::new::<[u8; 2 * GRANULE]>();
+    assert!(is_inside(layout));
+    // SAFETY: the child does nothing but to allocate, which malloc provides for, and to end without any handlers.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(i32::from(is_inside(layout)));
+        }
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert_eq!(status, 0);
+    assert!(is_inside(layout));
+}
+
+#[test]
+fn what_is_exposed_is_read_until_the_end() {
+    let arena = arena_of(256 << 20);
+    let mut theirs = peer(arena);
+    let bytes = slice(arena, 100_000);
+    bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + i / 256) as u8);
+    for (start, len) in [(0, 100_000), (1, 1), (13, 99_900), (99_999, 1), (64, 4096)] {
+        let exposed = arena.expose(&bytes[start..start + len]).unwrap();
+        let mut read = vec![0; len];
+        assert_eq!(theirs.read(exposed.key, exposed.offset, &mut read), Ok(true));
+        assert_eq!(read, bytes[start..start + len]);
+        let (key, offset) = (exposed.key, exposed.offset);
+        drop(exposed);
+        assert_eq!(theirs.read(key, offset, &mut read), Ok(false), "a stale key");
+    }
+    // Beyond what was in use when it was mapped.
+    let far = slice(arena, 100 << 20);
+    far[99 << 20] = 9;
+    let exposed = arena.expose(&far[99 << 20..]).unwrap();
+    let mut read = [0];
+    assert_eq!((theirs.read(exposed.key, exposed.offset, &mut read), read), (Ok(true), [9]));
+}
+
+#[test]
+fn but_what_lies_in_the_arena_is_not_exposed() {
+    let arena = arena_of(4 << 20);
+    let bytes = slice(arena, GRANULE);
+    assert!(arena.expose(&[]).is_none() && arena.expose(&bytes[..0]).is_none());
+    assert!(arena.expose(&[1; 100]).is_none());
+    let all: Vec<_> = std::iter::from_fn(|| arena.expose(bytes)).collect();
+    assert_eq!(all.len(), 4095);
+    drop(all);
+    assert!(arena.expose(bytes).is_some());
+}
+
+#[test]
+fn a_reader_believes_nothing() {
+    let arena = arena_of(4 << 20);
+    let mut theirs = peer(arena);
+    let exposed = arena.expose(slice(arena, GRANULE)).unwrap();
+    let len = arena.mapping.len();
+    let mut read = |key, offset, len| theirs.read(key, offset, &mut vec![0; len]);
+    for forged in [u64::MAX, 0, usize::MAX as u64 / 2, len as u64 + 8, 13] {
+        arena.table[keys::AT_LEN].store(forged, Ordering::Relaxed);
+        for (offset, len) in [(len - 1, 2), (len, 1), (usize::MAX, 1), (usize::MAX - 7, 8), (1 << 40, 100)] {
+            assert_eq!(read(exposed.key, offset, len), Ok(false), "{forged} {offset} {len}");
+        }
+        for key in [0, 1, u64::MAX, exposed.key ^ 1 << 63, exposed.key ^ 1] {
+            assert_eq!(read(key, exposed.offset, 8), Ok(false));
+        }
+    }
+    // To its very end there is something, if only holes.
+    arena.table[keys::AT_LEN].store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(read(exposed.key, len - 8, 8), Ok(true));
+}
+
+#[test]
+fn other_files_are_no_heaps() {
+    let this = Process::current().unwrap();
+    let unreachable = |fd| matches!(PeerHeap::open(this, fd), Err(PortError::Unreachable { .. }));
+    let plain = fs::File::open("/proc/self/stat").unwrap();
+    let (short, other) = (SharedFile::create(c"a", 100).unwrap(), SharedFile::create(c"b", 1 << 20).unwrap());
+    for fd in [std::os::fd::AsRawFd::as_raw_fd(&plain) as u32, u32::MAX, short.fd(), other.fd()] {
+        assert!(unreachable(fd));
+    }
+    let arena = arena_of(1 << 20);
+    assert!(!unreachable(arena.file.fd()));
+    arena.table[keys::AT_VERSION].fetch_add(1, Ordering::Relaxed);
+    assert!(unreachable(arena.file.fd()), "another version");
+}
+
+#[test]
+fn others_cannot_even_open_it_for_writing() {
+    let arena = arena_of(1 << 20);
+    let mode = fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o400);
+}
