@@ -38,6 +38,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Messages lie in it as they would in a program that cares.
+#[global_allocator]
+static HEAP: samite::Heap = samite::Heap;
+
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {
         Ok(code) => code,

@@ -54,6 +54,25 @@ pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};
 pub use runtime::Cancel;
+/// The allocator of a program whose long messages are copied once between ranks of a host, and not twice, whether they
+/// are owned or borrowed. One line in the program's main file, for each rank that sends them:
+///
+/// ```
+/// #[global_allocator]
+/// static HEAP: samite::Heap = samite::Heap;
+///
+/// fn main() {
+///     let results = samite::local(2, |world| {
+///         let mut numbers = vec![world.rank() as u64; 100_000];
+///         match world.rank() {
+///             0 => world.send(&numbers, 1, 7),
+///             _ => world.recv(&mut numbers, 0, 7).map(|_| assert_eq!(numbers, vec![0; 100_000])),
+///         }
+///     });
+///     assert!(results.iter().all(Result::is_ok));
+/// }
+/// ```
+pub use samite_fabric::Heap;
 pub use samite_fabric::mem::Element;
 pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, Report, Status};
 pub use scope::{Pending, Scope};

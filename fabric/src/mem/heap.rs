@@ -26,17 +26,12 @@ pub(crate) use self::arena::Exposed;
 use self::blocks::GRANULE;
 pub(crate) use self::peer::PeerHeap;
 
-/// A global allocator from whose memory long messages are received without a copy in between, by ranks on the same
-/// host:
+/// A global allocator from whose memory peers on the same host can read what they are sent where it lies.
 ///
-/// ```
-/// #[global_allocator]
-/// static HEAP: samite_fabric::Heap = samite_fabric::Heap;
-/// # fn main() {}
-/// ```
-/// Allocations of 16 KiB and more come from one file in memory, which peers map for reading; the others, and those for
-/// which there is no room, from [`System`]. Where the kernel gives no such file, or promises memory when it is asked
-/// for (vm.overcommit_memory = 2), or a limit (`ulimit -v`, `ulimit -f`) stands in the way, all come from [`System`].
+/// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (those of the same user,
+/// who could read any memory of the process); the others, and those for which there is no room, from [`System`]. Where
+/// the kernel gives no such file, or promises memory when it is asked for (vm.overcommit_memory = 2), or a limit
+/// (`ulimit -v`, `ulimit -f`) stands in the way, all come from [`System`]: nothing fails for want of an arena.
 ///
 /// # Costs
 /// A block is a power of two of address space, of which but the pages that are used take memory. It is counted as
