@@ -51,6 +51,10 @@ enum Command {
     },
 }
 
+/// So that long messages are read where they lie, unless the driver says otherwise.
+#[global_allocator]
+static HEAP: samite::Heap = samite::Heap;
+
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),

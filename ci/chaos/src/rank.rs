@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::fs;
+use std::hint::black_box;
 use std::path::Path;
 
 use crate::comeback::Comeback;
+use crate::content::BYTES_MAX;
 use crate::report::{END, End, FromRank, Report, now_ns};
 use crate::traffic::Traffic;
 use crate::watchdog::{Watchdog, say};
@@ -17,6 +19,8 @@ pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Er
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
+    // The heap opens its file for the first that is as large, and keeps it for good.
+    drop(black_box(vec![0u8; BYTES_MAX]));
     let before = descriptors()?;
 
     watchdog.now(format_args!("joining"));
