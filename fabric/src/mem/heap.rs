@@ -34,10 +34,13 @@ pub(crate) use self::peer::PeerHeap;
 /// (`ulimit -v`, `ulimit -f`) stands in the way, all come from [`System`]: nothing fails for want of an arena.
 ///
 /// # Costs
-/// A block is a power of two of address space, of which but the pages that are used take memory. It is counted as
-/// shared memory (`RssShmem` in /proc/PID/status), and is in pages of 4 KiB unless
-/// /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Of blocks that are free again up to 32 MiB
-/// of each size keep their pages. To grow beyond a power of two moves the bytes. It is not in core dumps.
+/// A large allocation takes 20 ns more than from malloc where its pages are kept, and up to twice as long where each page
+/// is new: those of a file are given one by one. It takes a power of two of address space, but memory only for pages
+/// that were used; of blocks that are free again up to 32 MiB of each size keep theirs. To grow beyond a power of two
+/// moves the bytes, so a vector had better be made with its capacity.
+///
+/// The memory is counted as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. It is in pages of
+/// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. It is not in core dumps.
 ///
 /// # Fork
 /// A child made by fork(2) *shares* these blocks with its parent, where other memory is copied: what one of them

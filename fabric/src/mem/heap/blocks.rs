@@ -4,11 +4,11 @@
 //! stays one, to be used again by its own class. Nothing is joined or split, since what that would save is but
 //! address space, of which there is enough: pages that nobody touches do not exist.
 //!
-//! No colouring: blocks of one class begin at the same place in a page, as those of malloc do that it maps. Caches
-//! but the first are indexed by physical addresses, which are another matter; the first one's sets repeat with each
-//! page, and it takes more streams in lock step than it has ways (8 to 12) for them to be in each other's way. In
-//! return a copy from block to block has source and target at the same place in a page, where no load seems to
-//! depend on a store just made.
+//! No colouring: all blocks begin at the start of a page. Caches but the first are indexed by physical addresses, and
+//! the first has ways for what a loop has in hand: sums over 2 to 8 arrays of 64 KiB took the same time with their starts
+//! spread over the page, and only over 16, more than its 12 ways, half as long. In return a string copy from block to
+//! block finds both ends aligned: to 16 bytes behind the start of a line, where malloc has its mapped blocks, it took
+//! 1.4 times as long (an EPYC of 2024).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::{Deref, DerefMut};

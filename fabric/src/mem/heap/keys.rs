@@ -17,7 +17,7 @@
 //! reader that finds the key ([`is_exposed`]) acquires that. (The copy itself is no atomic access of the language, but
 //! a string of loads by the machine, which the fences order as they do any others.)
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::blocks::GRANULE;
 
@@ -25,6 +25,9 @@ use super::blocks::GRANULE;
 pub(super) struct Keys {
     /// Of the next key.
     serial: AtomicU64,
+    /// Whose slots are in use. That is nobody else's business: who had to take a slot by its word in the table would
+    /// wait for the reader's processor to give the line up, before it can tell the reader of the key.
+    taken: [AtomicBool; SLOTS],
     /// Where a free slot may be.
     likely_free: AtomicUsize,
 }
@@ -32,55 +35,91 @@ pub(super) struct Keys {
 impl Keys {
     /// `serial` is where the keys begin: another number in each process.
     pub(super) fn new(serial: u64) -> Self {
-        Self { serial: AtomicU64::new(serial), likely_free: AtomicUsize::new(1) }
+        let taken = [const { AtomicBool::new(false) }; SLOTS];
+        Self { serial: AtomicU64::new(serial), taken, likely_free: AtomicUsize::new(1) }
     }
 
     /// Puts a new key in a free slot of the table. None if there is none.
-    pub(super) fn begin(&self, words: &[AtomicU64]) -> Option<u64> {
-        let likely = self.likely_free.load(Ordering::Relaxed);
-        // It wraps after 2^52 keys.
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS;
-        let slots = (likely..SLOTS).chain(1..likely);
-        let mut keys = slots.map(|slot| (slot, serial | slot as u64));
-        let (slot, key) = keys.find(|&(slot, key)| {
-            words[slot * LINE].load(Ordering::Relaxed) == 0
-                && words[slot * LINE].compare_exchange(0, key, Ordering::Release, Ordering::Relaxed).is_ok()
+    pub(super) fn begin<W: Word>(&self, words: &[W]) -> Option<u64> {
+        let (likely, slots) = (self.likely_free.load(Ordering::Relaxed), words.len() / LINE);
+        let slot = (likely..slots).chain(1..likely).find(|&slot| {
+            let taken = &self.taken[slot];
+            // Acquire: the slot's former key is gone before the new one comes.
+            !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Acquire)
         })?;
-        self.likely_free.store(slot % (SLOTS - 1) + 1, Ordering::Relaxed);
+        self.likely_free.store(slot % (slots - 1) + 1, Ordering::Relaxed);
+        // It wraps after 2^52 keys.
+        let key = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS | slot as u64;
+        words[slot * LINE].store(key, Ordering::Release);
         Some(key)
     }
 
     /// Takes a key away. Nothing that the caller writes from here on is seen by who still finds the key.
-    pub(super) fn end(&self, words: &[AtomicU64], key: u64) {
+    pub(super) fn end<W: Word>(&self, words: &[W], key: u64) {
         let slot = slot_of(key);
         words[slot * LINE].store(0, Ordering::Relaxed);
-        fence(Ordering::Release);
+        W::fence(Ordering::Release);
+        self.taken[slot].store(false, Ordering::Release);
         self.likely_free.store(slot, Ordering::Relaxed);
     }
 }
 
 /// Whether this key is in the table; then all that the owner had written before it put it there is seen.
-pub(super) fn is_exposed(words: &[AtomicU64], key: u64) -> bool {
+pub(super) fn is_exposed<W: Word>(words: &[W], key: u64) -> bool {
     let found = find(words, key);
-    fence(Ordering::Acquire);
+    W::fence(Ordering::Acquire);
     found
 }
 
 /// Whether this key is in the table after the copies that were made before.
-pub(super) fn is_exposed_still(words: &[AtomicU64], key: u64) -> bool {
-    fence(Ordering::Acquire);
+pub(super) fn is_exposed_still<W: Word>(words: &[W], key: u64) -> bool {
+    W::fence(Ordering::Acquire);
     find(words, key)
 }
 
-fn find(words: &[AtomicU64], key: u64) -> bool {
+fn find<W: Word>(words: &[W], key: u64) -> bool {
     let slot = slot_of(key);
-    // The only loads that memory mapped for reading is sure to allow are relaxed (std::sync::atomic).
-    slot != 0 && words[slot * LINE].load(Ordering::Relaxed) == key
+    slot != 0 && words[slot * LINE].load() == key
 }
 
 fn slot_of(key: u64) -> usize {
     key as usize % SLOTS
 }
+
+/// A word of the table: a trait, so that a model checker's can take its place.
+pub(super) trait Word {
+    /// Relaxed, as all loads are that memory mapped for reading is sure to allow (std::sync::atomic).
+    fn load(&self) -> u64;
+    /// As of std::sync::atomic.
+    fn store(&self, value: u64, order: Ordering);
+    /// As of std::sync::atomic.
+    fn fence(order: Ordering);
+}
+
+macro_rules! word {
+    ($atomic:ident in $($module:ident)::+) => {
+        impl Word for $($module)::+::$atomic {
+            #[inline(always)]
+            fn load(&self) -> u64 {
+                self.load(Ordering::Relaxed)
+            }
+
+            #[inline(always)]
+            fn store(&self, value: u64, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn fence(order: Ordering) {
+                $($module)::+::fence(order);
+            }
+        }
+    };
+}
+
+word!(AtomicU64 in std::sync::atomic);
+#[cfg(all(test, loom))]
+word!(AtomicU64 in loom::sync::atomic);
 
 /// Who reads and who writes the file agree on its layout.
 pub(super) const VERSION: u64 = u64::from_le_bytes(*b"sm-heap\x01");
@@ -98,6 +137,9 @@ const LINE: usize = 8;
 pub(super) const BYTES: usize = SLOTS * LINE * size_of::<AtomicU64>();
 
 const _: () = assert!(BYTES.is_multiple_of(GRANULE));
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(test)]
 mod tests {

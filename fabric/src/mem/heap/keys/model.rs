@@ -1,0 +1,49 @@
+//! A model of exposures under every interleaving: `ci/loom.sh`.
+//!
+//! Leave out one of the three fences, or make a key's beginning relaxed, and it fails.
+
+use super::*;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+
+/// Bytes are exposed and written over, twice in the same slot. Whoever finds the key before and after its copy has the
+/// bytes that were exposed by that key.
+#[test]
+fn what_counts_as_read_was_exposed_all_the_time() {
+    struct Shared {
+        table: [AtomicU64; 2 * LINE],
+        bytes: [AtomicU64; 2],
+        /// Which key to look for, told without any order.
+        told: AtomicU64,
+    }
+    loom::model(|| {
+        let shared = Arc::new(Shared {
+            table: std::array::from_fn(|_| AtomicU64::new(0)),
+            bytes: Default::default(),
+            told: AtomicU64::default(),
+        });
+        let theirs = shared.clone();
+        let reader = loom::thread::spawn(move || {
+            let Shared { table, bytes, told } = &*theirs;
+            let key = told.load(Ordering::Relaxed);
+            if is_exposed(table, key) {
+                let copy = [0, 1].map(|i| bytes[i].load(Ordering::Relaxed));
+                if is_exposed_still(table, key) {
+                    assert_eq!(copy, [key, key]);
+                }
+            }
+        });
+        let Shared { table, bytes, told } = &*shared;
+        let keys = Keys::new(5);
+        for serial in [5, 6] {
+            // As the key will be.
+            bytes.iter().for_each(|word| word.store(serial << SLOT_BITS | 1, Ordering::Relaxed));
+            let key = keys.begin(table).unwrap();
+            assert_eq!(key, serial << SLOT_BITS | 1);
+            told.store(key, Ordering::Relaxed);
+            keys.end(table, key);
+        }
+        bytes.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        reader.join().unwrap();
+    });
+}
