@@ -31,7 +31,7 @@ pub(crate) use self::peer::PeerHeap;
 /// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (those of the same user,
 /// who could read any memory of the process); the others, and those for which there is no room, from [`System`]. Where
 /// the kernel gives no such file, or promises memory when it is asked for (vm.overcommit_memory = 2), or a limit
-/// (`ulimit -v`, `ulimit -f`) stands in the way, all come from [`System`]: nothing fails for want of an arena.
+/// (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB, all come from [`System`]: nothing fails for want of a file.
 ///
 /// # Costs
 /// A large allocation takes 20 ns more than from malloc where its pages are kept, and up to twice as long where each page
@@ -108,7 +108,7 @@ fn arena_for(size: usize) -> Option<&'static Arena> {
 /// The arena, made by the first who asks for a large allocation. What is allocated for it meanwhile is small.
 fn arena() -> Option<&'static Arena> {
     let create = || {
-        let arena = Arena::of_process().ok()?;
+        let arena = Arena::of_process()?;
         // SAFETY: pthread_atfork(3) takes functions, of which this one, executed in a child, touches one atomic.
         (unsafe { libc::pthread_atfork(None, None, Some(retire)) } == 0).then_some(arena)
     };

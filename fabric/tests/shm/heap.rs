@@ -152,6 +152,28 @@ fn an_owner_killed_while_it_is_read_harms_nobody() {
     }
 }
 
+/// The heap takes what room there is, and where there is too little everything comes from the system.
+#[test]
+fn a_process_under_limits_has_memory_all_the_same() {
+    let test = "heap::a_process_under_limits_has_memory_all_the_same";
+    if parent().is_some() {
+        let bytes: Vec<Vec<u8>> = (1..100).map(|i| vec![i; usize::from(i) * 10_000]).collect();
+        assert!((1..100).zip(&bytes).all(|(i, bytes)| bytes.iter().all(|&byte| byte == i)));
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let has_heap = maps.contains("memfd:samite-heap");
+        std::io::Write::write_all(&mut std::io::stderr(), has_heap.to_string().as_bytes()).unwrap();
+        return;
+    }
+    let port = Shm::open(&CONFIG).unwrap();
+    for (limit, has_heap) in
+        [("-v unlimited", true), ("-v 8000000", true), ("-v 3000000", false), ("-f 100", false)]
+    {
+        let output = limited(limit, &command(test, &port)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said == has_heap.to_string(), "{limit}: {said}");
+    }
+}
+
 /// Mappings of others' heaps, which are for reading only.
 fn peers_heaps() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();

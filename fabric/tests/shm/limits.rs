@@ -100,18 +100,7 @@ fn limits_of_the_system_are_errors_that_say_what_to_do() {
     for (limit, advice) in
         [("-f 100", "ulimit -f"), ("-n 16", "ulimit -n"), ("-n 17", "ulimit -n"), ("-n 18", "ulimit -n")]
     {
-        let mut child = command(test, &port);
-        let program = child.get_program().to_owned();
-        let arguments: Vec<_> = child.get_args().map(ToOwned::to_owned).collect();
-        let environment: Vec<_> =
-            child.get_envs().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
-        child = Command::new("sh");
-        child
-            .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
-            .arg(program)
-            .args(arguments)
-            .envs(environment);
-        let output = child.stdin(null()).output().unwrap();
+        let output = limited(limit, &command(test, &port)).stdin(null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{limit}: {said}");
         assert_eq!(said.matches(advice).count(), 2, "{limit}: {said}");

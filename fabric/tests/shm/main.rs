@@ -143,6 +143,18 @@ fn command(test: &str, port: &Shm) -> Command {
     command
 }
 
+/// The same command under a limit of ulimit(1).
+fn limited(limit: &str, command: &Command) -> Command {
+    let environment = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .envs(environment);
+    limited
+}
+
 fn packet_of(round: usize) -> Vec<u8> {
     (0..round * 31 % 3400).map(|i| (i * 3 + round) as u8).collect()
 }

@@ -1,10 +1,12 @@
 //! The memory of the heap: a file in memory, mapped once for good, of which blocks are given out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::io;
+use std::iter;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Resource, getrlimit};
 
 use super::blocks::{Blocks, Class, GRANULE};
 use super::keys::{self, Keys};
@@ -25,20 +27,18 @@ pub(super) struct Arena {
 
 impl Arena {
     /// The arena of a process: several times the machine's memory of address space, for each class of blocks to have
-    /// had most of it once, but at most [`BYTES_MAX`].
-    pub(super) fn of_process() -> Result<Self, PortError> {
-        let failed = |call, error: io::Error| PortError::Provider {
-            call,
-            code: error.raw_os_error().unwrap_or(0),
-            text: error.to_string(),
-            hint: "there is no memory that peers can read".into(),
-        };
-        if os::memory::is_promised().map_err(|error| failed("read /proc", error))? {
-            // Whose promise would not hold for holes in a file.
-            return Err(PortError::Unsupported { what: "promise memory that peers can read" });
+    /// had most of it once, but at most [`BYTES_MAX`]; and a quarter of what the process may have, for others to have
+    /// room. None where the system has none to give.
+    pub(super) fn of_process() -> Option<Self> {
+        // What the system promises does not hold for holes in a file.
+        if os::memory::is_promised().ok()? {
+            return None;
         }
-        let bytes = os::memory::bytes().map_err(|error| failed("sysconf", error))?;
-        Self::create(bytes.saturating_mul(8).min(BYTES_MAX))
+        let allowed = getrlimit(Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
+        let bytes = os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
+        // Where that is refused, by a limit of files or by a tool that the program runs under, less may do.
+        let sizes = iter::successors(Some(bytes), |bytes| Some(bytes / 2));
+        sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes).ok())
     }
 
     /// Of so many bytes, to the next multiple of [`PAGE`], the table included.
@@ -231,6 +231,9 @@ impl Drop for Exposed {
 
 /// A remote address has so much room for an offset (shm/onesided.rs).
 pub(super) const BYTES_MAX: usize = 1 << 40;
+
+/// An arena of less would not be worth its trouble.
+const BYTES_MIN: usize = 1 << 30;
 
 /// Of this much use is announced first, and then twice as much each time: who reads maps it anew each time.
 const FIRST: usize = 64 << 20;

@@ -17,7 +17,7 @@
 //! reader that finds the key ([`is_exposed`]) acquires that. (The copy itself is no atomic access of the language, but
 //! a string of loads by the machine, which the fences order as they do any others.)
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::blocks::GRANULE;
 
@@ -25,9 +25,6 @@ use super::blocks::GRANULE;
 pub(super) struct Keys {
     /// Of the next key.
     serial: AtomicU64,
-    /// Whose slots are in use. That is nobody else's business: who had to take a slot by its word in the table would
-    /// wait for the reader's processor to give the line up, before it can tell the reader of the key.
-    taken: [AtomicBool; SLOTS],
     /// Where a free slot may be.
     likely_free: AtomicUsize,
 }
@@ -35,31 +32,25 @@ pub(super) struct Keys {
 impl Keys {
     /// `serial` is where the keys begin: another number in each process.
     pub(super) fn new(serial: u64) -> Self {
-        let taken = [const { AtomicBool::new(false) }; SLOTS];
-        Self { serial: AtomicU64::new(serial), taken, likely_free: AtomicUsize::new(1) }
+        Self { serial: AtomicU64::new(serial), likely_free: AtomicUsize::new(1) }
     }
 
     /// Puts a new key in a free slot of the table. None if there is none.
     pub(super) fn begin<W: Word>(&self, words: &[W]) -> Option<u64> {
         let (likely, slots) = (self.likely_free.load(Ordering::Relaxed), words.len() / LINE);
-        let slot = (likely..slots).chain(1..likely).find(|&slot| {
-            let taken = &self.taken[slot];
-            // Acquire: the slot's former key is gone before the new one comes.
-            !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Acquire)
-        })?;
-        self.likely_free.store(slot % (slots - 1) + 1, Ordering::Relaxed);
         // It wraps after 2^52 keys.
-        let key = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS | slot as u64;
-        words[slot * LINE].store(key, Ordering::Release);
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS;
+        let mut keys = (likely..slots).chain(1..likely).map(|slot| (slot, serial | slot as u64));
+        let (slot, key) = keys.find(|&(slot, key)| words[slot * LINE].replace_zero(key))?;
+        self.likely_free.store(slot % (slots - 1) + 1, Ordering::Relaxed);
         Some(key)
     }
 
     /// Takes a key away. Nothing that the caller writes from here on is seen by who still finds the key.
     pub(super) fn end<W: Word>(&self, words: &[W], key: u64) {
         let slot = slot_of(key);
-        words[slot * LINE].store(0, Ordering::Relaxed);
+        words[slot * LINE].store_zero();
         W::fence(Ordering::Release);
-        self.taken[slot].store(false, Ordering::Release);
         self.likely_free.store(slot, Ordering::Relaxed);
     }
 }
@@ -90,8 +81,9 @@ fn slot_of(key: u64) -> usize {
 pub(super) trait Word {
     /// Relaxed, as all loads are that memory mapped for reading is sure to allow (std::sync::atomic).
     fn load(&self) -> u64;
-    /// As of std::sync::atomic.
-    fn store(&self, value: u64, order: Ordering);
+    fn store_zero(&self);
+    /// Whether it was 0; then it is `key`, and who sees that sees all that was written before.
+    fn replace_zero(&self, key: u64) -> bool;
     /// As of std::sync::atomic.
     fn fence(order: Ordering);
 }
@@ -105,8 +97,14 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            fn store(&self, value: u64, order: Ordering) {
-                self.store(value, order);
+            fn store_zero(&self) {
+                self.store(0, Ordering::Relaxed);
+            }
+
+            #[inline(always)]
+            fn replace_zero(&self, key: u64) -> bool {
+                self.load(Ordering::Relaxed) == 0
+                    && self.compare_exchange(0, key, Ordering::Release, Ordering::Relaxed).is_ok()
             }
 
             #[inline(always)]
