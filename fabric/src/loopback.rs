@@ -341,6 +341,11 @@ impl Port for Loopback {
         self.shared.exposed_mut().registry.remove(registration);
     }
 
+    #[inline(always)]
+    fn seems_idle(&self) -> bool {
+        self.completed.is_empty() && !self.shared.pending.load(Ordering::Relaxed)
+    }
+
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         let mut count = 0;
         while let Some((op, result)) = self.completed.pop_front() {

@@ -167,6 +167,12 @@ pub trait Port {
         false
     }
 
+    /// Whether it seems that [`Port::poll`] would find nothing: a glance at less than a poll looks at, for whoever takes
+    /// many in vain. Only polls find all that there is. False where a glance is no cheaper, or tells nothing.
+    fn seems_idle(&self) -> bool {
+        false
+    }
+
     /// What to sleep on while the port is armed; the same over its life, none where it cannot wake anybody.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()

@@ -362,6 +362,16 @@ impl Port for Route {
         self.shm.as_mut().is_some_and(|shm| shm.port.next_packet(sink))
     }
 
+    #[inline(always)]
+    fn seems_idle(&self) -> bool {
+        #[cfg(feature = "ofi")]
+        if self.ofi.as_ref().is_some_and(|ofi| ofi.outstanding > 0 || self.ofi_pace.is_fast()) {
+            return false;
+        }
+        self.shm.as_ref().is_none_or(|shm| shm.port.seems_idle())
+            && self.loopback.as_ref().is_none_or(|loopback| loopback.port.seems_idle())
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = Vec::new();
         all.extend(self.shm.iter().flat_map(|branch| branch.port.descriptors()));

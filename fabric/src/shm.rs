@@ -445,6 +445,11 @@ impl Port for Shm {
         self.inbox.next_packet(sink)
     }
 
+    #[inline(always)]
+    fn seems_idle(&self) -> bool {
+        self.inbox.seems_idle() && self.lost.is_empty() && self.one_sided.is_idle()
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.inbox.alarm().as_fd()]
     }

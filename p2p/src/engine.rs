@@ -534,6 +534,12 @@ impl<P: Port> Engine<P> {
         Ok(events)
     }
 
+    /// Whether it seems that [`Engine::poll`] would find nothing to do: see [`Port::seems_idle`].
+    #[inline(always)]
+    pub fn seems_idle(&self) -> bool {
+        self.port.seems_idle() && !self.core.has_work()
+    }
+
     /// When to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline or repeated hello,
     /// at once (0) if there is work left that the port had no room for, an address is wanted, or [`Engine::recv`] has taken
     /// packets, which may have ended other requests; never (`u64::MAX`).

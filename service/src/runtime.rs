@@ -405,10 +405,10 @@ impl<P: Port> Runtime<P> {
         let mut slept = false;
         loop {
             let mut came = false;
-            // What a sleeper slept for is there, or it is not.
+            // What a sleeper slept for is there, or it is not; and who is waited for may need this core.
             let polls = match (slept, self.crowded) {
                 (true, _) => 1,
-                (_, true) => TURNS,
+                (_, true) => 2,
                 _ => core.burst.polls(),
             };
             for left in (0..polls).rev() {
@@ -437,8 +437,7 @@ impl<P: Port> Runtime<P> {
                     Outcome::Pending => {}
                 }
                 match polled {
-                    // Whoever is waited for may need this core.
-                    Ok(0) if self.crowded && left > 0 => core = self.rest(core, Rest::Yield, u64::MAX, None),
+                    Ok(0) if self.crowded && left > 0 => core = self.take_turns(core),
                     Ok(0) => std::hint::spin_loop(),
                     Ok(_) => {}
                     Err(error) => {
@@ -554,13 +553,23 @@ impl<P: Port> Runtime<P> {
     ) -> BiasedGuard<'a, Core<P>> {
         match rest {
             Rest::Spin => drop(core),
-            Rest::Yield => {
-                drop(core);
-                std::thread::yield_now();
-            }
+            Rest::Yield => return self.take_turns(core),
             Rest::Sleep(nap) => return self.sleep(core, nap, until_ns, cancel),
         }
         self.lock()
+    }
+
+    /// Offers the core to others, some turns in a row or until a glance finds that there is something to do.
+    fn take_turns<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>) -> BiasedGuard<'a, Core<P>> {
+        for _ in 0..TURNS {
+            drop(core);
+            rustix::thread::sched_yield();
+            core = self.lock();
+            if !core.engine.seems_idle() {
+                break;
+            }
+        }
+        core
     }
 
     /// Sleeps until there is something to do; a `nap` long where that is not told.
@@ -756,6 +765,7 @@ const ASK_EVERY_NS: u64 = 1_000_000;
 /// providers that forget to wake.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// How often a rank that shares its core offers it to the others before it looks at the clock and hears the launcher: both
-/// take as long as a message. So many turns of the others may pass until a deadline or a death is noticed.
+/// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks at
+/// the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a deadline
+/// or a death is noticed.
 const TURNS: u32 = 4;

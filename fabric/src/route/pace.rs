@@ -28,6 +28,11 @@ impl Pace {
         true
     }
 
+    /// Whether it is polled every time.
+    pub(super) fn is_fast(&self) -> bool {
+        self.interval == 1
+    }
+
     /// Takes note of a poll: whether anything came, or is expected.
     #[inline]
     pub(super) fn polled(&mut self, traffic: bool) {

@@ -62,8 +62,10 @@ fn each_peer_is_reached_by_the_best_path() {
     assert_eq!(a.resolve(&b.address()), Ok(to_b), "known again");
     assert_eq!(a.send(to_b, b"to ", b"b"), Ok(Post::Done));
     assert_eq!(a.send(to_c, b"to ", b"c"), Ok(Post::Done));
+    assert_eq!([&a, &b, &c].map(Port::seems_idle), [true, false, false]);
     assert_eq!(heard(&mut b), [packet(b"to b")]);
     assert_eq!(heard(&mut c), [packet(b"to c")]);
+    assert_eq!([&b, &c].map(Port::seems_idle), [true; 2]);
     let to_a = a.resolve(&a.address()).unwrap();
     assert_eq!(a.send(to_a, b"to a", &[]), Ok(Post::Done));
     assert_eq!(heard(&mut a), [packet(b"to a")]);

@@ -119,6 +119,14 @@ impl Inbox {
         }
     }
 
+    /// Whether a poll would find nothing, but for what the patrol finds.
+    #[inline(always)]
+    pub(super) fn seems_idle(&self) -> bool {
+        self.mailbox.header().bell.count() == self.answered
+            && self.garbled.is_empty()
+            && !self.active.iter().any(|&slot| self.rings[slot].as_ref().is_some_and(Incoming::wants_poll))
+    }
+
     /// Readable when the owner of an armed inbox has something to poll for.
     pub(super) fn alarm(&self) -> &Alarm {
         self.mailbox.alarm()
@@ -321,6 +329,7 @@ struct Incoming {
 
 impl Incoming {
     /// Whether there is a packet, or the slot is to be freed.
+    #[inline(always)]
     fn wants_poll(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| self.ended || !ring.is_empty())
     }

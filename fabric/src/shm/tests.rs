@@ -46,6 +46,23 @@ fn packets_arrive_in_order_from_all_peers() {
 }
 
 #[test]
+fn a_glance_tells_what_a_poll_would_find() {
+    let (mut sender, mut receiver) = (port(), port());
+    let to = sender.resolve(&receiver.address()).unwrap();
+    for _ in 0..3 {
+        assert!(receiver.seems_idle());
+        // The first rings the bell; of the next the receiver reads the ring.
+        assert_eq!(sender.send(to, b"", b"news"), Ok(Post::Done));
+        assert!(!receiver.seems_idle());
+        assert_eq!(packets(&mut receiver), [b"news"]);
+    }
+    drop(sender);
+    assert!(!receiver.seems_idle(), "its slot is to be freed");
+    assert_eq!(heard(&mut receiver), []);
+    assert!(receiver.seems_idle());
+}
+
+#[test]
 fn a_port_reaches_itself() {
     let mut this = port();
     let to = this.resolve(&this.address()).unwrap();
