@@ -10,8 +10,8 @@
 //! reading ([`PeerHeap`]).
 //!
 //! # Soundness
-//! Nobody but this process writes to the arena: the file can be opened for reading only. What others read at the
-//! wrong time is their loss, and they find out.
+//! Nobody but this process writes to the arena: the file can be opened for reading only (and to fork is unsafe). What
+//! others read at the wrong time is their loss, and they find out.
 
 mod arena;
 mod blocks;

@@ -347,6 +347,8 @@ pub(crate) fn copy_out_of(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 /// If there are fewer.
 pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     const WORD: usize = size_of::<AtomicU64>();
+    let end = offset.checked_add(into.len());
+    assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
     let (words, skipped) = (&words[offset / WORD..], offset % WORD);
     let load = |word: &AtomicU64| word.load(Ordering::Relaxed).to_ne_bytes();
     let in_first = if skipped == 0 { 0 } else { into.len().min(WORD - skipped) };
@@ -429,6 +431,46 @@ mod tests {
         {
             assert!(matches!(SharedFile::open(owner, fd), Err(PortError::Unreachable { .. })));
         }
+    }
+
+    #[test]
+    fn what_is_mapped_shut_is_opened_and_emptied_in_parts() {
+        let file = SharedFile::create(c"test", 4 * PAGE).unwrap();
+        let mapping = file.map_shut(0..4 * PAGE).unwrap();
+        mapping.open(PAGE..3 * PAGE).unwrap();
+        file.make_read_only().unwrap();
+        let ours = mapping.view::<AtomicU64>(PAGE, 2 * PAGE / 8);
+        ours.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        // SAFETY: nobody uses it but by atomics.
+        assert!(unsafe { mapping.empty(PAGE..2 * PAGE) });
+        let peer = SharedFile::open_to_read(Process::current().unwrap(), file.fd()).unwrap();
+        let theirs = peer.map_to_read(0..4 * PAGE).unwrap().view::<AtomicU64>(0, 4 * PAGE / 8);
+        for (page, value) in [0, 0, u64::MAX, 0].into_iter().enumerate() {
+            assert!(theirs[page * PAGE / 8..][..PAGE / 8].iter().all(|w| w.load(Ordering::Relaxed) == value));
+        }
+        assert!(peer.map(0..PAGE).is_err(), "opened for reading");
+    }
+
+    #[test]
+    fn copies_out_begin_and_end_anywhere() {
+        let words: Vec<_> = (0..9u8)
+            .map(|i| AtomicU64::new(u64::from_ne_bytes(std::array::from_fn(|j| 8 * i + j as u8))))
+            .collect();
+        for start in 0..=72u8 {
+            for end in start..=72 {
+                for copy in [copy_out_of, load_words] {
+                    let mut into = vec![0xff; usize::from(end - start)];
+                    copy(&words, start.into(), &mut into);
+                    assert!(into.into_iter().eq(start..end), "{start}..{end}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a copy stays inside")]
+    fn a_copy_out_stays_inside() {
+        copy_out_of(&[AtomicU64::new(0)], 7, &mut [0; 2]);
     }
 
     #[test]
