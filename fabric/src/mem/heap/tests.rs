@@ -1,8 +1,11 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::arena::Arena;
 use super::blocks::{ALIGN, GRANULE};
@@ -297,7 +300,12 @@ fn other_files_are_no_heaps() {
     let unreachable = |fd| matches!(PeerHeap::open(this, fd), Err(PortError::Unreachable { .. }));
     let plain = fs::File::open("/proc/self/stat").unwrap();
     let (short, other) = (SharedFile::create(c"a", 100).unwrap(), SharedFile::create(c"b", 1 << 20).unwrap());
-    for fd in [std::os::fd::AsRawFd::as_raw_fd(&plain) as u32, u32::MAX, short.fd(), other.fd()] {
+    // Its owner could cut it off below a reader.
+    let unsealed = fs::File::from(memfd_create("c", MemfdFlags::ALLOW_SEALING).unwrap());
+    unsealed.set_len(1 << 20).unwrap();
+    unsealed.write_all_at(&keys::VERSION.to_ne_bytes(), 0).unwrap();
+    let [plain, unsealed] = [&plain, &unsealed].map(|file| file.as_raw_fd() as u32);
+    for fd in [plain, unsealed, u32::MAX, short.fd(), other.fd()] {
         assert!(unreachable(fd));
     }
     let arena = arena_of(1 << 20);
