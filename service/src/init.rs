@@ -38,7 +38,13 @@ impl Settings {
                 let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
                 let transport = open(&self, &Place::ALONE)?;
                 let address = transport.address();
-                Ok(world(transport, identity, self, Box::new(Alone { address: Some(address) }), 1))
+                Ok(world(
+                    transport,
+                    identity,
+                    self,
+                    Box::new(Alone { address: Some(address) }),
+                    &Place::ALONE,
+                ))
             }
             Launch::Invited(invitation) => {
                 let Job { rank, size, incarnation, secret, place, mut connection, .. } =
@@ -46,7 +52,7 @@ impl Settings {
                 let transport = open(&self, &place)?;
                 connection.publish(&transport.address().0)?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                Ok(world(transport, identity, self, Box::new(Member(Some(connection))), place.neighbours))
+                Ok(world(transport, identity, self, Box::new(Member(Some(connection))), &place))
             }
             Launch::Pmi(job) => {
                 let candidate = job.join(self.join_timeout)?;
@@ -61,7 +67,7 @@ impl Settings {
                 let transport = open(&self, &place)?;
                 guest.publish(&transport.address())?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                Ok(world(transport, identity, self, Box::new(guest), place.neighbours))
+                Ok(world(transport, identity, self, Box::new(guest), &place))
             }
             Launch::Pmix(job) => {
                 // Its library starts a thread.
@@ -81,7 +87,7 @@ impl Settings {
         let (secret, directory) = candidate.join(&transport.address())?;
         let incarnation = secret.first_incarnation(rank);
         let identity = Identity { rank, size, incarnation, secret: secret.0 };
-        Ok(world(transport, identity, self, Box::new(directory), place.neighbours))
+        Ok(world(transport, identity, self, Box::new(directory), &place))
     }
 }
 
@@ -123,16 +129,16 @@ fn open(settings: &Settings, place: &Place) -> Result<Transport, InitError> {
         .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
 }
 
-/// The world of one of `neighbours` ranks of this host.
+/// The world of a rank at this place.
 fn world(
     transport: Transport,
     identity: Identity,
     settings: Settings,
     directory: Box<dyn Directory>,
-    neighbours: u32,
+    place: &Place,
 ) -> World {
     let engine = Engine::new(transport, identity.clone(), settings.engine);
-    let runtime = Arc::new(Runtime::new(engine, directory, &identity, neighbours));
+    let runtime = Arc::new(Runtime::new(engine, directory, &identity, place));
     World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
 }
 

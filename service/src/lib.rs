@@ -29,6 +29,7 @@
 pub mod bootstrap;
 mod comm;
 mod control;
+mod deal;
 mod figures;
 #[cfg(fuzzing)]
 #[doc(hidden)]

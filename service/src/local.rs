@@ -10,6 +10,7 @@ use samite_fabric::os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;
+use crate::control::Place;
 use crate::init::first_life;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport;
@@ -44,7 +45,8 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
             let _ = engine.introduce(rank, first_life(rank), address.clone());
         }
         let directory = Box::new(Member { rank, board: board.clone() });
-        let runtime = Arc::new(Runtime::new(engine, directory, &identity, n));
+        let place = Place { neighbours: n, ..Place::ALONE };
+        let runtime = Arc::new(Runtime::new(engine, directory, &identity, &place));
         World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
     });
     let worlds: Vec<_> = worlds.collect();
