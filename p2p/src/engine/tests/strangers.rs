@@ -3,6 +3,8 @@
 use super::*;
 use crate::counters::Rejected;
 use crate::peer::Packet;
+use samite_fabric::Remote;
+
 use crate::wire::{Data, Fin, Hello, Rts, Verdict, Way, kind};
 
 fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
@@ -164,6 +166,33 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
             assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
         }
         assert!(receiver.core.streams.is_empty());
+    }
+}
+
+#[test]
+fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
+    for called in [true, false] {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        let [_, receiver] = &mut engines;
+        let expected = receiver.core.peers[0].expected;
+        let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100), NEVER).unwrap();
+        let way = Way::Read(Remote { key: 1, address: 2 });
+        let rts = Rts::new(0, 100, 77, way);
+        arrive(receiver, &packet(Protocol::P2p, kind::RTS, expected, rts.as_bytes()));
+        if called {
+            // This port reads nobody's memory.
+            receiver.poll(0, &mut ()).unwrap();
+        }
+        let data = Data { operation: recv.to_wire().into(), offset: 0.into() };
+        let body = [data.as_bytes(), &bytes(100)].concat();
+        arrive(receiver, &packet(Protocol::P2p, kind::DATA, expected + 1, &body));
+        let failed = receiver.core.peers[0].failure();
+        assert_eq!(matches!(failed, Some(Cause::Protocol(_))), !called, "{failed:?}");
+        let completion = receiver.collect(recv, &mut ()).unwrap();
+        assert_eq!(completion.result.is_ok(), called);
+        assert!(!called || completion.memory.unwrap().as_bytes() == bytes(100));
+        assert!(receiver.core.movers.len() <= 1);
     }
 }
 
