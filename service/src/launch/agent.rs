@@ -62,6 +62,8 @@ struct Agent {
     outputs: Vec<UnixStream>,
     /// When the ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
+    /// Somebody has sent the job a signal that ends programs: who follows it is not started again.
+    is_asked_to_end: bool,
     /// When ranks that left are told of next.
     tell_at: Instant,
     /// When output is given up that nobody takes.
@@ -154,6 +156,7 @@ impl Agent {
             slots,
             outputs: vec![output],
             kill_at: None,
+            is_asked_to_end: false,
             tell_at: Instant::now(),
             give_up_at: None,
         }))
@@ -285,7 +288,8 @@ impl Agent {
             let restarts = self.rank(number).restarts;
             *self.rank(number) =
                 Rank { process: None, channel: None, is_asked: false, lost_at: None, restarts };
-            let again = ending != Ending::Left && restarts > 0 && self.kill_at.is_none();
+            let again =
+                ending != Ending::Left && restarts > 0 && self.kill_at.is_none() && !self.is_asked_to_end;
             self.front.send(&FromAgent::Exited { rank: number, ending, again })?;
             if again {
                 self.restart(number)?;
@@ -335,7 +339,12 @@ impl Agent {
     fn obey(&mut self, message: ToAgent) {
         match message {
             ToAgent::Start(_) => {}
-            ToAgent::Signal(number) => self.signal_ranks(Signal::from_named_raw(number)),
+            ToAgent::Signal(number) => {
+                let signal = Signal::from_named_raw(number);
+                let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+                self.is_asked_to_end |= signal.is_some_and(|signal| ends.contains(&signal));
+                self.signal_ranks(signal);
+            }
             ToAgent::End => self.end_ranks(),
             ToAgent::Kill => self.kill_ranks_in(Duration::ZERO),
             ToAgent::Question { host, rank } => self.registry.question(host, rank),

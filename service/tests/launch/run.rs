@@ -138,6 +138,18 @@ fn signals_reach_every_rank() {
 }
 
 #[test]
+fn who_ends_by_a_signal_to_the_job_is_not_started_again() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let mut job = Job::shell("-n 2 --on-failure restart=1000", "echo ready; exec sleep 1000").start();
+        assert_eq!(job.lines(2), ["ready"; 2]);
+        job.signal(signal);
+        let (ended, stdout, stderr) = job.finish();
+        assert_eq!((ended, &stdout[..]), (Some(code), ""), "{stderr}");
+        assert!(!stderr.contains("started again"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_second_interrupt_kills() {
     let mut job =
         Job::shell("-n 2", "trap 'echo caught' INT; echo ready; while :; do sleep 1000 & wait; done").start();
