@@ -356,8 +356,8 @@ impl<P: Port> Engine<P> {
     /// Lets the receiver of a message read its bytes where they are, if it may and can.
     #[inline]
     pub(super) fn expose(&mut self, index: u32, data: &[u8]) -> Option<Exposure> {
-        let (path, limits) = self.core.peers[index].path?;
-        if data.len() < limits.read_min { None } else { self.port.expose(path, data) }
+        let (path, limits) = self.core.peers[index].path.as_ref()?;
+        if data.len() < limits.read_min { None } else { self.port.expose(*path, data) }
     }
 
     /// Makes a send's memory reachable for its receiver, once.

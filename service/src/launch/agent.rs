@@ -62,8 +62,6 @@ struct Agent {
     outputs: Vec<UnixStream>,
     /// When the ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
-    /// Somebody has sent the job a signal that ends programs: who follows it is not started again.
-    is_asked_to_end: bool,
     /// When ranks that left are told of next.
     tell_at: Instant,
     /// When output is given up that nobody takes.
@@ -156,7 +154,6 @@ impl Agent {
             slots,
             outputs: vec![output],
             kill_at: None,
-            is_asked_to_end: false,
             tell_at: Instant::now(),
             give_up_at: None,
         }))
@@ -288,8 +285,7 @@ impl Agent {
             let restarts = self.rank(number).restarts;
             *self.rank(number) =
                 Rank { process: None, channel: None, is_asked: false, lost_at: None, restarts };
-            let again =
-                ending != Ending::Left && restarts > 0 && self.kill_at.is_none() && !self.is_asked_to_end;
+            let again = ending != Ending::Left && restarts > 0;
             self.front.send(&FromAgent::Exited { rank: number, ending, again })?;
             if again {
                 self.restart(number)?;
@@ -342,7 +338,9 @@ impl Agent {
             ToAgent::Signal(number) => {
                 let signal = Signal::from_named_raw(number);
                 let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-                self.is_asked_to_end |= signal.is_some_and(|signal| ends.contains(&signal));
+                if signal.is_some_and(|signal| ends.contains(&signal)) {
+                    self.start_nobody_again();
+                }
                 self.signal_ranks(signal);
             }
             ToAgent::End => self.end_ranks(),
@@ -374,15 +372,22 @@ impl Agent {
 
     /// Ends all soon, whether or not somebody takes what they still print.
     fn kill_ranks_in(&mut self, time: Duration) {
+        self.start_nobody_again();
         let kill_at = Instant::now() + time;
         self.kill_at = Some(kill_at);
         self.give_up_at = Some(kill_at + time);
     }
 
     fn end_ranks(&mut self) {
+        self.start_nobody_again();
         // A stopped process acts on SIGTERM only when it goes on.
         self.signal_ranks([Signal::TERM, Signal::CONT]);
         self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
+    }
+
+    /// The job is to end: this life of each rank is its last.
+    fn start_nobody_again(&mut self) {
+        self.ranks.iter_mut().for_each(|rank| rank.restarts = 0);
     }
 
     fn signal_ranks(&self, signals: impl IntoIterator<Item = Signal>) {

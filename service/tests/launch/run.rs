@@ -150,6 +150,14 @@ fn who_ends_by_a_signal_to_the_job_is_not_started_again() {
 }
 
 #[test]
+fn who_does_not_end_in_time_is_killed_and_not_started_again() {
+    let script = "trap '' TERM; while :; do sleep 1000; done";
+    let output = Job::shell("-n 2 --on-failure restart=1000 --timeout 1", script).output();
+    assert_eq!(output.status.code(), Some(124));
+    assert!(!text(&output.stderr).contains("started again"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_second_interrupt_kills() {
     let mut job =
         Job::shell("-n 2", "trap 'echo caught' INT; echo ready; while :; do sleep 1000 & wait; done").start();
