@@ -8,8 +8,9 @@ use samite_fabric::mem::Element;
 use samite_p2p::{Claimed, Engine, Error, Pattern, RequestId, Status};
 use zerocopy::IntoBytes;
 
+use crate::cancel::Cancel;
 use crate::request::{Failed, Request};
-use crate::runtime::{Bounds, Cancel, Runtime};
+use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Source, Tag};
 use crate::stats::Stats;

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+mod cancel;
 mod comm;
 mod control;
 mod deal;
@@ -49,12 +50,12 @@ mod transport;
 mod watch;
 mod world;
 
+pub use cancel::Cancel;
 pub use comm::{Comm, Message};
 pub use figures::{Awaits, Figures};
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};
-pub use runtime::Cancel;
 /// The allocator of a program whose long messages are copied once between ranks of a host, and not twice, whether they
 /// are owned or borrowed. One line in the program's main file, for each rank that sends them:
 ///

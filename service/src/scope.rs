@@ -175,8 +175,8 @@ impl<'env> Loans<'env> {
     #[inline(always)]
     fn insert(&mut self, loan: Loan<'env>) -> u32 {
         if self.0.len() == self.0.capacity() {
-            // Few at first, which is all that most scopes need; then as many as a window of messages.
-            self.0.reserve(if self.0.is_empty() { 4 } else { self.0.len().max(60) });
+            // So few at first that the allocator has them at hand: they are freed at the end of each scope.
+            self.0.reserve(if self.0.is_empty() { 8 } else { self.0.len().max(16) });
         }
         self.0.insert(loan) as u32
     }

@@ -1,0 +1,45 @@
+//! Operations ended from outside.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::watch::Watch;
+
+/// Ends the operations that were begun under it, from any thread. See [`Comm::until`](crate::Comm::until).
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<Cancelled>);
+
+#[derive(Debug, Default)]
+struct Cancelled {
+    is_cancelled: AtomicBool,
+    /// Who may sleep meanwhile.
+    sleepers: Mutex<Vec<Weak<Watch>>>,
+}
+
+impl Cancel {
+    /// One that has not been used.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends what is under way, and all that is begun under it from now on.
+    pub fn cancel(&self) {
+        self.0.is_cancelled.store(true, Ordering::Release);
+        let sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers.iter().filter_map(Weak::upgrade).for_each(|watch| watch.wake());
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// Has `watch` woken when it is used.
+    pub(crate) fn wakes(&self, watch: &Arc<Watch>) {
+        let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers.retain(|sleeper| sleeper.strong_count() > 0);
+        if !sleepers.iter().any(|sleeper| sleeper.as_ptr() == Arc::as_ptr(watch)) {
+            sleepers.push(Arc::downgrade(watch));
+        }
+    }
+}
