@@ -365,6 +365,12 @@ impl<P: Place> Consumer<P> {
         word >> LEN_BITS != self.size.lap(self.position)
     }
 
+    /// Begins to load the line in which the next packet is, or will be.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        prefetch::for_reading(&self.place.lines()[self.size.index(self.position)]);
+    }
+
     /// Follows the producer after [`Pop::Moved`], to the ring that `place` changes to.
     pub(super) fn move_on(&mut self, change: impl FnOnce(&mut P)) {
         change(&mut self.place);
