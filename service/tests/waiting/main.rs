@@ -25,7 +25,8 @@ mod ranks;
 #[expect(dead_code, reason = "some of it only the tests of launching need")]
 mod support;
 
-/// Long beside the time after which a rank falls asleep.
+/// Long beside the time after which a rank falls asleep, and so long that its naps, where it has nothing to be woken by, have
+/// become their longest. The length of the wait is what is tested; no order of events rests on it.
 const LONG: Duration = Duration::from_millis(500);
 
 /// What may pass before a sleeper has acted on what woke it, on a busy machine.
