@@ -255,6 +255,13 @@ impl Port for Route {
         self.send_elsewhere(to, head, body)
     }
 
+    fn fragment_max(&self, to: PeerId) -> usize {
+        match (self.peers.get(to.0 as usize), &self.shm) {
+            (Some(&Peer { path: Path::Shm, inner, .. }), Some(branch)) => branch.port.fragment_max(inner),
+            _ => self.caps_for(to).packet_max,
+        }
+    }
+
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let (path, inner, body) = self.with_local(to, body)?;
         outcome(to, on!(self, path, branch => branch.operate(|port| port.send_zcopy(inner, head, body, op))))

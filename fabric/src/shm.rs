@@ -1,11 +1,11 @@
 //! Our own shared memory between processes, or threads, of one host: transport `samite-shm`.
 //!
-//! Each port receives in a *mailbox*: a file in memory without a name, which holds a ring for each sender
-//! (the files ring.rs and mailbox.rs describe them). The address says which descriptor of which process it
+//! Each port receives in a *mailbox*: a file in memory without a name, which holds rings for each sender
+//! (the files ring.rs, mailbox.rs and outgoing.rs describe them). The address says which descriptor of which process it
 //! is; peers open it through /proc/PID/fd. So there is nothing in /dev/shm that could be full, or stay
 //! behind.
 //!
-//! A packet is written to the ring and copied out of it; a short one travels in a single cache line. A long
+//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. A long
 //! message is thus copied twice, by two processors at the same time. That was measured to take a third of the time
 //! of one copy by one of them through the kernel (process_vm_readv(2)), which locks each page first. No lock,
 //! no shared queue: a process killed at any instruction leaves the others as they were.
@@ -24,6 +24,7 @@ mod doze;
 mod inbox;
 mod mailbox;
 mod onesided;
+mod outgoing;
 mod ring;
 mod word;
 
@@ -32,9 +33,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use self::address::Whereabouts;
 use self::inbox::Inbox;
-use self::mailbox::{Claim, Mailbox, Remote};
+use self::mailbox::{Mailbox, Remote};
 use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
-use self::ring::{Producer, Push, packet_max};
+use self::outgoing::Outgoing;
+use self::ring::{Push, packet_max};
 use crate::os::process::{Place, Process};
 use crate::port::{
     Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
@@ -46,14 +48,17 @@ use crate::{Caps, Order, PortError, Region, os};
 pub struct Config {
     /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`].
     pub peers_max: usize,
-    /// Bytes of the ring of each sender that has sent something: a power of two from 4 KiB to 128 KiB. A
-    /// packet takes half at most. It is memory of the receiver's job, taken when the sender first sends.
+    /// Bytes of the ring that a sender uses as long as the receiver keeps up with it: a power of two from 2 KiB to
+    /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
+    pub ring_bytes_min: usize,
+    /// Bytes of the ring that it uses otherwise: a power of two from 4 KiB to 128 KiB. A packet takes half at
+    /// most. Both are memory of the receiver's job, taken when the sender first sends.
     pub ring_bytes: usize,
-    /// Bytes of the ring that a sender gets instead which keeps finding its first one full: a power of two
-    /// from [`Config::ring_bytes`] to 8 MiB.
+    /// Bytes of the ring that a sender gets in place of that which keeps finding it full: a power of two from
+    /// [`Config::ring_bytes`] to 8 MiB.
     pub ring_bytes_max: usize,
-    /// Bytes that these larger rings may take together, beside the first ones. At the limit a sender keeps the
-    /// ring it has.
+    /// Bytes that these largest rings may take together, beside the others. At the limit a sender keeps those it
+    /// has.
     pub growth_bytes_max: usize,
 }
 
@@ -63,10 +68,16 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 64 KiB, which carry packets of 28 KiB (shorter ones cost long messages a tenth), and 16 MiB in
-    /// all if every peer sends; then rings of 256 KiB, up to 16 MiB of them.
+    /// 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB (shorter ones cost long messages a tenth), and
+    /// 18 MiB in all if every peer sends; then rings of 256 KiB, up to 16 MiB of them.
     fn default() -> Self {
-        Self { peers_max: 256, ring_bytes: 64 << 10, ring_bytes_max: 256 << 10, growth_bytes_max: 16 << 20 }
+        Self {
+            peers_max: 256,
+            ring_bytes_min: 8 << 10,
+            ring_bytes: 64 << 10,
+            ring_bytes_max: 256 << 10,
+            growth_bytes_max: 16 << 20,
+        }
     }
 }
 
@@ -75,9 +86,9 @@ impl Default for Config {
 pub struct Usage {
     /// Senders that are connected.
     pub rings: usize,
-    /// Bytes of their first rings.
+    /// Bytes of the rings that each has.
     pub ring_bytes: usize,
-    /// Bytes of the larger rings of those who asked for one.
+    /// Bytes of the largest rings, of those who asked for one.
     pub growth_bytes: usize,
     /// Senders that asked, and were refused for lack of budget or memory, since the port was opened.
     pub growths_refused: u64,
@@ -176,7 +187,7 @@ impl Shm {
             return Ok(Post::Again);
         }
         loop {
-            let Some(Peer { path: Path::Connected(producer), process, segments, .. }) =
+            let Some(Peer { path: Path::Connected(outgoing), process, segments, .. }) =
                 self.peers.get_mut(to.0 as usize)
             else {
                 match self.connect(to)? {
@@ -184,20 +195,20 @@ impl Shm {
                     None => return Ok(Post::Again),
                 }
             };
-            if producer.is_shut() || producer.place().is_closed() {
+            if outgoing.is_shut() || outgoing.claim().is_closed() {
                 return self.lose(to);
             }
-            if immediate.is_some() && !producer.has_room() {
-                match self.make_room(to)? {
+            if immediate.is_some() && !outgoing.has_room() {
+                match self.make_room(to, Push::Full, 0)? {
                     true => continue,
                     false => return Ok(Post::Again),
                 }
             }
             let result = segments.carry_out(kind, *process, (&region, ours), theirs);
             if let (Some(immediate), Ok(())) = (immediate, &result) {
-                producer.notify(immediate);
-                if producer.place().is_quiet() {
-                    producer.place().ring_bell();
+                outgoing.notify(immediate);
+                if outgoing.claim().is_quiet() {
+                    outgoing.claim().ring_bell();
                 }
             }
             self.one_sided.complete(op, result);
@@ -210,15 +221,15 @@ impl Shm {
         self.peers.get_mut(peer.0 as usize).filter(|peer| !peer.is_gone()).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Does what can be done about what kept a packet from being sent, if anything: none if that has to wait.
+    /// Does what can be done about what kept a packet of `len` bytes from being sent, if anything: none if that has to
+    /// wait.
     #[cold]
-    fn overcome(&mut self, to: PeerId, obstacle: Option<Push>) -> Result<Option<()>, PortError> {
+    fn overcome(&mut self, to: PeerId, obstacle: Option<Push>, len: usize) -> Result<Option<()>, PortError> {
         match obstacle {
             None => self.connect(to),
             // It has fenced this port.
             Some(Push::Shut) => self.lose(to),
-            Some(Push::Full) if !self.make_room(to)? => Ok(None),
-            Some(Push::Full | Push::Done) => Ok(Some(())),
+            Some(obstacle) => Ok(self.make_room(to, obstacle, len)?.then_some(())),
         }
     }
 
@@ -231,36 +242,31 @@ impl Shm {
             Path::Connected(_) => Ok(Some(())),
             Path::Opened(remote) => {
                 if let Some(claim) = remote.claim(self.whereabouts.owner, self.whereabouts.token)? {
-                    peer.path = Path::Connected(Producer::new(claim));
+                    peer.path = Path::Connected(Outgoing::new(claim));
                     return Ok(Some(()));
                 }
-                self.make_room(to)?;
+                self.make_room(to, Push::Full, 0)?;
                 Ok(None)
             }
         }
     }
 
-    /// Called each time that a peer's ring is full: whether there is room now. Looks, but not always, whether
+    /// Called each time that there is no room for a packet of `len` bytes: whether there is now. Looks, but not always, whether
     /// the peer is still there.
     #[cold]
-    fn make_room(&mut self, to: PeerId) -> Result<bool, PortError> {
+    fn make_room(&mut self, to: PeerId, obstacle: Push, len: usize) -> Result<bool, PortError> {
         let peer = &mut self.peers[to.0 as usize];
-        peer.refusals = peer.refusals.wrapping_add(1);
         let closed = match &mut peer.path {
-            Path::Connected(producer) => {
-                if producer.laps() >= peer.growth_lap {
-                    peer.laps_full += 1;
-                    peer.growth_lap = producer.laps() + 1;
-                }
-                if peer.laps_full >= LAPS_FULL && producer.place().ask_for_more() {
-                    producer.move_on(Claim::grow);
+            Path::Connected(outgoing) => {
+                if outgoing.overcome(obstacle, len) {
                     return Ok(true);
                 }
-                producer.place().is_closed()
+                outgoing.claim().is_closed()
             }
             Path::Opened(remote) => remote.is_closed(),
             Path::Gone => false,
         };
+        peer.refusals = peer.refusals.wrapping_add(1);
         if closed || peer.refusals.is_multiple_of(REFUSALS) && !peer.process.is_alive() {
             return self.lose(to);
         }
@@ -337,8 +343,6 @@ impl Port for Shm {
         self.peers.push(Peer {
             path,
             refusals: 0,
-            laps_full: 0,
-            growth_lap: 0,
             process: theirs.owner,
             token: theirs.token,
             segments: Segments::default(),
@@ -356,10 +360,10 @@ impl Port for Shm {
         }
         loop {
             let obstacle = match self.peers.get_mut(to.0 as usize) {
-                Some(Peer { path: Path::Connected(producer), .. }) => match producer.push(head, body) {
+                Some(Peer { path: Path::Connected(outgoing), .. }) => match outgoing.push(head, body) {
                     Push::Done => {
-                        if producer.place().is_quiet() {
-                            producer.place().ring_bell();
+                        if outgoing.claim().is_quiet() {
+                            outgoing.claim().ring_bell();
                         }
                         return Ok(Post::Done);
                     }
@@ -367,9 +371,18 @@ impl Port for Shm {
                 },
                 _ => None,
             };
-            if self.overcome(to, obstacle)?.is_none() {
+            if self.overcome(to, obstacle, len)?.is_none() {
                 return Ok(Post::Again);
             }
+        }
+    }
+
+    fn fragment_max(&self, to: PeerId) -> usize {
+        match self.peers.get(to.0 as usize) {
+            Some(Peer { path: Path::Connected(outgoing), .. }) if !outgoing.favours_long() => {
+                outgoing.small_max()
+            }
+            _ => self.caps.packet_max,
         }
     }
 
@@ -481,9 +494,6 @@ struct Peer {
     path: Path,
     /// Calls that found no room.
     refusals: u32,
-    /// Laps of the ring in which it was found full, and the first that has not been counted.
-    laps_full: u32,
-    growth_lap: u64,
     process: Process,
     /// Of its mailbox.
     token: u64,
@@ -504,10 +514,14 @@ impl Peer {
     }
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "peers that are sent to are connected, and a send follows no pointer more"
+)]
 enum Path {
     /// Its mailbox is mapped; a slot is claimed when something is sent.
     Opened(Box<Remote>),
-    Connected(Producer<Claim>),
+    Connected(Outgoing),
     /// Fenced or lost.
     Gone,
 }
@@ -516,10 +530,6 @@ enum Path {
 /// some microseconds, are not felt that way, and a dead peer is found out in less than a millisecond of
 /// trying.
 const REFUSALS: u32 = 4096;
-
-/// A larger ring is asked for when this one has been found full in so many laps: a burst or two, or a receiver
-/// that was away, are no reason.
-const LAPS_FULL: u32 = 4;
 
 #[cfg(test)]
 mod tests;

@@ -297,7 +297,8 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "shm_ring_bytes",
-        meaning: "Shared memory that each sender to this rank gets when it first sends.",
+        meaning: "Shared memory that each sender to this rank gets when it first sends, for long packets and for what \
+                  this rank has not read yet.",
         unit: "bytes",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -316,6 +317,19 @@ const OTHERS: &[Parameter] = &[
             range: "a power of two from 4K to 8M",
             get: |settings| settings.shm.ring_bytes_max.to_string(),
             set: |settings, text| power_of_two(text, 12, 23).map(|bytes| settings.shm.ring_bytes_max = bytes),
+        },
+    },
+    Parameter {
+        name: "shm_ring_bytes_min",
+        meaning: "Shared memory that each sender to this rank gets beside that and uses instead as long as this rank \
+                  keeps up with it: two of these, and the data, should fit in the processor's first cache. At most \
+                  `shm_ring_bytes` in any case.",
+        unit: "bytes",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "a power of two from 2K to 128K",
+            get: |settings| settings.shm.ring_bytes_min.to_string(),
+            set: |settings, text| power_of_two(text, 11, 17).map(|bytes| settings.shm.ring_bytes_min = bytes),
         },
     },
     Parameter {

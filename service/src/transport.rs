@@ -51,8 +51,13 @@ const SHM: &str = "samite-shm";
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
 fn open_shm(settings: &Settings, place: &Place) -> Result<Shm, PortError> {
-    let ring_bytes_max = settings.shm.ring_bytes_max.max(settings.shm.ring_bytes);
-    Ok(Shm::open(&shm::Config { ring_bytes_max, ..settings.shm.clone() })?.on_host(place.host))
+    let shm::Config { ring_bytes_min, ring_bytes, ring_bytes_max, .. } = settings.shm;
+    let config = shm::Config {
+        ring_bytes_min: ring_bytes_min.min(ring_bytes),
+        ring_bytes_max: ring_bytes_max.max(ring_bytes),
+        ..settings.shm.clone()
+    };
+    Ok(Shm::open(&config)?.on_host(place.host))
 }
 
 #[cfg(feature = "ofi")]

@@ -4,8 +4,13 @@ use crate::loopback::Hub;
 use crate::shm::Config;
 use crate::testing::{Heard, Recorder, bytes_of};
 
-const SHM: Config =
-    Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 8 << 10, growth_bytes_max: 0 };
+const SHM: Config = Config {
+    peers_max: 4,
+    ring_bytes_min: 2 << 10,
+    ring_bytes: 8 << 10,
+    ring_bytes_max: 8 << 10,
+    growth_bytes_max: 0,
+};
 
 /// A route over loopback and shared memory.
 fn route(hub: &Hub) -> Route {

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::Usage;
-use super::mailbox::{Mailbox, MappedRings, Phase};
-use super::ring::{Consumer, Payload, Pop, scratch};
+use super::mailbox::{GROWN, Mailbox, MappedRings, Phase};
+use super::ring::{Consumer, Payload, Pop, RINGS, scratch};
 use crate::os::alarm::Alarm;
 use crate::{PortError, Sink, Sleep};
 
@@ -38,7 +38,7 @@ pub(super) struct Inbox {
     cut: HashSet<u64>,
     /// Senders found to write garbage, cut off and not yet reported.
     pub(super) garbled: Vec<u64>,
-    /// Bytes that second rings may take.
+    /// Bytes that grown rings may take.
     growth_max: usize,
     usage: Usage,
 }
@@ -339,7 +339,7 @@ struct Incoming {
     empty_polls: u32,
     /// The sender will write no more.
     ended: bool,
-    /// The sender has asked for its second ring, and got it.
+    /// The sender has asked for its grown ring, and got it.
     asked: bool,
     granted: bool,
 }
@@ -355,7 +355,8 @@ impl Incoming {
     #[inline(always)]
     fn read<S: Sink>(&mut self, most: usize, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
         let Some(ring) = &mut self.ring else { return Read::Nothing { more: false } };
-        for count in 0..most {
+        let mut packets = 0;
+        for _ in 0..most {
             match ring.pop(scratch) {
                 Pop::Packet { len } => sink.packet(&scratch.as_bytes()[..len]),
                 Pop::Notice { number } => sink.notified(number),
@@ -363,21 +364,24 @@ impl Incoming {
                     sink.long_packet(&scratch.as_bytes()[..head], &ring.body(body));
                     ring.skip(body);
                 }
-                // Only to memory that has been allocated, and once.
-                Pop::Moved if self.granted && !ring.place().is_second() => ring.move_on(MappedRings::grow),
-                Pop::Garbled | Pop::Moved => return Read::Garbage,
-                Pop::Empty if count == 0 => {
+                // Only to memory that has been allocated.
+                Pop::Moved { ring: next }
+                    if next != ring.ring() && next < if self.granted { RINGS } else { GROWN } =>
+                {
+                    ring.move_to(next);
+                    continue;
+                }
+                Pop::Garbled | Pop::Moved { .. } => return Read::Garbage,
+                Pop::Empty if packets == 0 => {
                     self.empty_polls += 1;
                     return Read::Nothing { more: !self.ended && self.empty_polls as usize * active < QUIET };
                 }
-                Pop::Empty => {
-                    self.empty_polls = 0;
-                    return Read::Packets(count);
-                }
+                Pop::Empty => break,
             }
+            packets += 1;
         }
         self.empty_polls = 0;
-        Read::Packets(most)
+        if packets > 0 { Read::Packets(packets) } else { Read::Nothing { more: true } }
     }
 }
 

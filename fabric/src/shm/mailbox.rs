@@ -18,10 +18,11 @@
 //! So a sender that is killed at any point wastes its own slot at most, and that only until a later one finds
 //! the table full and asks for a look around ([`Header::wanted`]).
 //!
-//! # Rings grow
-//! The first ring is small. A sender that keeps finding it full asks for the slot's second one
-//! ([`Slot::wish`]); the owner allocates that, or refuses ([`Slot::answer`]), since it has a budget for
-//! them. Then the sender says in the first ring that it goes on in the second. It asks once.
+//! # Rings
+//! Each slot has three rings, each larger than the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The first two are
+//! there from the start. The grown one is a hole until a sender that keeps finding the large one full asks for it
+//! ([`Slot::wish`]); the owner allocates it, or refuses ([`Slot::answer`]), since it has a budget for them. It is
+//! asked once. Which of them is used when is told in [`super::outgoing`].
 
 use std::io;
 use std::ops::Range;
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bell::Bell;
 use super::doze::{Sleeper, Waker};
-use super::ring::{Line, Place, packet_max};
+use super::ring::{Line, Place, RINGS, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
 use crate::os::alarm::{Alarm, AlarmName};
@@ -67,8 +68,9 @@ impl Mailbox {
             (&fields.version, VERSION),
             (&fields.token, token),
             (&fields.slots, layout.slots as u64),
-            (&fields.lines, layout.lines[0] as u64),
-            (&fields.lines_max, layout.lines[1] as u64),
+            (&fields.lines[SMALL], layout.lines[SMALL] as u64),
+            (&fields.lines[LARGE], layout.lines[LARGE] as u64),
+            (&fields.lines[GROWN], layout.lines[GROWN] as u64),
             (&fields.alarm, name.fd.into()),
             (&fields.alarm_inode, name.inode),
         ] {
@@ -99,9 +101,9 @@ impl Mailbox {
         self.file.fd()
     }
 
-    /// Of the first ring of each sender.
+    /// Of the large ring of each sender.
     pub(super) fn lines(&self) -> usize {
-        self.layout.lines[0]
+        self.layout.lines[LARGE]
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -112,19 +114,19 @@ impl Mailbox {
         &self.header[0]
     }
 
-    /// The rings of a slot; the first is the current one.
+    /// The rings of a slot; the small one is the current one.
     pub(super) fn rings(&self, slot: usize) -> Result<MappedRings, PortError> {
         MappedRings::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Bytes of the first, and of the second ring of each sender.
+    /// Bytes of the rings that each sender has, and of the grown one.
     pub(super) fn ring_bytes(&self) -> [usize; 2] {
-        self.layout.lines.map(|lines| lines * size_of::<Line>())
+        [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
     }
 
-    /// Answers a sender that asks for its second ring. Whether it has got it.
+    /// Answers a sender that asks for its grown ring. Whether it has got it.
     pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
-        let granted = affordable && self.file.allocate(self.layout.ring(slot, 1)).is_ok();
+        let granted = affordable && self.file.allocate(self.layout.ring(slot, GROWN)).is_ok();
         let answer = if granted { GRANTED } else { REFUSED };
         self.slots[slot].answer.store(answer, Ordering::Release);
         granted
@@ -135,8 +137,9 @@ impl Mailbox {
     pub(super) fn free(&self, slot: usize) {
         if self.file.release(self.layout.rings(slot)).is_ok() {
             let fields = &self.slots[slot];
-            let [first, second] = &fields.read;
-            for field in [first, second, &fields.quiet, &fields.answer, &fields.sender, &fields.wish] {
+            for field in
+                fields.read.iter().chain([&fields.quiet, &fields.answer, &fields.sender, &fields.wish])
+            {
                 field.store(0, Ordering::Relaxed);
             }
             self.header().bell.unmark(slot);
@@ -181,7 +184,7 @@ impl Remote {
                 "the peer's mailbox has another layout: use one version of samite in a job",
             ));
         }
-        let lines = [&fields.lines, &fields.lines_max].map(field);
+        let lines = fields.lines.each_ref().map(field);
         let layout = Layout::from_header(field(&fields.slots), lines)
             .filter(|layout| layout.file_len() == file.len())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
@@ -206,7 +209,7 @@ impl Remote {
     }
 
     pub(super) fn packet_max(&self) -> usize {
-        packet_max(self.layout.lines[0])
+        packet_max(self.layout.lines[LARGE])
     }
 
     /// Claims a slot for the port of process `owner` that receives under `sender`. None while there is none,
@@ -229,7 +232,7 @@ impl Remote {
     }
 
     fn open_slot(&self, index: usize, owner: Process, sender: u64) -> Result<Claim, PortError> {
-        self.file.allocate(self.layout.ring(index, 0))?;
+        self.file.allocate(self.layout.first_rings(index))?;
         let rings = MappedRings::map(&self.file, self.layout, &self.slots, index)?;
         self.slots[index].sender.store(sender, Ordering::Relaxed);
         self.slots[index].owner.store(Phase::Open.word(owner), Ordering::Release);
@@ -301,29 +304,26 @@ impl Claim {
         }
     }
 
-    /// Asks for the second ring; it is asked for once. Whether it is there.
+    /// Asks for the grown ring; it is asked for once. Whether it is there.
     pub(super) fn ask_for_more(&self) -> bool {
         let slot = self.slot();
         if slot.wish.load(Ordering::Relaxed) == 0 {
             slot.wish.store(1, Ordering::Relaxed);
             self.ring_bell();
         }
-        !self.rings.is_second() && slot.answer.load(Ordering::Acquire) == GRANTED
-    }
-
-    /// Goes on to the second ring.
-    pub(super) fn grow(&mut self) {
-        self.rings.grow();
+        slot.answer.load(Ordering::Acquire) == GRANTED
     }
 
     fn slot(&self) -> &Slot {
         &self.rings.slot[0]
     }
 
-    /// Announces a packet of `len` bytes in `line` of the first lap, whatever is there.
+    /// Announces a packet of `len` bytes, which begin with a number, in `line` of the first lap of the small ring.
     #[cfg(test)]
-    pub(super) fn forge_length(&self, line: usize, len: u16) {
-        self.rings.lines[line].forge(1 << 16 | u64::from(len));
+    pub(super) fn forge(&self, line: usize, len: u16, number: u64) {
+        let line = &self.rings.all[SMALL][line];
+        line.forge_number(number);
+        line.forge(1 << 16 | u64::from(len));
     }
 }
 
@@ -335,9 +335,12 @@ impl Place for Claim {
         self.rings.lines()
     }
 
-    #[inline(always)]
-    fn read(&self) -> &AtomicU64 {
-        self.rings.read()
+    fn ring(&self, ring: usize) -> (&[Line], &AtomicU64) {
+        self.rings.ring(ring)
+    }
+
+    fn go_to(&mut self, ring: usize) {
+        self.rings.go_to(ring);
     }
 }
 
@@ -352,31 +355,22 @@ impl Drop for Claim {
 pub(super) struct MappedRings {
     /// Of the current ring.
     lines: View<Line>,
-    /// The second, until it is the current one.
-    second: Option<View<Line>>,
+    all: Box<[View<Line>; RINGS]>,
     slot: View<Slot>,
 }
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // Both at once: until it is granted nobody touches the second, and a mapping of a hole is nothing
+        // All at once: until it is granted nobody touches the grown one, and a mapping of a hole is nothing
         // but an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
-        let [first, second] = [0, 1].map(|which| {
-            mapping.view(layout.ring(slot, which).start - layout.rings(slot).start, layout.lines[which])
-        });
-        Ok(Self { lines: first, second: Some(second), slot: slots.part(slot..slot + 1) })
-    }
-
-    /// Makes the second ring the current one.
-    pub(super) fn grow(&mut self) {
-        if let Some(second) = self.second.take() {
-            self.lines = second;
-        }
-    }
-
-    pub(super) fn is_second(&self) -> bool {
-        self.second.is_none()
+        let ring = |ring: usize| {
+            let start = layout.ring(slot, ring).start - layout.rings(slot).start;
+            mapping.view(start, layout.lines[ring])
+        };
+        let all: Box<[_; RINGS]> = Box::new(std::array::from_fn(ring));
+        let lines = whole(&all[SMALL]);
+        Ok(Self { lines, all, slot: slots.part(slot..slot + 1) })
     }
 
     /// Tells the sender whether it must ring the bell.
@@ -393,23 +387,37 @@ impl Place for MappedRings {
         &self.lines
     }
 
-    #[inline(always)]
-    fn read(&self) -> &AtomicU64 {
-        &self.slot[0].read[usize::from(self.is_second())]
+    fn ring(&self, ring: usize) -> (&[Line], &AtomicU64) {
+        (&self.all[ring], &self.slot[0].read[ring])
+    }
+
+    fn go_to(&mut self, ring: usize) {
+        self.lines = whole(&self.all[ring]);
     }
 }
+
+fn whole(ring: &View<Line>) -> View<Line> {
+    ring.part(0..ring.len())
+}
+
+/// The ring in which a sender begins: it stays in the first cache.
+pub(super) const SMALL: usize = 0;
+/// The one that a sender has beside, for longer packets and for what does not fit the small one.
+pub(super) const LARGE: usize = 1;
+/// The one that it may get in place of that.
+pub(super) const GROWN: usize = 2;
 
 /// Where what lies in the file.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     slots: usize,
-    /// Of the first and the second ring of a slot.
-    lines: [usize; 2],
+    /// Of each ring of a slot.
+    lines: [usize; RINGS],
 }
 
 impl Layout {
     fn new(config: &Config) -> Result<Self, PortError> {
-        let bytes = [config.ring_bytes, config.ring_bytes_max];
+        let bytes = [config.ring_bytes_min, config.ring_bytes, config.ring_bytes_max];
         let lines = bytes.map(|bytes| (bytes / size_of::<Line>()) as u64);
         Self::from_header(config.peers_max as u64, lines)
             .filter(|_| bytes.iter().all(|bytes| bytes.is_multiple_of(size_of::<Line>())))
@@ -418,12 +426,13 @@ impl Layout {
             })
     }
 
-    fn from_header(slots: u64, lines: [u64; 2]) -> Option<Self> {
-        let [first, second] = lines;
+    fn from_header(slots: u64, lines: [u64; RINGS]) -> Option<Self> {
+        let [small, large, grown] = lines;
         let fits = (1..=Config::PEERS_MAX as u64).contains(&slots)
             && lines.iter().all(|lines| lines.is_power_of_two())
-            && (LINES_MIN..=LINES_MAX).contains(&first)
-            && (first..=GROWN_LINES_MAX).contains(&second);
+            && (LINES_MIN..=LINES_MAX).contains(&large)
+            && (SMALL_LINES_MIN..=large).contains(&small)
+            && (large..=GROWN_LINES_MAX).contains(&grown);
         fits.then_some(Self { slots: slots as usize, lines: lines.map(|lines| lines as usize) })
     }
 
@@ -436,19 +445,25 @@ impl Layout {
         (size_of::<Header>() + self.slots * size_of::<Slot>()).next_multiple_of(PAGE)
     }
 
-    /// The first (0) or second (1) ring of a slot.
-    fn ring(self, slot: usize, which: usize) -> Range<usize> {
-        let [first, second] = self.lines.map(|lines| lines * size_of::<Line>());
-        let start = self.table_len() + slot * (first + second).next_multiple_of(PAGE);
-        [start..start + first, start + first..start + first + second][which].clone()
+    /// One ring of a slot.
+    fn ring(self, slot: usize, ring: usize) -> Range<usize> {
+        let [small, large, grown] = self.lines.map(|lines| lines * size_of::<Line>());
+        let slot = self.table_len() + slot * (small + large + grown).next_multiple_of(PAGE);
+        let start = slot + [0, small, small + large][ring];
+        start..start + [small, large, grown][ring]
+    }
+
+    /// Those that are there from the start.
+    fn first_rings(self, slot: usize) -> Range<usize> {
+        self.ring(slot, SMALL).start..self.ring(slot, LARGE).end
     }
 
     fn rings(self, slot: usize) -> Range<usize> {
-        self.ring(slot, 0).start..self.ring(slot, 1).end
+        self.ring(slot, SMALL).start..self.ring(slot, GROWN).end
     }
 
     fn file_len(self) -> usize {
-        self.ring(self.slots, 0).start
+        self.ring(self.slots, SMALL).start
     }
 }
 
@@ -460,12 +475,11 @@ pub(super) struct Header {
     version: AtomicU64,
     token: AtomicU64,
     slots: AtomicU64,
-    lines: AtomicU64,
-    lines_max: AtomicU64,
+    /// Of each ring of a slot.
+    lines: [AtomicU64; RINGS],
     /// The owner's descriptor of its alarm, and which pipe that is.
     alarm: AtomicU64,
     alarm_inode: AtomicU64,
-    _constant: [AtomicU64; 1],
     /// Not 0: a sender found no free slot, and some whose owner is dead.
     pub(super) wanted: AtomicU64,
     /// Not 0: a sender's looks cannot be ordered by the owner's barrier; see [`super::doze`].
@@ -489,16 +503,16 @@ pub(super) struct Slot {
     pub(super) owner: AtomicU64,
     /// The token of the mailbox in which the sender itself receives: its name.
     pub(super) sender: AtomicU64,
-    /// Not 0: the sender asks for the second ring.
+    /// Not 0: the sender asks for the grown ring.
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
     /// How far each ring has been read; see [`super::ring`]. Written by the mailbox's owner.
-    read: [AtomicU64; 2],
+    read: [AtomicU64; RINGS],
     /// Not 0: the ring is looked at only when the bell rings.
     quiet: AtomicU64,
     /// To [`Slot::wish`]: nothing yet, [`GRANTED`] or [`REFUSED`].
     answer: AtomicU64,
-    _owner: [AtomicU64; 4],
+    _owner: [AtomicU64; 3],
 }
 
 /// The phase of a slot that is not free.
@@ -535,10 +549,11 @@ const GRANTED: u64 = 1;
 const REFUSED: u64 = 2;
 
 /// Of the layout of header, slots and rings.
-const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x03");
+const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x04");
 
-/// The smallest ring carries packets of 1792 bytes; in the largest first ring, a packet's length still fits
-/// its 16 bits.
+/// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet's length still fits its 16
+/// bits. A small ring carries fragments of at least 512 bytes.
+const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;
 const GROWN_LINES_MAX: u64 = 1 << 17;

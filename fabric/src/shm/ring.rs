@@ -1,6 +1,6 @@
-//! The ring: one producer sends packets to one consumer through memory that both reach.
+//! The rings: one producer sends packets to one consumer through memory that both reach.
 //!
-//! The memory is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many
+//! A ring is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many
 //! consecutive lines as its payload needs (one at least), going round at the end. The word of its *first*
 //! line publishes it:
 //!
@@ -18,12 +18,14 @@
 //! anything, the current lap's too. So for one lap after a long packet the producer clears the word behind
 //! each packet before it publishes that one: where the consumer looks next, it never sees a body's bytes.
 //!
-//! The consumer tells its position only once per quarter of the ring, in a word apart; the producer looks
-//! there only when it has used up the room it knew of. The longest packet takes half of the ring, so that it
-//! always fits once all is read.
+//! The consumer tells its position only once in a while, in a word apart; the producer looks there only when it
+//! has used up the room it knew of. The longest packet takes half of the ring, so that it always fits once all
+//! is read.
 //!
-//! One line is kept free of packets: for the word that is cleared, and for that by which the producer says that
-//! it goes on in another ring ([`Producer::move_on`]), which it can do even though this one is full.
+//! There are several rings ([`RINGS`]), of which one is the current one, the first to begin with. The producer can
+//! go on in another at any time, and come back ([`Producer::move_to`]): the last packet before is followed by a
+//! mark that says where. So one line of each is kept free of packets: for that mark, even though the ring is
+//! full, or for the word that is cleared.
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
@@ -74,18 +76,31 @@ impl Line {
     pub(super) fn forge(&self, word: u64) {
         self.word.store(word, Ordering::Relaxed);
     }
+
+    /// Writes the number of a notice or of a mark.
+    pub(super) fn forge_number(&self, number: u64) {
+        self.cells[0].store(number, Ordering::Relaxed);
+    }
 }
 
-/// Where a ring lies.
+/// Where the rings lie.
 pub(super) trait Place {
     type Word: Word;
 
-    /// The lines: a power of two of them, all zero before the producer starts.
+    /// The lines of the current ring.
     fn lines(&self) -> &[Line<Self::Word>];
 
-    /// The position up to which the consumer has read, as far as it has told; 0 before it starts.
-    fn read(&self) -> &Self::Word;
+    /// The lines of any ring: a power of two of them, not fewer than the first one has, all zero before the producer
+    /// starts; and the position up
+    /// to which the consumer has read them, as far as it has told; 0 before it starts.
+    fn ring(&self, ring: usize) -> (&[Line<Self::Word>], &Self::Word);
+
+    /// Makes a ring the current one.
+    fn go_to(&mut self, ring: usize);
 }
+
+/// How many rings there are.
+pub(super) const RINGS: usize = 3;
 
 /// The longest packet through a ring of `lines`, in bytes.
 pub(super) const fn packet_max(lines: usize) -> usize {
@@ -95,6 +110,18 @@ pub(super) const fn packet_max(lines: usize) -> usize {
 /// The sending end.
 pub(super) struct Producer<P> {
     place: P,
+    ring: usize,
+    /// In the current ring.
+    at: Written,
+    /// In all others.
+    left: Box<[Written; RINGS]>,
+    /// Where the current ring asks to be looked at: see [`Push::Due`].
+    due: u64,
+}
+
+/// How far a ring is written.
+#[derive(Clone, Copy, Debug)]
+struct Written {
     size: Size,
     /// Lines written since the start.
     position: u64,
@@ -106,64 +133,139 @@ pub(super) struct Producer<P> {
     limit: u64,
 }
 
+impl Written {
+    fn new<W>(lines: &[Line<W>]) -> Self {
+        let size = Size::of(lines);
+        Self { size, position: 0, room: size.room(), clean: 0, limit: size.room() }
+    }
+
+    /// Knows of the room that there is if the consumer has `read` so far.
+    fn make_room(&mut self, read: u64) {
+        // A sound consumer is behind us, by no more than the ring, and does not go back; anything else gives no
+        // room.
+        if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
+            self.room = self.room.max(read + self.size.room());
+        }
+    }
+}
+
 impl<P: Place> Producer<P> {
+    /// Of the first ring of a place that nothing was sent through.
     pub(super) fn new(place: P) -> Self {
-        let size = Size::of(&place);
-        Self { place, size, position: 0, room: size.room(), clean: 0, limit: size.room() }
+        let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
+        Self { place, ring: 0, at: left[0], left, due: u64::MAX }
     }
 
     pub(super) fn place(&self) -> &P {
         &self.place
     }
 
+    /// The current ring.
+    pub(super) fn ring(&self) -> usize {
+        self.ring
+    }
+
+    /// Lines written to the current ring.
+    pub(super) fn position(&self) -> u64 {
+        self.at.position
+    }
+
+    /// Lines of the current ring.
+    pub(super) fn lines(&self) -> u64 {
+        self.at.size.lines
+    }
+
+    /// Lines of the current ring that the consumer has not told to have read.
+    pub(super) fn unread(&self) -> u64 {
+        self.at.position.saturating_sub(self.read())
+    }
+
+    fn read(&self) -> u64 {
+        self.place.ring(self.ring).1.load(Ordering::Acquire)
+    }
+
+    /// Whether there is more room than was known before.
+    pub(super) fn look(&mut self) -> bool {
+        let known = self.at.room;
+        self.at.make_room(self.read());
+        self.at.room > known
+    }
+
     /// Whether there is room for a short packet.
     pub(super) fn has_room(&mut self) -> bool {
-        self.position < self.room || self.find_room(self.position + 1).is_none()
+        self.at.position < self.at.room || self.find_room(self.at.position + 1).is_none()
     }
 
     /// Sends a number instead of a packet, of bytes written elsewhere: whoever gets it sees those. There must
     /// be room.
     pub(super) fn notify(&mut self, number: u64) {
-        let line = &self.place.lines()[self.size.index(self.position)];
+        self.write_number(number);
+        self.publish(self.at.position + 1, self.at.clean, NOTICE);
+    }
+
+    fn write_number(&self, number: u64) {
+        let line = &self.place.lines()[self.at.size.index(self.at.position)];
         line.cells[0].store(number, Ordering::Relaxed);
-        self.publish(self.position + 1, self.clean, NOTICE);
     }
 
-    /// Whether the consumer has shut the ring.
+    /// Whether the consumer has shut the rings.
     pub(super) fn is_shut(&self) -> bool {
-        self.place.read().load(Ordering::Relaxed) == SHUT
+        self.read() == SHUT
     }
 
-    /// How often the ring has been filled.
-    pub(super) fn laps(&self) -> u64 {
-        self.position >> self.size.log2
+    /// Lets [`Push::Due`] be the answer at a position of the current ring.
+    pub(super) fn set_due(&mut self, position: u64) {
+        self.due = position;
+        self.set_limit();
     }
 
-    /// Goes on in another, fresh ring, which `place` changes to. The consumer follows when it has read all
-    /// that was sent before.
-    pub(super) fn move_on(&mut self, change: impl FnOnce(&mut P)) {
-        let line = &self.place.lines()[self.size.index(self.position)];
-        line.publish(self.size.lap(self.position), MOVED);
-        change(&mut self.place);
-        self.size = Size::of(&self.place);
-        (self.position, self.clean) = (0, 0);
-        (self.room, self.limit) = (self.size.room(), self.size.room());
+    pub(super) fn is_due(&self) -> bool {
+        self.at.position >= self.due
+    }
+
+    fn set_limit(&mut self) {
+        let at = &mut self.at;
+        let free = if at.position < at.clean { at.position } else { at.room };
+        at.limit = free.min(self.due.max(at.position));
+    }
+
+    /// Goes on in another ring, in which nothing is due. The consumer follows when it has read all that was sent
+    /// before. False if there is no room.
+    pub(super) fn move_to(&mut self, ring: usize) -> bool {
+        let mut next = self.left[ring];
+        let (lines, read) = self.place.ring(ring);
+        next.make_room(read.load(Ordering::Acquire));
+        if next.position >= next.room {
+            return false;
+        }
+        if next.position < next.clean {
+            lines[next.size.index(next.position)].word.store(0, Ordering::Relaxed);
+        }
+        self.write_number(ring as u64);
+        let at = &mut self.at;
+        self.place.lines()[at.size.index(at.position)].publish(at.size.lap(at.position), MOVED);
+        at.position += 1;
+        self.left[self.ring] = std::mem::replace(at, next);
+        self.ring = ring;
+        self.place.go_to(ring);
+        self.set_due(u64::MAX);
+        true
     }
 
     /// Sends `head` and `body` as one packet of at most [`packet_max`] bytes.
     #[inline(always)]
     pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
-        if head.len() + body.len() > PAYLOAD || self.position == self.limit {
+        if head.len() + body.len() > PAYLOAD || self.at.position == self.at.limit {
             return self.push_slowly(head, body);
         }
-        let line = &self.place.lines()[self.size.index(self.position)];
+        let line = &self.place.lines()[self.at.size.index(self.at.position)];
         let mut payload = [0; PAYLOAD];
         payload[..head.len()].copy_from_slice(head);
         payload[head.len()..][..body.len()].copy_from_slice(body);
         line.write(&payload);
-        line.publish(self.size.lap(self.position), head.len() + body.len());
-        prefetch::for_writing(&self.place.lines()[self.size.index(self.position + AHEAD)]);
-        self.position += 1;
+        line.publish(self.at.size.lap(self.at.position), head.len() + body.len());
+        prefetch::for_writing(&self.place.lines()[self.at.size.index(self.at.position + AHEAD)]);
+        self.at.position += 1;
         Push::Done
     }
 
@@ -173,9 +275,15 @@ impl<P: Place> Producer<P> {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
         let count =
             if is_long { 1 + body.len().div_ceil(LINE) as u64 } else { lines_for(head.len() + body.len()) };
-        let end = self.position + count;
-        let clean = if is_long { end + self.size.lines } else { self.clean };
-        if end > self.room
+        if self.is_due() {
+            return Push::Due;
+        }
+        if count > self.at.size.lines / 2 {
+            return Push::TooLong;
+        }
+        let end = self.at.position + count;
+        let clean = if is_long { end + self.at.size.lines } else { self.at.clean };
+        if end > self.at.room
             && let Some(obstacle) = self.find_room(end)
         {
             return obstacle;
@@ -195,18 +303,18 @@ impl<P: Place> Producer<P> {
     fn publish(&mut self, end: u64, clean: u64, len: usize) {
         let lines = self.place.lines();
         if end < clean {
-            lines[self.size.index(end)].word.store(0, Ordering::Relaxed);
+            lines[self.at.size.index(end)].word.store(0, Ordering::Relaxed);
         }
-        lines[self.size.index(self.position)].publish(self.size.lap(self.position), len);
-        (self.position, self.clean) = (end, clean);
-        self.limit = if end < clean { end } else { self.room };
+        lines[self.at.size.index(self.at.position)].publish(self.at.size.lap(self.at.position), len);
+        (self.at.position, self.at.clean) = (end, clean);
+        self.set_limit();
     }
 
     fn write(&self, end: u64, mut head: &[u8], mut body: &[u8]) {
         let lines = self.place.lines();
-        for position in self.position..end {
-            let line = &lines[self.size.index(position)];
-            if position > self.position {
+        for position in self.at.position..end {
+            let line = &lines[self.at.size.index(position)];
+            if position > self.at.position {
                 // It may be left of a long packet's body, and the next lap finds it.
                 line.word.store(0, Ordering::Relaxed);
             }
@@ -231,8 +339,8 @@ impl<P: Place> Producer<P> {
         let lengths = (head.len() as u64) << 32 | body.len() as u64;
         payload[HEAD_MAX..].copy_from_slice(&lengths.to_ne_bytes());
         let lines = self.place.lines();
-        lines[self.size.index(self.position)].write(&payload);
-        let start = self.size.index(self.position + 1);
+        lines[self.at.size.index(self.at.position)].write(&payload);
+        let start = self.at.size.index(self.at.position + 1);
         let (straight, around) = body.split_at(body.len().min((lines.len() - start) * LINE));
         P::Word::fill(&lines[start..], straight);
         P::Word::fill(lines, around);
@@ -240,15 +348,12 @@ impl<P: Place> Producer<P> {
 
     #[cold]
     fn find_room(&mut self, end: u64) -> Option<Push> {
-        let read = self.place.read().load(Ordering::Acquire);
+        let read = self.read();
         if read == SHUT {
             return Some(Push::Shut);
         }
-        // A sound consumer is behind us, by no more than the ring; anything else gives no room.
-        if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
-            self.room = read + self.size.room();
-        }
-        (end > self.room).then_some(Push::Full)
+        self.at.make_room(read);
+        (end > self.at.room).then_some(Push::Full)
     }
 }
 
@@ -258,13 +363,30 @@ pub(super) enum Push {
     Done,
     /// No room until the consumer reads on.
     Full,
-    /// The consumer has shut the ring.
+    /// More than half of the current ring.
+    TooLong,
+    /// Nothing is in the way, but the position is reached at which the caller wants to look at the ring.
+    Due,
+    /// The consumer has shut the rings.
     Shut,
 }
 
 /// The receiving end.
 pub(super) struct Consumer<P> {
     place: P,
+    ring: usize,
+    /// In the current ring.
+    at: Read,
+    /// In all others.
+    left: Box<[Read; RINGS]>,
+    /// Lines read after which the producer is told: a quarter of the first ring, for there to be room in time; not
+    /// more in the others, since the producer wants to know whether the first one would do.
+    tell_after: u64,
+}
+
+/// How far a ring is read.
+#[derive(Clone, Copy, Debug)]
+struct Read {
     size: Size,
     /// Lines read since the start.
     position: u64,
@@ -274,8 +396,9 @@ pub(super) struct Consumer<P> {
 
 impl<P: Place> Consumer<P> {
     pub(super) fn new(place: P) -> Self {
-        let size = Size::of(&place);
-        Self { place, size, position: 0, told: 0 }
+        let at = |ring| Read { size: Size::of(place.ring(ring).0), position: 0, told: 0 };
+        let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
+        Self { place, ring: 0, at: left[0], tell_after: left[0].size.lines / 4, left }
     }
 
     /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]; of a long one the head,
@@ -283,27 +406,28 @@ impl<P: Place> Consumer<P> {
     #[inline(always)]
     pub(super) fn pop(&mut self, into: &mut [Payload]) -> Pop {
         let lines = self.place.lines();
-        let first = &lines[self.size.index(self.position)];
+        let first = &lines[self.at.size.index(self.at.position)];
         let word = first.word.load(Ordering::Acquire);
-        if word >> LEN_BITS != self.size.lap(self.position) {
+        if word >> LEN_BITS != self.at.size.lap(self.at.position) {
             return Pop::Empty;
         }
         let len = (word & LEN_MASK) as usize;
         if len <= PAYLOAD {
             first.read(&mut into[0]);
-            self.position += 1;
+            self.at.position += 1;
         } else if len <= size_of_val(into) {
             self.pop_lines(len, into);
         } else {
-            match len {
-                LONG => return self.pop_long(into),
-                MOVED => return Pop::Moved,
-                NOTICE => self.position += 1,
-                _ => return Pop::Garbled,
-            }
             let number = first.cells[0].load(Ordering::Relaxed);
+            let popped = match len {
+                LONG => return self.pop_long(into),
+                NOTICE => Pop::Notice { number },
+                MOVED => Pop::Moved { ring: number as usize },
+                _ => return Pop::Garbled,
+            };
+            self.at.position += 1;
             self.tell_sometimes();
-            return Pop::Notice { number };
+            return popped;
         }
         self.tell_sometimes();
         Pop::Packet { len }
@@ -311,7 +435,7 @@ impl<P: Place> Consumer<P> {
 
     #[inline(always)]
     fn tell_sometimes(&mut self) {
-        if self.position - self.told >= self.size.lines / 4 {
+        if self.at.position - self.at.told >= self.tell_after {
             self.tell();
         }
     }
@@ -319,16 +443,16 @@ impl<P: Place> Consumer<P> {
     #[inline(never)]
     fn pop_lines(&mut self, len: usize, into: &mut [Payload]) {
         let lines = self.place.lines();
-        let end = self.position + lines_for(len);
-        for (position, into) in (self.position..end).zip(into) {
-            lines[self.size.index(position)].read(into);
+        let end = self.at.position + lines_for(len);
+        for (position, into) in (self.at.position..end).zip(into) {
+            lines[self.at.size.index(position)].read(into);
         }
-        self.position = end;
+        self.at.position = end;
     }
 
     #[inline(never)]
     fn pop_long(&mut self, into: &mut [Payload]) -> Pop {
-        self.place.lines()[self.size.index(self.position)].read(&mut into[0]);
+        self.place.lines()[self.at.size.index(self.at.position)].read(&mut into[0]);
         let lengths = into[0][CELLS - 1];
         let (head, body) = ((lengths >> 32) as usize, lengths as u32 as usize);
         let sound = head <= HEAD_MAX && (BODY_MIN..=size_of_val(into)).contains(&body);
@@ -342,7 +466,7 @@ impl<P: Place> Consumer<P> {
 
     /// Goes on behind that body.
     pub(super) fn skip(&mut self, len: usize) {
-        self.position += 1 + len.div_ceil(LINE) as u64;
+        self.at.position += 1 + len.div_ceil(LINE) as u64;
         self.tell_sometimes();
     }
 
@@ -350,37 +474,45 @@ impl<P: Place> Consumer<P> {
     fn tell(&mut self) {
         // Release: the loads above come before whatever the producer writes to the lines once it has seen
         // this.
-        self.place.read().store(self.position, Ordering::Release);
-        self.told = self.position;
+        self.place.ring(self.ring).1.store(self.at.position, Ordering::Release);
+        self.at.told = self.at.position;
     }
 
     pub(super) fn place(&self) -> &P {
         &self.place
     }
 
+    /// The current ring.
+    pub(super) fn ring(&self) -> usize {
+        self.ring
+    }
+
     /// Whether there is no packet.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        let word = self.place.lines()[self.size.index(self.position)].word.load(Ordering::Acquire);
-        word >> LEN_BITS != self.size.lap(self.position)
+        let word = self.place.lines()[self.at.size.index(self.at.position)].word.load(Ordering::Acquire);
+        word >> LEN_BITS != self.at.size.lap(self.at.position)
     }
 
     /// Begins to load the line in which the next packet is, or will be.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
-        prefetch::for_reading(&self.place.lines()[self.size.index(self.position)]);
+        prefetch::for_reading(&self.place.lines()[self.at.size.index(self.at.position)]);
     }
 
-    /// Follows the producer after [`Pop::Moved`], to the ring that `place` changes to.
-    pub(super) fn move_on(&mut self, change: impl FnOnce(&mut P)) {
-        change(&mut self.place);
-        self.size = Size::of(&self.place);
-        (self.position, self.told) = (0, 0);
+    /// Follows the producer after [`Pop::Moved`].
+    pub(super) fn move_to(&mut self, ring: usize) {
+        self.tell();
+        self.left[self.ring] = std::mem::replace(&mut self.at, self.left[ring]);
+        self.ring = ring;
+        self.place.go_to(ring);
     }
 
-    /// Tells the producer that nothing will be read any more.
+    /// Tells the producer, in whichever ring it is, that nothing will be read any more.
     pub(super) fn shut(self) {
-        self.place.read().store(SHUT, Ordering::Release);
+        for ring in 0..RINGS {
+            self.place.ring(ring).1.store(SHUT, Ordering::Release);
+        }
     }
 }
 
@@ -401,8 +533,10 @@ pub(super) enum Pop {
         head: usize,
         body: usize,
     },
-    /// The producer has gone on in another ring.
-    Moved,
+    /// The producer has gone on in another ring, or says so: which one is to be checked.
+    Moved {
+        ring: usize,
+    },
     /// What no producer writes. Nothing after it can be trusted.
     Garbled,
 }
@@ -420,7 +554,7 @@ impl<P: Place> crate::Body for Body<'_, P> {
 
     fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len);
-        let Consumer { place, size, position, .. } = self.consumer;
+        let Consumer { place, at: Read { size, position, .. }, .. } = self.consumer;
         let lines = place.lines();
         let start = size.index(position + 1);
         let (straight, around) = into.split_at_mut(self.len.min((lines.len() - start) * LINE));
@@ -452,8 +586,8 @@ struct Size {
 }
 
 impl Size {
-    fn of(place: &impl Place) -> Self {
-        let lines = place.lines().len();
+    fn of<W>(lines: &[Line<W>]) -> Self {
+        let lines = lines.len();
         assert!(lines.is_power_of_two() && lines > 1, "a ring has a power of two of lines");
         Self { lines: lines as u64, log2: lines.trailing_zeros() }
     }
@@ -498,14 +632,15 @@ const AHEAD: u64 = 4;
 const LEN_BITS: u32 = 16;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 
-/// In place of a length, since no packet is as long: the producer has gone on in another ring.
+/// In place of a length, since no packet is as long: the producer has gone on in another ring, whose number
+/// follows.
 const MOVED: usize = LEN_MASK as usize;
 /// The same, of a number.
 const NOTICE: usize = MOVED - 1;
 /// The packet is long, and its lengths follow the head.
 const LONG: usize = MOVED - 2;
 
-/// In place of the consumer's position: it has shut the ring.
+/// In place of the consumer's position: it has shut the rings.
 const SHUT: u64 = u64::MAX;
 
 // A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its

@@ -3,8 +3,13 @@ use crate::os::shared::SharedFile;
 use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{Failure, Memory};
 
-const SMALL: Config =
-    Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 32 << 10, growth_bytes_max: 64 << 10 };
+const SMALL: Config = Config {
+    peers_max: 4,
+    ring_bytes_min: 2 << 10,
+    ring_bytes: 8 << 10,
+    ring_bytes_max: 32 << 10,
+    growth_bytes_max: 64 << 10,
+};
 
 fn port() -> Shm {
     Shm::open(&SMALL).unwrap()
@@ -81,19 +86,22 @@ fn limits_are_those_of_the_caps() {
     assert_eq!(sender.send(to, &[0], &body), Err(PortError::TooLong { len: max + 1, max }));
     let stranger = PeerId(9);
     assert_eq!(sender.send(stranger, &[], &[]), Err(PortError::PeerGone(stranger)));
-    for (peers_max, ring_bytes, ring_bytes_max) in [
-        (0, 8192, 8192),
-        (1025, 8192, 8192),
-        (4, 2048, 8192),
-        (4, 8193, 16384),
-        (4, 8192 + 64, 16384),
-        (4, 8192, 4096),
-        (4, 8192, 8192 + 64),
-        (4, 8192, 16 << 20),
-        (4, 256 << 10, 256 << 10),
-        (4, 0, 0),
+    for (peers_max, ring_bytes_min, ring_bytes, ring_bytes_max) in [
+        (0, 8192, 8192, 8192),
+        (1025, 8192, 8192, 8192),
+        (4, 2048, 2048, 8192),
+        (4, 1024, 8192, 8192),
+        (4, 2048 + 64, 8192, 8192),
+        (4, 16384, 8192, 16384),
+        (4, 8192, 8193, 16384),
+        (4, 8192, 8192 + 64, 16384),
+        (4, 8192, 8192, 4096),
+        (4, 8192, 8192, 8192 + 64),
+        (4, 8192, 8192, 16 << 20),
+        (4, 8192, 256 << 10, 256 << 10),
+        (4, 0, 0, 0),
     ] {
-        let config = Config { peers_max, ring_bytes, ring_bytes_max, growth_bytes_max: 0 };
+        let config = Config { peers_max, ring_bytes_min, ring_bytes, ring_bytes_max, growth_bytes_max: 0 };
         assert!(matches!(Shm::open(&config), Err(PortError::Unsupported { .. })), "{config:?}");
     }
 }
@@ -106,7 +114,8 @@ fn a_full_ring_says_again_until_it_is_read() {
     while sender.send(to, &[0; 40], &[]).unwrap() == Post::Done {
         sent += 1;
     }
-    assert_eq!(sent, SMALL.ring_bytes / 64 - 1);
+    // In each ring a line is kept free.
+    assert_eq!(sent, SMALL.ring_bytes_min / 64 - 1 + SMALL.ring_bytes / 64 - 1);
     assert_eq!(packets(&mut receiver).len(), sent);
     assert_eq!(sender.send(to, &[0; 40], &[]), Ok(Post::Done));
 }
@@ -201,8 +210,8 @@ fn a_peer_that_writes_garbage_is_lost_and_others_are_not() {
     let to = bad.resolve(&receiver.address()).unwrap();
     assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
     assert_eq!(packets(&mut receiver), [b"fine"]);
-    let Path::Connected(producer) = &bad.peers[to.0 as usize].path else { panic!("sent") };
-    producer.place().forge_length(1, u16::MAX);
+    let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
+    outgoing.claim().forge(1, u16::MAX - 3, 0);
     let to = good.resolve(&receiver.address()).unwrap();
     assert_eq!(good.send(to, b"fine", &[]), Ok(Post::Done));
     let mut all = heard(&mut receiver);
@@ -306,7 +315,7 @@ fn rings_grow_with_traffic_under_a_budget() {
         laps += 1;
         laps > 100
     });
-    let usage = Usage { rings: 3, ring_bytes: 24 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
+    let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
     // Those that have grown take more at once, the other one does not.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
@@ -322,7 +331,8 @@ fn rings_grow_with_traffic_under_a_budget() {
             fill(sender, &mut receiver) * 64
         })
         .collect();
-    assert!(filled[0] > 16 << 10 && filled[1] > 16 << 10 && filled[2] < 8 << 10, "{filled:?}");
+    let ungrown = SMALL.ring_bytes_min + SMALL.ring_bytes;
+    assert!(filled[0] > 2 * ungrown && filled[1] > 2 * ungrown && filled[2] < ungrown, "{filled:?}");
     // What they leave is there for others.
     senders.clear();
     assert_eq!(packets(&mut receiver).len(), 0);
@@ -331,14 +341,48 @@ fn rings_grow_with_traffic_under_a_budget() {
 }
 
 #[test]
-fn a_ring_that_grows_unasked_is_garbage() {
-    let (mut receiver, mut bad) = (port(), port());
-    let bad_peer = receiver.resolve(&bad.address()).unwrap();
-    let to = bad.resolve(&receiver.address()).unwrap();
-    assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
-    let Path::Connected(producer) = &mut bad.peers[to.0 as usize].path else { panic!("sent") };
-    producer.move_on(Claim::grow);
-    assert_eq!(heard(&mut receiver), [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
+fn a_way_to_a_ring_that_is_not_there_is_garbage() {
+    // The current one, one that was not granted, and none.
+    for ring in [0, 2, 3, u64::MAX] {
+        let (mut receiver, mut bad) = (port(), port());
+        let bad_peer = receiver.resolve(&bad.address()).unwrap();
+        let to = bad.resolve(&receiver.address()).unwrap();
+        assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
+        let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
+        outgoing.claim().forge(1, u16::MAX, ring);
+        assert_eq!(heard(&mut receiver), [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
+    }
+}
+
+#[test]
+fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
+    let (mut sender, mut receiver) = (port(), port());
+    let to = sender.resolve(&receiver.address()).unwrap();
+    // Sends packets that are then read. Whether the sender is in its small ring.
+    let mut burst = |count: usize, len: usize| {
+        for _ in 0..count {
+            assert_eq!(sender.send(to, &[], &vec![0; len]), Ok(Post::Done));
+        }
+        assert_eq!(packets(&mut receiver).len(), count);
+        matches!(&sender.peers[to.0 as usize].path, Path::Connected(outgoing) if outgoing.is_small())
+    };
+    let lap = SMALL.ring_bytes / 64;
+    for _ in 0..1000 {
+        assert!(burst(5, 8));
+    }
+    // Nobody has read when it is full. The next lap of packets goes through the large one.
+    assert!(!burst(SMALL.ring_bytes_min / 64, 8));
+    assert!((1..lap).all(|_| !burst(1, 8)));
+    assert!(burst(1, 8));
+    // A packet that is too long for it follows too soon: two laps.
+    assert!(!burst(1, 2000));
+    assert!((0..2 * lap - 33).all(|_| !burst(1, 8)));
+    assert!(burst(1, 8));
+    // The next follows after more than that: one lap.
+    assert!((0..2 * lap).all(|_| burst(1, 8)));
+    assert!(!burst(1, 2000));
+    assert!((0..lap - 33).all(|_| !burst(1, 8)));
+    assert!(burst(1, 8));
 }
 
 /// A ring may turn quiet with a packet just put in, unseen by either side.
@@ -352,13 +396,13 @@ fn a_packet_that_rang_no_bell_is_found() {
     for _ in 0..3000 {
         assert_eq!(receiver.poll(&mut sink), Ok(0));
     }
-    let Path::Connected(producer) = &mut sender.peers[to.0 as usize].path else { panic!("sent") };
-    assert!(producer.place().is_quiet());
-    assert_eq!(producer.push(b"2", &[]), Push::Done);
+    let Path::Connected(outgoing) = &mut sender.peers[to.0 as usize].path else { panic!("sent") };
+    assert!(outgoing.claim().is_quiet());
+    assert_eq!(outgoing.push(b"2", &[]), Push::Done);
     let polls = (0..10_000).position(|_| receiver.poll(&mut sink).unwrap() > 0);
     assert!(polls.is_some_and(|polls| polls < 64 * SMALL.peers_max), "{polls:?}");
     assert!(
-        !matches!(&sender.peers[to.0 as usize].path, Path::Connected(producer) if producer.place().is_quiet())
+        !matches!(&sender.peers[to.0 as usize].path, Path::Connected(outgoing) if outgoing.claim().is_quiet())
     );
 }
 

@@ -46,7 +46,7 @@ fn survivors_go_on_whoever_is_killed() {
     let mut house = House::new();
     let mut survivor = spawn(TEST, &house.port);
     house.hear(&mut survivor, 200);
-    let mut victims: VecDeque<Child> = (0..VICTIMS).map(|_| spawn(TEST, &house.port)).collect();
+    let mut victims: VecDeque<Spawned> = (0..VICTIMS).map(|_| spawn(TEST, &house.port)).collect();
     for kill in 0..kills {
         let mut victim = victims.remove(rng.below(VICTIMS as u64) as usize).expect("there are so many");
         match rng.below(4) {

@@ -14,7 +14,7 @@ use super::*;
 #[test]
 fn ports_of_256_ranks_reach_one_another() {
     let test = "limits::ports_of_256_ranks_reach_one_another";
-    let config = Config { ring_bytes: 4 << 10, ..Config::default() };
+    let config = Config { ring_bytes_min: 2 << 10, ring_bytes: 4 << 10, ..Config::default() };
     let (processes, ports) = (5, 51);
     if let Some(parent) = parent() {
         // Each port holds a descriptor for each that it has resolved, and users are given 1024.
@@ -53,7 +53,7 @@ fn ports_of_256_ranks_reach_one_another() {
         }
         first += log.packets.iter().filter(|packet| *packet == b"from afar").count();
     }
-    let usage = Usage { rings: 255, ring_bytes: 255 * (4 << 10), ..port.usage() };
+    let usage = Usage { rings: 255, ring_bytes: 255 * (6 << 10), ..port.usage() };
     assert_eq!(port.usage(), usage);
     assert!(usage.growth_bytes <= config.growth_bytes_max);
     for child in &children {

@@ -6,6 +6,7 @@ mod killed;
 mod limits;
 
 use std::env;
+use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Stdio};
 
 use samite_fabric::shm::{Config, Shm};
@@ -16,8 +17,13 @@ use samite_fabric::{Address, Failure, OpId, PeerId, Port, PortError, Post, Sink}
 static HEAP: samite_fabric::Heap = samite_fabric::Heap;
 
 const PARENT: &str = "SAMITE_TEST_PARENT";
-const CONFIG: Config =
-    Config { peers_max: 4, ring_bytes: 8 << 10, ring_bytes_max: 32 << 10, growth_bytes_max: 128 << 10 };
+const CONFIG: Config = Config {
+    peers_max: 4,
+    ring_bytes_min: 2 << 10,
+    ring_bytes: 8 << 10,
+    ring_bytes_max: 32 << 10,
+    growth_bytes_max: 128 << 10,
+};
 
 #[test]
 fn two_processes_exchange_packets_of_all_lengths() {
@@ -132,8 +138,33 @@ fn parent() -> Option<Address> {
     Some(Address((0..hex.len() / 2).map(byte).collect()))
 }
 
-fn spawn(test: &str, port: &Shm) -> Child {
-    command(test, port).stdout(Stdio::null()).spawn().unwrap()
+fn spawn(test: &str, port: &Shm) -> Spawned {
+    Spawned(command(test, port).stdout(Stdio::null()).spawn().unwrap())
+}
+
+/// A child that does not outlive its test, however that ends.
+struct Spawned(Child);
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Deref for Spawned {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Spawned {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
 }
 
 fn command(test: &str, port: &Shm) -> Command {

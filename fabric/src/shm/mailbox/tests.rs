@@ -5,8 +5,13 @@ use crate::shm::{Shm, ring};
 use crate::testing::{Heard, Recorder};
 use proptest::prelude::*;
 
-const ONE_SLOT: Config =
-    Config { peers_max: 1, ring_bytes: 4 << 10, ring_bytes_max: 16 << 10, growth_bytes_max: 16 << 10 };
+const ONE_SLOT: Config = Config {
+    peers_max: 1,
+    ring_bytes_min: 2 << 10,
+    ring_bytes: 4 << 10,
+    ring_bytes_max: 16 << 10,
+    growth_bytes_max: 16 << 10,
+};
 
 /// What a sender does from its first step to its last; it may be killed after each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,13 +25,17 @@ enum Step {
     /// A packet's bytes are in the ring, but not announced.
     Write,
     Publish,
+    /// The small ring says that the large one goes on.
+    MoveToLarge,
+    WriteLarge,
+    PublishLarge,
     Wish,
     MarkWish,
     CallWish,
-    /// The first ring says that the second one goes on; if that was granted.
-    MoveOn,
-    WriteSecond,
-    PublishSecond,
+    /// The same of the grown one; if that was granted.
+    MoveToGrown,
+    WriteGrown,
+    PublishGrown,
     /// The ring was quiet.
     MarkSent,
     CallSent,
@@ -36,7 +45,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 22] = [
         Self::Claim,
         Self::Allocate,
         Self::Name,
@@ -45,12 +54,15 @@ impl Step {
         Self::CallOpen,
         Self::Write,
         Self::Publish,
+        Self::MoveToLarge,
+        Self::WriteLarge,
+        Self::PublishLarge,
         Self::Wish,
         Self::MarkWish,
         Self::CallWish,
-        Self::MoveOn,
-        Self::WriteSecond,
-        Self::PublishSecond,
+        Self::MoveToGrown,
+        Self::WriteGrown,
+        Self::PublishGrown,
         Self::MarkSent,
         Self::CallSent,
         Self::Close,
@@ -61,32 +73,39 @@ impl Step {
     /// Does what [`Remote::claim`], [`ring::Producer`] and [`Claim`] do in this step.
     fn take(self, remote: &Remote, owner: Process) {
         let (slot, bell) = (&remote.slots[0], &remote.header().bell);
-        let rings = || MappedRings::map(&remote.file, remote.layout, &remote.slots, 0).unwrap();
         let granted = || slot.answer.load(Ordering::Acquire) == GRANTED;
-        let second = || {
-            let mut rings = rings();
-            rings.grow();
+        let ring = |ring: usize| {
+            let mut rings = MappedRings::map(&remote.file, remote.layout, &remote.slots, 0).unwrap();
+            rings.go_to(ring);
             rings
         };
-        let write = |packet: &[u8], rings: &dyn Fn() -> MappedRings| {
-            let mut producer = ring::Producer::new(rings());
+        let write = |packet: &[u8], at: usize| {
+            let mut producer = ring::Producer::new(ring(at));
             assert_eq!(producer.push(packet, &[]), ring::Push::Done);
-            rings().lines[0].forge(0);
+            ring(at).lines[0].forge(0);
+        };
+        let mark = |from: usize, to: usize| {
+            let line = &ring(from).lines[1];
+            line.forge_number(to as u64);
+            line.forge(1 << 16 | 0xffff);
         };
         match self {
             Self::Claim => slot.owner.store(Phase::Claimed.word(owner), Ordering::Relaxed),
-            Self::Allocate => remote.file.allocate(remote.layout.ring(0, 0)).unwrap(),
+            Self::Allocate => remote.file.allocate(remote.layout.first_rings(0)).unwrap(),
             Self::Name => slot.sender.store(random().unwrap(), Ordering::Relaxed),
             Self::Open => slot.owner.store(Phase::Open.word(owner), Ordering::Release),
             Self::MarkOpen | Self::MarkWish | Self::MarkSent | Self::MarkClosed => _ = bell.mark(0),
             Self::CallOpen | Self::CallWish | Self::CallSent | Self::CallClosed => bell.call(),
-            Self::Write => write(b"left behind", &rings),
-            Self::Publish => rings().lines[0].forge(1 << 16 | 11),
+            Self::Write => write(b"left behind", SMALL),
+            Self::Publish => ring(SMALL).lines[0].forge(1 << 16 | 11),
+            Self::MoveToLarge => mark(SMALL, LARGE),
+            Self::WriteLarge => write(b"a long one", LARGE),
+            Self::PublishLarge => ring(LARGE).lines[0].forge(1 << 16 | 10),
             Self::Wish => slot.wish.store(1, Ordering::Relaxed),
-            Self::MoveOn if granted() => rings().lines[1].forge(1 << 16 | 0xffff),
-            Self::WriteSecond if granted() => write(b"and more", &second),
-            Self::PublishSecond if granted() => second().lines[0].forge(1 << 16 | 8),
-            Self::MoveOn | Self::WriteSecond | Self::PublishSecond => {}
+            Self::MoveToGrown if granted() => mark(LARGE, GROWN),
+            Self::WriteGrown if granted() => write(b"and more", GROWN),
+            Self::PublishGrown if granted() => ring(GROWN).lines[0].forge(1 << 16 | 8),
+            Self::MoveToGrown | Self::WriteGrown | Self::PublishGrown => {}
             Self::Close => slot.owner.store(Phase::Closed.word(owner), Ordering::Release),
         }
     }
@@ -136,7 +155,8 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
             // Unless the receiver looks nothing is granted.
             let expected = [
                 (last >= Step::Publish).then_some(&b"left behind"[..]),
-                (last >= Step::PublishSecond && looks).then_some(b"and more"),
+                (last >= Step::PublishLarge).then_some(b"a long one"),
+                (last >= Step::PublishGrown && looks).then_some(b"and more"),
                 Some(b"new"),
             ];
             let expected = expected.into_iter().flatten().map(|packet| Heard::Packet(packet.to_vec()));

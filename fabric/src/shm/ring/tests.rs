@@ -3,38 +3,46 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// A ring on the heap.
+/// Rings on the heap.
 #[derive(Debug)]
 struct Heap {
-    lines: Box<[Line]>,
-    read: AtomicU64,
+    lines: [Box<[Line]>; RINGS],
+    read: [AtomicU64; RINGS],
 }
 
-impl Place for Arc<Heap> {
+/// One end's view of them.
+struct End {
+    heap: Arc<Heap>,
+    ring: usize,
+}
+
+impl Place for End {
     type Word = AtomicU64;
 
     fn lines(&self) -> &[Line] {
-        &self.lines
+        &self.heap.lines[self.ring]
     }
 
-    fn read(&self) -> &AtomicU64 {
-        &self.read
+    fn ring(&self, ring: usize) -> (&[Line], &AtomicU64) {
+        (&self.heap.lines[ring], &self.heap.read[ring])
+    }
+
+    fn go_to(&mut self, ring: usize) {
+        self.ring = ring;
     }
 }
 
 const LINES: usize = 128;
 
-fn heap() -> Arc<Heap> {
-    Arc::new(Heap { lines: (0..LINES).map(|_| Line::default()).collect(), read: AtomicU64::new(0) })
-}
-
-fn ring() -> (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Arc<Heap>) {
-    let heap = heap();
-    (Producer::new(heap.clone()), Consumer::new(heap.clone()), heap)
+fn ring() -> (Producer<End>, Consumer<End>, Arc<Heap>) {
+    let lines = [LINES, LINES, 2 * LINES].map(|lines| (0..lines).map(|_| Line::default()).collect());
+    let heap = Arc::new(Heap { lines, read: Default::default() });
+    let end = || End { heap: heap.clone(), ring: 0 };
+    (Producer::new(end()), Consumer::new(end()), heap)
 }
 
 /// The next packet in one piece; none if there is none. The ring must not be garbled.
-fn pop(consumer: &mut Consumer<Arc<Heap>>, into: &mut [Payload]) -> Option<Vec<u8>> {
+fn pop(consumer: &mut Consumer<End>, into: &mut [Payload]) -> Option<Vec<u8>> {
     match consumer.pop(into) {
         Pop::Packet { len } => Some(into.as_bytes()[..len].to_vec()),
         Pop::Long { head, body } => {
@@ -43,6 +51,10 @@ fn pop(consumer: &mut Consumer<Arc<Heap>>, into: &mut [Payload]) -> Option<Vec<u
             crate::Body::copy_to(&consumer.body(body), &mut packet[head..]);
             consumer.skip(body);
             Some(packet)
+        }
+        Pop::Moved { ring } => {
+            consumer.move_to(ring);
+            pop(consumer, into)
         }
         Pop::Empty => None,
         other => panic!("{other:?}"),
@@ -85,16 +97,16 @@ fn a_full_ring_takes_more_once_a_quarter_is_read() {
 fn payload_never_passes_for_a_word() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    // Every cell, and of a long packet every word, looks like that of an 8-byte packet of the next laps. Packets
-    // of all forms follow each other, so that each begins where the others have left their bytes.
-    for lap in 1..10u64 {
-        let forged =
-            |len: usize| -> Vec<u8> { (0..len / 8).flat_map(|_| (lap << 16 | 8).to_le_bytes()).collect() };
+    // Every cell, and of a long packet every word, looks like that of an 8-byte packet of the next lap. Packets of
+    // all forms follow each other, so that each begins where the others have left their bytes.
+    for _ in 0..10 {
         for (head, body) in
             [(packet_max(LINES), 0), (48, 512), (40, 0), (8, packet_max(LINES) - 8), (48, 256)]
         {
             for _ in 0..3 {
-                let packet = forged(head + body);
+                let lap = producer.position() / producer.lines() + 2;
+                let packet: Vec<u8> =
+                    (0..(head + body) / 8).flat_map(|_| (lap << 16 | 8).to_le_bytes()).collect();
                 assert_eq!(producer.push(&packet[..head], &packet[head..]), Push::Done);
                 assert_eq!(pop(&mut consumer, &mut into), Some(packet));
                 assert_eq!(consumer.pop(&mut into), Pop::Empty);
@@ -102,6 +114,12 @@ fn payload_never_passes_for_a_word() {
                 producer.notify(lap << 16 | 8);
                 assert_eq!(consumer.pop(&mut into), Pop::Notice { number: lap << 16 | 8 });
                 assert_eq!(consumer.pop(&mut into), Pop::Empty);
+                for ring in [2, 0] {
+                    assert!(producer.move_to(ring));
+                    assert_eq!(consumer.pop(&mut into), Pop::Moved { ring });
+                    consumer.move_to(ring);
+                    assert_eq!(consumer.pop(&mut into), Pop::Empty);
+                }
             }
         }
     }
@@ -120,26 +138,88 @@ fn a_shut_ring_says_so() {
 #[test]
 fn an_impossible_length_is_garbage() {
     let (_, mut consumer, heap) = ring();
-    heap.lines[0].word.store(1 << 16 | (packet_max(LINES) as u64 + 1), Ordering::Relaxed);
+    heap.lines[0][0].word.store(1 << 16 | (packet_max(LINES) as u64 + 1), Ordering::Relaxed);
     assert_eq!(consumer.pop(&mut scratch(LINES)), Pop::Garbled);
-    heap.lines[0].word.store(1 << 16 | LONG as u64, Ordering::Relaxed);
+    heap.lines[0][0].word.store(1 << 16 | LONG as u64, Ordering::Relaxed);
     for lengths in [packet_max(LINES) as u64 + 1, u64::from(u32::MAX), (HEAD_MAX as u64 + 1) << 32, u64::MAX]
     {
-        heap.lines[0].cells[CELLS - 1].store(lengths, Ordering::Relaxed);
+        heap.lines[0][0].cells[CELLS - 1].store(lengths, Ordering::Relaxed);
         assert_eq!(consumer.pop(&mut scratch(LINES)), Pop::Garbled);
     }
 }
 
 #[test]
 fn a_consumer_that_lies_gives_no_room() {
+    let (mut producer, _, heap) = ring();
+    for (read, more) in [(0, false), (2, true), (1, false), (2, false), (3, true), (4, false), (SHUT, false)]
+    {
+        while producer.position() < 3 {
+            assert_eq!(producer.push(&[], &[]), Push::Done);
+        }
+        heap.read[0].store(read, Ordering::Relaxed);
+        assert_eq!(producer.look(), more, "{read}");
+    }
     for lie in [u64::MAX - 1, LINES as u64, 1 << 63] {
         let (mut producer, _, heap) = ring();
         for _ in 0..LINES - 1 {
             assert_eq!(producer.push(&[], &[]), Push::Done);
         }
-        heap.read.store(lie, Ordering::Relaxed);
+        heap.read[0].store(lie, Ordering::Relaxed);
         assert_eq!(producer.push(&[], &[]), Push::Full);
     }
+}
+
+#[test]
+fn a_producer_goes_between_rings_as_it_likes() {
+    let (mut producer, mut consumer, _) = ring();
+    let mut into = scratch(LINES);
+    let mut count = 0u64;
+    let mut fill = |producer: &mut Producer<End>| {
+        let first = count;
+        while producer.push(&count.to_ne_bytes(), &[]) == Push::Done {
+            count += 1;
+        }
+        first..count
+    };
+    for _ in 0..50 {
+        // Each is full when it is left, and the last one cannot be left for one that is not yet read.
+        let first = fill(&mut producer);
+        assert!(producer.move_to(1));
+        let second = fill(&mut producer);
+        assert!(!producer.move_to(0));
+        for i in first {
+            assert_eq!(pop(&mut consumer, &mut into), Some(i.to_ne_bytes().to_vec()));
+        }
+        assert!(producer.move_to(0));
+        let third = fill(&mut producer);
+        for i in second.chain(third) {
+            assert_eq!(pop(&mut consumer, &mut into), Some(i.to_ne_bytes().to_vec()));
+        }
+        assert_eq!(pop(&mut consumer, &mut into), None);
+    }
+}
+
+#[test]
+fn a_producer_says_when_it_is_due_and_what_is_too_long() {
+    let (mut producer, mut consumer, _) = ring();
+    let mut into = scratch(LINES);
+    assert_eq!(producer.push(&[], &[0; LINES / 2 * LINE]), Push::TooLong);
+    producer.set_due(3);
+    for len in [8, 8, 600] {
+        assert_eq!(producer.push(&[], &vec![0; len]), Push::Done);
+        assert!(pop(&mut consumer, &mut into).is_some());
+    }
+    for len in [8, 8, 600] {
+        assert_eq!(producer.push(&[], &vec![0; len]), Push::Due);
+    }
+    producer.set_due(u64::MAX);
+    assert_eq!(producer.push(&[], &[0; 8]), Push::Done);
+    producer.set_due(0);
+    assert_eq!(producer.push(&[], &[0; 8]), Push::Due);
+    assert!(producer.move_to(2));
+    assert_eq!(producer.push(&[], &[0; 8]), Push::Done, "nothing is due in a ring that was just entered");
+    assert_eq!(pop(&mut consumer, &mut into), Some(vec![0; 8]));
+    assert_eq!(pop(&mut consumer, &mut into), Some(vec![0; 8]));
 }
 
 #[test]
@@ -171,19 +251,31 @@ fn two_threads_exchange_packets_in_order() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..Default::default() })]
 
-    /// Against a queue: whatever is written to the ring and read from it, in whatever turns.
+    /// Against a queue: whatever is written to the rings and read from them, in whatever turns.
     #[test]
-    fn the_ring_is_a_queue(turns in prop::collection::vec((0..=packet_max(LINES), prop_oneof![Just(0), 0usize..100], 0usize..4), 1..200)) {
+    fn the_rings_are_a_queue(
+        turns in prop::collection::vec(
+            (0..=packet_max(LINES), prop_oneof![Just(0), 0usize..100], 0usize..4, prop::option::weighted(0.2, 0..RINGS)),
+            1..200,
+        ),
+    ) {
         let (mut producer, mut consumer, _) = ring();
         let mut into = scratch(LINES);
         let mut queue = std::collections::VecDeque::new();
-        for (len, split, reads) in turns {
-            let packet = bytes(len, split);
+        for (len, split, reads, next) in turns {
+            if let Some(next) = next.filter(|&next| next != producer.ring()) {
+                let moved = producer.move_to(next);
+                prop_assert!(moved || !queue.is_empty(), "a ring that was read has room");
+            }
+            let packet = bytes(len, len + split);
             let split = len * split / 100;
-            if producer.push(&packet[..split], &packet[split..]) == Push::Done {
-                queue.push_back(packet);
-            } else {
-                prop_assert!(!queue.is_empty(), "an empty ring has room for any packet");
+            match producer.push(&packet[..split], &packet[split..]) {
+                Push::Done => queue.push_back(packet),
+                Push::TooLong => prop_assert!(len > packet_max(producer.lines() as usize) - PAYLOAD),
+                other => {
+                    prop_assert_eq!(other, Push::Full);
+                    prop_assert!(!queue.is_empty(), "an empty ring has room for any packet");
+                }
             }
             for _ in 0..reads {
                 prop_assert_eq!(pop(&mut consumer, &mut into), queue.pop_front());
@@ -198,8 +290,8 @@ proptest! {
     ) {
         let (_, mut consumer, heap) = ring();
         for (line, lap, len, lengths) in words {
-            heap.lines[line].cells[CELLS - 1].store(lengths & 0x3f_0000_07ff, Ordering::Relaxed);
-            heap.lines[line].word.store(lap << 16 | u64::from(len), Ordering::Relaxed);
+            heap.lines[0][line].cells[CELLS - 1].store(lengths & 0x3f_0000_07ff, Ordering::Relaxed);
+            heap.lines[0][line].word.store(lap << 16 | u64::from(len), Ordering::Relaxed);
         }
         let mut into = scratch(LINES);
         loop {
@@ -211,7 +303,7 @@ proptest! {
                     consumer.skip(body);
                 }
                 Pop::Notice { .. } => {}
-                Pop::Empty | Pop::Moved | Pop::Garbled => break,
+                Pop::Empty | Pop::Moved { .. } | Pop::Garbled => break,
             }
         }
     }

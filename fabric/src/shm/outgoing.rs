@@ -1,0 +1,143 @@
+//! The sending half of a pair: which ring of its slot a sender uses.
+//!
+//! Bytes cross in two thirds of the time where the lines that carry them have not left the first cache of either
+//! side since they were used last. So a sender begins in the *small* ring, which fits there beside the data, and
+//! where that is full waits for the receiver, as long as it sees it read. If it does not read, because it is
+//! busy or shares the core, nothing would be won by waiting: the sender goes on in the *large* ring, as it does
+//! with packets that are too long for the small one. It comes back once the receiver has caught up.
+
+use super::mailbox::{Claim, GROWN, LARGE, SMALL};
+use super::ring::{Producer, Push, packet_max};
+
+pub(super) struct Outgoing {
+    producer: Producer<Claim>,
+    /// Lines of the small ring, and its position where it was entered last.
+    small_lines: u64,
+    entered: u64,
+    /// Which ring it is that is used beside the small one, and for how many lines, before the small one may do again.
+    large: usize,
+    stay: u64,
+    /// Laps of the large ring in which it was found full, and the first that has not been counted.
+    laps_full: u32,
+    growth_lap: u64,
+}
+
+impl Outgoing {
+    pub(super) fn new(claim: Claim) -> Self {
+        let producer = Producer::new(claim);
+        let small_lines = producer.lines();
+        Self { producer, small_lines, entered: 0, large: LARGE, stay: 0, laps_full: 0, growth_lap: 0 }
+    }
+
+    pub(super) fn claim(&self) -> &Claim {
+        self.producer.place()
+    }
+
+    /// Sends a packet of at most what [`Remote::packet_max`](super::mailbox::Remote::packet_max) says.
+    #[inline(always)]
+    pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
+        self.producer.push(head, body)
+    }
+
+    /// Whether there is room for a number.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.producer.has_room()
+    }
+
+    /// Sends a number, for which there must be room.
+    pub(super) fn notify(&mut self, number: u64) {
+        self.producer.notify(number);
+    }
+
+    /// Whether the receiver has shut the rings.
+    pub(super) fn is_shut(&self) -> bool {
+        self.producer.is_shut()
+    }
+
+    /// Whether the small ring is in use.
+    #[cfg(test)]
+    pub(super) fn is_small(&self) -> bool {
+        self.producer.ring() == SMALL
+    }
+
+    /// Whether long packets travel best now. Else those travel better that fit the small ring.
+    pub(super) fn favours_long(&self) -> bool {
+        self.producer.ring() != SMALL && !self.producer.is_due()
+    }
+
+    /// The longest packet that fits the small ring.
+    pub(super) fn small_max(&self) -> usize {
+        packet_max(self.small_lines as usize)
+    }
+
+    /// Does what can be done about what kept a packet of `len` bytes from being sent. False if that has to wait.
+    #[cold]
+    pub(super) fn overcome(&mut self, obstacle: Push, len: usize) -> bool {
+        match obstacle {
+            Push::Full if self.producer.ring() == SMALL => self.sees_it_read() || self.go_to_large(),
+            Push::Full => self.grow(),
+            Push::TooLong => self.go_to_large(),
+            Push::Due => {
+                self.look_back(len);
+                true
+            }
+            Push::Shut | Push::Done => false,
+        }
+    }
+
+    fn sees_it_read(&mut self) -> bool {
+        (0..PATIENCE).any(|_| {
+            std::hint::spin_loop();
+            self.producer.look()
+        })
+    }
+
+    fn go_to_large(&mut self) -> bool {
+        let carried = self.producer.position() - self.entered;
+        if !self.producer.move_to(self.large) {
+            return false;
+        }
+        // Where the small ring did not last for as long as it had been waited for, it is waited for longer.
+        let lasted = carried >= self.stay;
+        self.stay = if lasted { self.producer.lines() } else { (self.stay * 2).min(STAY_MAX) };
+        self.producer.set_due(self.producer.position() + self.stay);
+        true
+    }
+
+    fn look_back(&mut self, len: usize) {
+        let may = len <= self.small_max() && self.producer.unread() <= self.small_lines / 2;
+        if may && self.producer.move_to(SMALL) {
+            self.entered = self.producer.position();
+        } else {
+            self.producer.set_due(self.producer.position() + self.small_lines);
+        }
+    }
+
+    /// Asks for a larger ring in place of the large one, which is full again, and goes on there if there is one.
+    fn grow(&mut self) -> bool {
+        let lap = self.producer.position() / self.producer.lines();
+        if lap >= self.growth_lap {
+            self.laps_full += 1;
+            self.growth_lap = lap + 1;
+        }
+        let grows = self.large != GROWN && self.laps_full >= LAPS_FULL && self.claim().ask_for_more();
+        if grows {
+            self.large = GROWN;
+            self.go_to_large()
+        } else {
+            false
+        }
+    }
+}
+
+/// Looks at how far the receiver has read, before it counts as one that does not read: 1 or 2 us, in which it would
+/// take several messages of the longest that the small ring carries.
+const PATIENCE: u32 = 64;
+
+/// The most lines for which the large ring is not left: 4 MiB. Of a sender whose receiver always gets the core in
+/// turn with it, coming back too early costs one turn in as many bytes.
+const STAY_MAX: u64 = 1 << 16;
+
+/// A grown ring is asked for when the large one has been found full in so many laps: a burst or two, or a receiver
+/// that was away, are no reason.
+const LAPS_FULL: u32 = 4;
