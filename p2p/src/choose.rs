@@ -32,7 +32,7 @@ impl Limits {
             eager_max,
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
-            data_max: (caps.packet_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
+            data_max: data_max(caps.packet_max),
             get: caps.get && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
             fence: caps.fence,
@@ -47,6 +47,11 @@ impl Limits {
             .clamp(PIECE_MIN, self.data_max.max(PIECE_MIN))
             .min(self.data_max)
     }
+}
+
+/// Bytes of a message in one DATA or STREAM packet of `packet` bytes.
+pub(crate) fn data_max(packet: usize) -> usize {
+    (packet - Header::LEN - size_of::<Data>()) / LINE * LINE
 }
 
 /// What processors copy at a time: pieces that begin at a multiple of it are copied fastest.

@@ -9,7 +9,7 @@ use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::{Core, Engine, Operation, Rendezvous, Stream, Unexpected, status_of};
-use crate::choose::{Limits, cost};
+use crate::choose::{Limits, cost, data_max};
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::Peer;
 use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
@@ -377,6 +377,7 @@ impl<P: Port> Engine<P> {
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
             let piece = limits.piece(total);
             while !called.is_empty() {
+                let piece = piece.min(data_max(self.port.fragment_max(path)));
                 let (start, end) = (called.start, called.end.min(called.start + piece));
                 let copied;
                 let bytes = match buffer {
