@@ -506,13 +506,15 @@ pub(super) struct Slot {
     /// Not 0: the sender asks for the grown ring.
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
-    /// How far each ring has been read; see [`super::ring`]. Written by the mailbox's owner.
+    /// How far each ring has been read; see [`super::ring`]. Written by the mailbox's owner, as what follows. In a line
+    /// of its own, since senders look at the next word after each packet.
     read: [AtomicU64; RINGS],
-    /// Not 0: the ring is looked at only when the bell rings.
+    _reader: [AtomicU64; 5],
+    /// Not 0: the rings are looked at only when the bell rings.
     quiet: AtomicU64,
     /// To [`Slot::wish`]: nothing yet, [`GRANTED`] or [`REFUSED`].
     answer: AtomicU64,
-    _owner: [AtomicU64; 3],
+    _owner: [AtomicU64; 6],
 }
 
 /// The phase of a slot that is not free.
@@ -559,14 +561,14 @@ const LINES_MAX: u64 = 2048;
 const GROWN_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
-    assert!(size_of::<Header>() == 384 && size_of::<Slot>() == 128);
+    assert!(size_of::<Header>() == 384 && size_of::<Slot>() == 192);
     // Three lengths mean something else.
     assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 2);
 };
 
 // SAFETY: 24 atomic words and a `Bell`, `repr(C)`, both of a multiple of 64 bytes.
 unsafe impl Shareable for Header {}
-// SAFETY: 16 atomic words, `repr(C)`, 128 bytes: no padding.
+// SAFETY: 24 atomic words, `repr(C)`, 192 bytes: no padding.
 unsafe impl Shareable for Slot {}
 
 #[cfg(test)]

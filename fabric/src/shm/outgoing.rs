@@ -105,7 +105,7 @@ impl Outgoing {
     }
 
     fn look_back(&mut self, len: usize) {
-        let may = len <= self.small_max() && self.producer.unread() <= self.small_lines / 2;
+        let may = len <= self.small_max() && self.producer.unread() <= self.small_lines / 4 * 3;
         if may && self.producer.move_to(SMALL) {
             self.entered = self.producer.position();
         } else {

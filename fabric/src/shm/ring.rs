@@ -91,8 +91,7 @@ pub(super) trait Place {
     fn lines(&self) -> &[Line<Self::Word>];
 
     /// The lines of any ring: a power of two of them, not fewer than the first one has, all zero before the producer
-    /// starts; and the position up
-    /// to which the consumer has read them, as far as it has told; 0 before it starts.
+    /// starts; and the position up to which the consumer has read them, as far as it has told; 0 before it starts.
     fn ring(&self, ring: usize) -> (&[Line<Self::Word>], &Self::Word);
 
     /// Makes a ring the current one.
@@ -115,7 +114,7 @@ pub(super) struct Producer<P> {
     at: Written,
     /// In all others.
     left: Box<[Written; RINGS]>,
-    /// Where the current ring asks to be looked at: see [`Push::Due`].
+    /// The position in the current ring from which on the answer is [`Push::Due`].
     due: u64,
 }
 
@@ -379,8 +378,8 @@ pub(super) struct Consumer<P> {
     at: Read,
     /// In all others.
     left: Box<[Read; RINGS]>,
-    /// Lines read after which the producer is told: a quarter of the first ring, for there to be room in time; not
-    /// more in the others, since the producer wants to know whether the first one would do.
+    /// Lines read after which the producer is told: half of the first ring, so that there is room for the longest packet
+    /// once all is read; not more in the others, since the producer wants to know whether the first one would do.
     tell_after: u64,
 }
 
@@ -398,7 +397,7 @@ impl<P: Place> Consumer<P> {
     pub(super) fn new(place: P) -> Self {
         let at = |ring| Read { size: Size::of(place.ring(ring).0), position: 0, told: 0 };
         let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
-        Self { place, ring: 0, at: left[0], tell_after: left[0].size.lines / 4, left }
+        Self { place, ring: 0, at: left[0], tell_after: left[0].size.lines / 2, left }
     }
 
     /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]; of a long one the head,

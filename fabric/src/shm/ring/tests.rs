@@ -80,13 +80,13 @@ fn packets_of_every_length_and_split_arrive() {
 }
 
 #[test]
-fn a_full_ring_takes_more_once_a_quarter_is_read() {
+fn a_full_ring_takes_more_once_half_is_read() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
     for _ in 0..LINES - 1 {
         assert_eq!(producer.push(&[], &[]), Push::Done);
     }
-    for _ in 0..LINES / 4 {
+    for _ in 0..LINES / 2 {
         assert_eq!(producer.push(&[], &[]), Push::Full);
         assert_eq!(consumer.pop(&mut into), Pop::Packet { len: 0 });
     }
