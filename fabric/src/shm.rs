@@ -68,8 +68,8 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB (shorter ones cost long messages a tenth), and
-    /// 18 MiB in all if every peer sends; then rings of 256 KiB, up to 16 MiB of them.
+    /// 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB, and 18 MiB in all if every peer sends; then
+    /// rings of 256 KiB, up to 16 MiB of them.
     fn default() -> Self {
         Self {
             peers_max: 256,
@@ -251,8 +251,8 @@ impl Shm {
         }
     }
 
-    /// Called each time that there is no room for a packet of `len` bytes: whether there is now. Looks, but not always, whether
-    /// the peer is still there.
+    /// Called each time that there is no room for a packet of `len` bytes: whether there is now. Looks, but not always,
+    /// whether the peer is still there.
     #[cold]
     fn make_room(&mut self, to: PeerId, obstacle: Push, len: usize) -> Result<bool, PortError> {
         let peer = &mut self.peers[to.0 as usize];

@@ -92,6 +92,7 @@ impl Outgoing {
         })
     }
 
+    /// Leaves the small ring.
     fn go_to_large(&mut self) -> bool {
         let carried = self.producer.position() - self.entered;
         if !self.producer.move_to(self.large) {
@@ -100,8 +101,12 @@ impl Outgoing {
         // Where the small ring did not last for as long as it had been waited for, it is waited for longer.
         let lasted = carried >= self.stay;
         self.stay = if lasted { self.producer.lines() } else { (self.stay * 2).min(STAY_MAX) };
-        self.producer.set_due(self.producer.position() + self.stay);
+        self.look_back_after(self.stay);
         true
+    }
+
+    fn look_back_after(&mut self, lines: u64) {
+        self.producer.set_due(self.producer.position() + lines);
     }
 
     fn look_back(&mut self, len: usize) {
@@ -109,7 +114,7 @@ impl Outgoing {
         if may && self.producer.move_to(SMALL) {
             self.entered = self.producer.position();
         } else {
-            self.producer.set_due(self.producer.position() + self.small_lines);
+            self.look_back_after(self.small_lines);
         }
     }
 
@@ -120,13 +125,13 @@ impl Outgoing {
             self.laps_full += 1;
             self.growth_lap = lap + 1;
         }
-        let grows = self.large != GROWN && self.laps_full >= LAPS_FULL && self.claim().ask_for_more();
-        if grows {
-            self.large = GROWN;
-            self.go_to_large()
-        } else {
-            false
+        let may = self.large != GROWN && self.laps_full >= LAPS_FULL && self.claim().ask_for_more();
+        if !(may && self.producer.move_to(GROWN)) {
+            return false;
         }
+        self.large = GROWN;
+        self.look_back_after(self.stay);
+        true
     }
 }
 

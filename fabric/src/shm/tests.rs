@@ -308,6 +308,13 @@ fn rings_grow_with_traffic_under_a_budget() {
     let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
     // Two larger rings fit the budget.
     for (count, sender) in senders.iter_mut().take(2).enumerate() {
+        // Whatever went through the small ring before, which was left in between.
+        let to = sender.resolve(&receiver.address()).unwrap();
+        for packet in 0..count * 10_000 {
+            let len = if packet == 5000 { 2000 } else { 0 };
+            assert_eq!(sender.send(to, &[], &vec![0; len]), Ok(Post::Done));
+            assert_eq!(packets(&mut receiver).len(), 1);
+        }
         stream(sender, &mut receiver, |receiver| receiver.usage().growth_bytes == (count + 1) * (32 << 10));
     }
     let mut laps = 0;
