@@ -434,7 +434,12 @@ impl<P: Place> Consumer<P> {
 
     #[inline(always)]
     fn tell_sometimes(&mut self) {
-        if self.at.position - self.at.told >= self.tell_after {
+        self.tell_after(self.tell_after);
+    }
+
+    #[inline(always)]
+    fn tell_after(&mut self, lines: u64) {
+        if self.at.position - self.at.told >= lines {
             self.tell();
         }
     }
@@ -465,8 +470,10 @@ impl<P: Place> Consumer<P> {
 
     /// Goes on behind that body.
     pub(super) fn skip(&mut self, len: usize) {
-        self.at.position += 1 + len.div_ceil(LINE) as u64;
-        self.tell_sometimes();
+        let lines = 1 + len.div_ceil(LINE) as u64;
+        self.at.position += lines;
+        // Rather too early than after another one as long: few of them fit in, and their sender waits.
+        self.tell_after(self.tell_after.saturating_sub(lines));
     }
 
     #[cold]
