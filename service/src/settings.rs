@@ -253,6 +253,25 @@ impl Parameter {
     }
 }
 
+/// A size in `shm::Config`, from and to which power of two.
+macro_rules! shm_bytes {
+    ($field:ident, ($least:literal, $most:literal, $range:literal), $meaning:literal) => {
+        Parameter {
+            name: concat!("shm_", stringify!($field)),
+            meaning: $meaning,
+            unit: "bytes",
+            reader: Reader::Rank,
+            kind: Kind::Other {
+                range: $range,
+                get: |settings| settings.shm.$field.to_string(),
+                set: |settings, text| {
+                    power_of_two(text, $least, $most).map(|bytes| settings.shm.$field = bytes)
+                },
+            },
+        }
+    };
+}
+
 const OTHERS: &[Parameter] = &[
     Parameter {
         name: "transport",
@@ -295,43 +314,25 @@ const OTHERS: &[Parameter] = &[
             set: |settings, text| yes_or_no(text).map(|wakes| settings.network_wakes = wakes),
         },
     },
-    Parameter {
-        name: "shm_ring_bytes",
-        meaning: "Shared memory that each sender to this rank gets when it first sends, for long packets and for what \
-                  this rank has not read yet.",
-        unit: "bytes",
-        reader: Reader::Rank,
-        kind: Kind::Other {
-            range: "a power of two from 4K to 128K",
-            get: |settings| settings.shm.ring_bytes.to_string(),
-            set: |settings, text| power_of_two(text, 12, 17).map(|bytes| settings.shm.ring_bytes = bytes),
-        },
-    },
-    Parameter {
-        name: "shm_ring_bytes_max",
-        meaning: "Shared memory that a sender gets instead which keeps finding its own full; at least \
-                  `shm_ring_bytes` in any case.",
-        unit: "bytes",
-        reader: Reader::Rank,
-        kind: Kind::Other {
-            range: "a power of two from 4K to 8M",
-            get: |settings| settings.shm.ring_bytes_max.to_string(),
-            set: |settings, text| power_of_two(text, 12, 23).map(|bytes| settings.shm.ring_bytes_max = bytes),
-        },
-    },
-    Parameter {
-        name: "shm_ring_bytes_min",
-        meaning: "Shared memory that each sender to this rank gets beside that and uses instead as long as this rank \
-                  keeps up with it: two of these, and the data, should fit in the processor's first cache. At most \
-                  `shm_ring_bytes` in any case.",
-        unit: "bytes",
-        reader: Reader::Rank,
-        kind: Kind::Other {
-            range: "a power of two from 2K to 128K",
-            get: |settings| settings.shm.ring_bytes_min.to_string(),
-            set: |settings, text| power_of_two(text, 11, 17).map(|bytes| settings.shm.ring_bytes_min = bytes),
-        },
-    },
+    shm_bytes!(
+        ring_bytes,
+        (12, 17, "a power of two from 4K to 128K"),
+        "Shared memory that each sender to this rank gets when it first sends, for long packets and for what \
+         this rank has not read yet."
+    ),
+    shm_bytes!(
+        ring_bytes_max,
+        (12, 23, "a power of two from 4K to 8M"),
+        "Shared memory that a sender gets instead which keeps finding its own full; at least `shm_ring_bytes` \
+         in any case."
+    ),
+    shm_bytes!(
+        ring_bytes_min,
+        (11, 17, "a power of two from 2K to 128K"),
+        "Shared memory that each sender to this rank gets beside that and uses instead as long as this rank \
+         keeps up with it: two of these, and the data, should fit in the processor's first cache. At most \
+         `shm_ring_bytes` in any case."
+    ),
     Parameter {
         name: "ssh",
         meaning: "The remote shell of `samite run --hosts`, with its options.",
