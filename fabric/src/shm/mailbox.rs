@@ -318,12 +318,12 @@ impl Claim {
         &self.rings.slot[0]
     }
 
-    /// Announces a packet of `len` bytes, which begin with a number, in `line` of the first lap of the small ring.
+    /// Announces a packet of `len` bytes, which begin with a number, in `line` of the small ring.
     #[cfg(test)]
-    pub(super) fn forge(&self, line: usize, len: u16, number: u64) {
+    pub(super) fn forge(&self, line: usize, len: usize, number: u64) {
         let line = &self.rings.all[SMALL][line];
         line.forge_number(number);
-        line.forge(1 << 16 | u64::from(len));
+        line.publish(len);
     }
 }
 
@@ -551,7 +551,7 @@ const GRANTED: u64 = 1;
 const REFUSED: u64 = 2;
 
 /// Of the layout of header, slots and rings.
-const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x04");
+const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x05");
 
 /// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet's length still fits its 16
 /// bits. A small ring carries fragments of at least 512 bytes.

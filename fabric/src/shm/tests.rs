@@ -211,7 +211,7 @@ fn a_peer_that_writes_garbage_is_lost_and_others_are_not() {
     assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
     assert_eq!(packets(&mut receiver), [b"fine"]);
     let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
-    outgoing.claim().forge(1, u16::MAX - 3, 0);
+    outgoing.claim().forge(1, 0xfffc, 0);
     let to = good.resolve(&receiver.address()).unwrap();
     assert_eq!(good.send(to, b"fine", &[]), Ok(Post::Done));
     let mut all = heard(&mut receiver);
@@ -356,7 +356,7 @@ fn a_way_to_a_ring_that_is_not_there_is_garbage() {
         let to = bad.resolve(&receiver.address()).unwrap();
         assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
         let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
-        outgoing.claim().forge(1, u16::MAX, ring);
+        outgoing.claim().forge(1, 0xffff, ring);
         assert_eq!(heard(&mut receiver), [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
     }
 }

@@ -82,12 +82,12 @@ impl Step {
         let write = |packet: &[u8], at: usize| {
             let mut producer = ring::Producer::new(ring(at));
             assert_eq!(producer.push(packet, &[]), ring::Push::Done);
-            ring(at).lines[0].forge(0);
+            ring(at).lines[0].clear();
         };
         let mark = |from: usize, to: usize| {
             let line = &ring(from).lines[1];
             line.forge_number(to as u64);
-            line.forge(1 << 16 | 0xffff);
+            line.publish(0xffff);
         };
         match self {
             Self::Claim => slot.owner.store(Phase::Claimed.word(owner), Ordering::Relaxed),
@@ -97,14 +97,14 @@ impl Step {
             Self::MarkOpen | Self::MarkWish | Self::MarkSent | Self::MarkClosed => _ = bell.mark(0),
             Self::CallOpen | Self::CallWish | Self::CallSent | Self::CallClosed => bell.call(),
             Self::Write => write(b"left behind", SMALL),
-            Self::Publish => ring(SMALL).lines[0].forge(1 << 16 | 11),
+            Self::Publish => ring(SMALL).lines[0].publish(11),
             Self::MoveToLarge => mark(SMALL, LARGE),
             Self::WriteLarge => write(b"a long one", LARGE),
-            Self::PublishLarge => ring(LARGE).lines[0].forge(1 << 16 | 10),
+            Self::PublishLarge => ring(LARGE).lines[0].publish(10),
             Self::Wish => slot.wish.store(1, Ordering::Relaxed),
             Self::MoveToGrown if granted() => mark(LARGE, GROWN),
             Self::WriteGrown if granted() => write(b"and more", GROWN),
-            Self::PublishGrown if granted() => ring(GROWN).lines[0].forge(1 << 16 | 8),
+            Self::PublishGrown if granted() => ring(GROWN).lines[0].publish(8),
             Self::MoveToGrown | Self::WriteGrown | Self::PublishGrown => {}
             Self::Close => slot.owner.store(Phase::Closed.word(owner), Ordering::Release),
         }

@@ -34,6 +34,9 @@ impl Place for End {
 
 const LINES: usize = 128;
 
+/// That of a packet of 8 bytes.
+const WORD: u64 = 9;
+
 fn ring() -> (Producer<End>, Consumer<End>, Arc<Heap>) {
     let lines = [LINES, LINES, 2 * LINES].map(|lines| (0..lines).map(|_| Line::default()).collect());
     let heap = Arc::new(Heap { lines, read: Default::default() });
@@ -97,22 +100,20 @@ fn a_full_ring_takes_more_once_half_is_read() {
 fn payload_never_passes_for_a_word() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    // Every cell, and of a long packet every word, looks like that of an 8-byte packet of the next lap. Packets of
-    // all forms follow each other, so that each begins where the others have left their bytes.
+    // Every cell, and of a long packet every word, looks like that of an 8-byte packet. Packets of all forms follow
+    // each other, so that each begins where the others have left their bytes.
     for _ in 0..10 {
         for (head, body) in
             [(packet_max(LINES), 0), (48, 512), (40, 0), (8, packet_max(LINES) - 8), (48, 256)]
         {
             for _ in 0..3 {
-                let lap = producer.position() / producer.lines() + 2;
-                let packet: Vec<u8> =
-                    (0..(head + body) / 8).flat_map(|_| (lap << 16 | 8).to_le_bytes()).collect();
+                let packet: Vec<u8> = (0..(head + body) / 8).flat_map(|_| WORD.to_ne_bytes()).collect();
                 assert_eq!(producer.push(&packet[..head], &packet[head..]), Push::Done);
                 assert_eq!(pop(&mut consumer, &mut into), Some(packet));
                 assert_eq!(consumer.pop(&mut into), Pop::Empty);
                 assert!(producer.has_room());
-                producer.notify(lap << 16 | 8);
-                assert_eq!(consumer.pop(&mut into), Pop::Notice { number: lap << 16 | 8 });
+                producer.notify(WORD);
+                assert_eq!(consumer.pop(&mut into), Pop::Notice { number: WORD });
                 assert_eq!(consumer.pop(&mut into), Pop::Empty);
                 for ring in [2, 0] {
                     assert!(producer.move_to(ring));
@@ -121,6 +122,28 @@ fn payload_never_passes_for_a_word() {
                     assert_eq!(consumer.pop(&mut into), Pop::Empty);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn lines_that_are_free_are_clear() {
+    let (mut producer, mut consumer, heap) = ring();
+    let mut into = scratch(LINES);
+    for turn in 0..40 {
+        for (head, body) in [(48, 8), (48, 600), (300, 0), (48, 3000 + turn)] {
+            let packet = [0xff; 4096];
+            assert_eq!(producer.push(&packet[..head], &packet[..body]), Push::Done);
+            assert!(pop(&mut consumer, &mut into).is_some());
+        }
+        if turn % 3 == 0 {
+            let next = turn / 3 % RINGS;
+            assert!(next == producer.ring() || producer.move_to(next));
+        }
+        assert_eq!(pop(&mut consumer, &mut into), None);
+        // All that was sent is read, and the consumer has looked for more.
+        for ring in 0..RINGS {
+            assert!(heap.lines[ring].iter().all(|line| line.word.load(Ordering::Relaxed) == 0), "{ring}");
         }
     }
 }
@@ -138,9 +161,11 @@ fn a_shut_ring_says_so() {
 #[test]
 fn an_impossible_length_is_garbage() {
     let (_, mut consumer, heap) = ring();
-    heap.lines[0][0].word.store(1 << 16 | (packet_max(LINES) as u64 + 1), Ordering::Relaxed);
-    assert_eq!(consumer.pop(&mut scratch(LINES)), Pop::Garbled);
-    heap.lines[0][0].word.store(1 << 16 | LONG as u64, Ordering::Relaxed);
+    for len in [packet_max(LINES) + 1, MOVED + 1, usize::MAX - 1] {
+        heap.lines[0][0].publish(len);
+        assert_eq!(consumer.pop(&mut scratch(LINES)), Pop::Garbled);
+    }
+    heap.lines[0][0].publish(LONG);
     for lengths in [packet_max(LINES) as u64 + 1, u64::from(u32::MAX), (HEAD_MAX as u64 + 1) << 32, u64::MAX]
     {
         heap.lines[0][0].cells[CELLS - 1].store(lengths, Ordering::Relaxed);
@@ -286,12 +311,12 @@ proptest! {
     /// Whatever another process writes to the ring, the consumer neither panics nor leaves its buffer.
     #[test]
     fn garbage_is_survived(
-        words in prop::collection::vec((0..LINES, 0u64..4, prop_oneof![any::<u16>(), Just(LONG as u16)], any::<u64>()), 0..64),
+        words in prop::collection::vec((0..LINES, prop_oneof![0..=u64::from(u16::MAX) + 2, Just(LONG as u64 + 1), any::<u64>()], any::<u64>()), 0..64),
     ) {
         let (_, mut consumer, heap) = ring();
-        for (line, lap, len, lengths) in words {
+        for (line, word, lengths) in words {
             heap.lines[0][line].cells[CELLS - 1].store(lengths & 0x3f_0000_07ff, Ordering::Relaxed);
-            heap.lines[0][line].word.store(lap << 16 | u64::from(len), Ordering::Relaxed);
+            heap.lines[0][line].word.store(word, Ordering::Relaxed);
         }
         let mut into = scratch(LINES);
         loop {
