@@ -126,10 +126,18 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
 impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.shared.is_none() {
-            self.lock.bias.leave();
+        match self.shared.take() {
+            None => self.lock.bias.leave(),
+            Some(mutex) => unlock(mutex),
         }
     }
+}
+
+/// Kept out of the way of those who have the bias.
+#[cold]
+#[inline(never)]
+fn unlock(mutex: MutexGuard<'_, ()>) {
+    drop(mutex);
 }
 
 /// Who may be in without the mutex.

@@ -252,6 +252,12 @@ impl<P: Port> Engine<P> {
         if self.send_at_once(peer, context, tag, data) {
             return Ok(Sent::Now);
         }
+        Ok(self.send_in_turn(peer, context, tag, data, deadline_ns))
+    }
+
+    /// Starts to send what cannot go at once.
+    #[inline(never)]
+    fn send_in_turn(&mut self, peer: u32, context: u32, tag: u64, data: &[u8], deadline_ns: u64) -> Sent {
         // What may go eagerly is copied, so that it never holds up the messages behind it while its owner is
         // elsewhere.
         let buffer = if data.len() <= self.core.config.eager_max {
@@ -264,9 +270,9 @@ impl<P: Port> Engine<P> {
         self.stream_at_once(peer, id, &Reading(id, data));
         if self.core.requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
             self.core.requests.remove(id);
-            return Ok(Sent::Now);
+            return Sent::Now;
         }
-        Ok(Sent::Pending(id))
+        Sent::Pending(id)
     }
 
     /// Starts to send `memory`, which comes back with the completion.

@@ -611,6 +611,13 @@ impl<P: Port> Runtime<P> {
     /// Wakes the one that sleeps, if a call has left work that it would come to too late.
     #[inline]
     fn hand_over(&self, core: &mut Core<P>) {
+        if core.sleeper.is_some() {
+            self.wake_if_due(core);
+        }
+    }
+
+    #[cold]
+    fn wake_if_due(&self, core: &mut Core<P>) {
         if let Some(sleeper) = &mut core.sleeper
             && core.engine.due_ns() < sleeper.until_ns
         {

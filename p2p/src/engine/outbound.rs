@@ -34,7 +34,11 @@ impl<P: Port> Engine<P> {
         match self.port.send(path, head.as_bytes(), data) {
             Ok(Post::Done) => {}
             // Whatever it is, it shows again when its turn comes.
-            Ok(Post::Again) | Err(_) => return false,
+            Ok(Post::Again) => return false,
+            Err(error) => {
+                drop(error);
+                return false;
+            }
         }
         let peer = &mut core.peers[index];
         peer.sent();
