@@ -35,6 +35,7 @@ impl<P: Port> Engine<P> {
             Ok(Post::Done) => {}
             // Whatever it is, it shows again when its turn comes.
             Ok(Post::Again) => return false,
+            // Dropped here, so that a send that went need not find out whether there is something to drop.
             Err(error) => {
                 drop(error);
                 return false;
