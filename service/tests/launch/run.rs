@@ -23,6 +23,33 @@ fn every_rank_knows_its_place() {
 }
 
 #[test]
+fn ranks_that_take_turns_switch_swiftly() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let tunables = |arguments: &str, before: Option<&str>| {
+        let mut job = Job::shell(arguments, "echo tunables $GLIBC_TUNABLES");
+        match before {
+            Some(value) => job.command.env("GLIBC_TUNABLES", value),
+            None => job.command.env_remove("GLIBC_TUNABLES"),
+        };
+        let output = job.output();
+        assert!(output.status.success(), "{output:?}");
+        let mut lines: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+        lines.dedup();
+        lines
+    };
+    let crowded = format!("-n {}", cores + 1);
+    assert_eq!(tunables(&crowded, None), ["tunables glibc.pthread.rseq=0"]);
+    assert_eq!(tunables(&format!("-n {cores}"), None), ["tunables"]);
+    // Who has chosen, has chosen.
+    let theirs = "glibc.malloc.perturb=0";
+    assert_eq!(tunables(&crowded, Some(theirs)), [format!("tunables {theirs}")]);
+    assert_eq!(
+        tunables(&format!("{crowded} --env GLIBC_TUNABLES={theirs}"), None),
+        [format!("tunables {theirs}")]
+    );
+}
+
+#[test]
 fn ranks_are_bound_as_asked_for() {
     const SHOW: &str = "while read key list; do case $key in Cpus_allowed_list:) echo $list; esac; done \
                         </proc/self/status";
