@@ -553,8 +553,8 @@ const REFUSED: u64 = 2;
 /// Of the layout of header, slots and rings.
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x05");
 
-/// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet's length still fits its 16
-/// bits. A small ring carries fragments of at least 512 bytes.
+/// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet is still shorter than what
+/// stands in place of a length. A small ring carries fragments of at least 512 bytes.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;

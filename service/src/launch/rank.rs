@@ -15,7 +15,6 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 use super::output::Source;
 use crate::bootstrap::variable;
 use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket, ToRank};
-use crate::patience::is_crowded;
 use crate::topology::Slot;
 
 /// A rank of this node.
@@ -70,9 +69,6 @@ impl Rank {
         let fd = pass_fd(&mut command, ticket.issue(theirs)?);
         #[cfg(feature = "ofi")]
         command.envs(samite_fabric::ofi::environment());
-        if is_crowded(place.neighbours) && std::env::var_os(TUNABLES).is_none() {
-            command.env(TUNABLES, SWIFT_TO_SWITCH);
-        }
         command
             .args(&plan.args)
             .envs(plan.env.iter().map(|(key, value)| (key, value)))
@@ -121,13 +117,6 @@ impl Rank {
         }
     }
 }
-
-/// What tunes glibc, and how where ranks take turns on a core: without restartable sequences, which the kernel sees to
-/// each time that it switches from one process to another. 5 to 7 % of an exchange of 8 or 16 ranks on 2 cores was that;
-/// what glibc uses them for, sched_getcpu(3), works without. (The GNU C Library Reference Manual, "POSIX Thread Tunables";
-/// before 2.35 there were none.)
-const TUNABLES: &str = "GLIBC_TUNABLES";
-const SWIFT_TO_SWITCH: &str = "glibc.pthread.rseq=0";
 
 /// Calls `spawn` while this thread may use some processors only, which what it starts inherits.
 fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
