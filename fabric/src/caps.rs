@@ -9,6 +9,9 @@ pub struct Caps {
     pub short_max: usize,
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,
+    /// The packets, bytes of head and body, in which parts of a long message travel best: where sender and receiver copy
+    /// at the same time, each a packet, shorter ones than there may be. From 512 to `packet_max`.
+    pub fragment_max: usize,
     /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
     /// there is none.
     pub zcopy_max: usize,

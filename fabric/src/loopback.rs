@@ -454,6 +454,7 @@ fn caps() -> Caps {
         name: "loopback".into(),
         short_max: PACKET_MAX,
         packet_max: PACKET_MAX,
+        fragment_max: PACKET_MAX,
         zcopy_max: 0,
         rma_max: RMA_MAX,
         rma_depth: RMA_DEPTH,

@@ -62,12 +62,6 @@ pub trait Port {
     /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`].
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError>;
 
-    /// The longest packet, bytes of head and body, in which part of a long message travels well to a peer right now;
-    /// at least 512.
-    fn fragment_max(&self, to: PeerId) -> usize {
-        self.caps_for(to).packet_max
-    }
-
     /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op`
     /// completes. At most [`Caps::zcopy_max`] bytes together.
     ///

@@ -255,13 +255,6 @@ impl Port for Route {
         self.send_elsewhere(to, head, body)
     }
 
-    fn fragment_max(&self, to: PeerId) -> usize {
-        match (self.peers.get(to.0 as usize), &self.shm) {
-            (Some(&Peer { path: Path::Shm, inner, .. }), Some(branch)) => branch.port.fragment_max(inner),
-            _ => self.caps_for(to).packet_max,
-        }
-    }
-
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let (path, inner, body) = self.with_local(to, body)?;
         outcome(to, on!(self, path, branch => branch.operate(|port| port.send_zcopy(inner, head, body, op))))
@@ -511,6 +504,7 @@ fn common(a: Caps, b: Caps) -> Caps {
         name: format!("{}+{}", a.name, b.name),
         short_max: a.short_max.min(b.short_max),
         packet_max: a.packet_max.min(b.packet_max),
+        fragment_max: a.fragment_max.min(b.fragment_max),
         zcopy_max: a.zcopy_max.min(b.zcopy_max),
         rma_max: a.rma_max.min(b.rma_max),
         rma_depth: a.rma_depth.min(b.rma_depth),

@@ -36,7 +36,7 @@ use self::inbox::Inbox;
 use self::mailbox::{Mailbox, Remote};
 use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::outgoing::Outgoing;
-use self::ring::{Push, packet_max};
+use self::ring::{Push, fragment_max, packet_max};
 use crate::os::process::{Place, Process};
 use crate::port::{
     Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
@@ -135,6 +135,7 @@ impl Shm {
             name: "samite-shm".into(),
             short_max: packet_max,
             packet_max,
+            fragment_max: fragment_max(mailbox.lines()),
             zcopy_max: 0,
             rma_max: RMA_MAX,
             rma_depth: RMA_DEPTH,
@@ -374,15 +375,6 @@ impl Port for Shm {
             if self.overcome(to, obstacle, len)?.is_none() {
                 return Ok(Post::Again);
             }
-        }
-    }
-
-    fn fragment_max(&self, to: PeerId) -> usize {
-        match self.peers.get(to.0 as usize) {
-            Some(Peer { path: Path::Connected(outgoing), .. }) if !outgoing.favours_long() => {
-                outgoing.small_max()
-            }
-            _ => self.caps.packet_max,
         }
     }
 

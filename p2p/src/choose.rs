@@ -32,34 +32,16 @@ impl Limits {
             eager_max,
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
-            data_max: data_max(caps.packet_max),
+            data_max: (caps.fragment_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
             get: caps.get && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
             fence: caps.fence,
         }
     }
-
-    /// Bytes of each but the last DATA or STREAM packet of a message of `len` bytes. Sender and receiver copy at the same
-    /// time, each a packet; so the shorter it is, the sooner the second begins, and the more often both look.
-    pub(crate) fn piece(&self, len: usize) -> usize {
-        (len / PIECES)
-            .next_multiple_of(LINE)
-            .clamp(PIECE_MIN, self.data_max.max(PIECE_MIN))
-            .min(self.data_max)
-    }
-}
-
-/// Bytes of a message in one DATA or STREAM packet of `packet` bytes.
-pub(crate) fn data_max(packet: usize) -> usize {
-    (packet - Header::LEN - size_of::<Data>()) / LINE * LINE
 }
 
 /// What processors copy at a time: pieces that begin at a multiple of it are copied fastest.
 const LINE: usize = 64;
-/// Pieces of a message that is not so long that more are needed.
-const PIECES: usize = 3;
-/// The shortest piece: below it the packets cost more than the waiting.
-const PIECE_MIN: usize = 16 << 10;
 
 /// How a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,20 +120,6 @@ pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pieces_begin_where_lines_do() {
-        let data_max = 28 << 10;
-        let (read_min, get_max) = (1001, 1);
-        let limits =
-            Limits { eager_max: 1000, stream_max: 0, read_min, data_max, get: false, get_max, fence: true };
-        for (len, piece) in [(1, PIECE_MIN), (32 << 10, PIECE_MIN), (64 << 10, 21_888), (1 << 30, 28 << 10)] {
-            assert_eq!(limits.piece(len), piece, "{len}");
-        }
-        let small = Limits { data_max: 448, ..limits };
-        assert_eq!((small.piece(1), small.piece(1 << 20)), (448, 448), "one packet at most");
-        assert!((1..1 << 20).step_by(997).all(|len| limits.piece(len).is_multiple_of(LINE)));
-    }
 
     #[test]
     fn the_table_of_choices() {

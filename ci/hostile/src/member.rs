@@ -76,7 +76,9 @@ impl Run {
         let choice = input.byte();
         let mut net_config = NetConfig::default();
         let mut config = Config::default();
-        (net_config.caps.packet_max, net_config.caps.zcopy_max) = ([1024, 512][usize::from(choice & 1)], 0);
+        let packet_max = [1024, 512][usize::from(choice & 1)];
+        (net_config.caps.packet_max, net_config.caps.fragment_max) = (packet_max, packet_max);
+        net_config.caps.zcopy_max = 0;
         if choice & 2 != 0 {
             (net_config.caps.get, net_config.caps.put, net_config.caps.rma_max) = (false, false, 0);
         }

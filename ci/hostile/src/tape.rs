@@ -36,6 +36,7 @@ impl Tape {
             name: "tape".into(),
             short_max: 64,
             packet_max: 512,
+            fragment_max: 512,
             zcopy_max: 0,
             rma_max: if get { 1000 } else { 0 },
             rma_depth: 4,

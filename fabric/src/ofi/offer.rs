@@ -122,6 +122,7 @@ impl Offer {
             name: self.provider.clone(),
             short_max: self.inject_size.min(packet_max),
             packet_max,
+            fragment_max: packet_max,
             zcopy_max: if self.iov_limit >= 2 { packet_max } else { 0 },
             rma_max,
             rma_depth: config.operations_max,

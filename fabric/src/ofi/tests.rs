@@ -621,6 +621,7 @@ fn an_interface_is_found_by_name_and_by_address() {
         let expected = Caps {
             name: provider.clone(),
             packet_max: 16 << 10,
+            fragment_max: 16 << 10,
             zcopy_max: 16 << 10,
             atomics: false,
             immediate_bits: 64,

@@ -554,7 +554,7 @@ const REFUSED: u64 = 2;
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x05");
 
 /// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet is still shorter than what
-/// stands in place of a length. A small ring carries fragments of at least 512 bytes.
+/// stands in place of a length. The smallest small ring carries packets of 896 bytes.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;

@@ -60,16 +60,6 @@ impl Outgoing {
         self.producer.ring() == SMALL
     }
 
-    /// Whether long packets travel best now. Else those travel better that fit the small ring.
-    pub(super) fn favours_long(&self) -> bool {
-        self.producer.ring() != SMALL && !self.producer.is_due()
-    }
-
-    /// The longest packet that fits the small ring.
-    pub(super) fn small_max(&self) -> usize {
-        packet_max(self.small_lines as usize)
-    }
-
     /// Does what can be done about what kept a packet of `len` bytes from being sent. False if that has to wait.
     #[cold]
     pub(super) fn overcome(&mut self, obstacle: Push, len: usize) -> bool {
@@ -110,7 +100,8 @@ impl Outgoing {
     }
 
     fn look_back(&mut self, len: usize) {
-        let may = len <= self.small_max() && self.producer.unread() <= self.small_lines / 4 * 3;
+        let fits = len <= packet_max(self.small_lines as usize);
+        let may = fits && self.producer.unread() <= self.small_lines / 4 * 3;
         if may && self.producer.move_to(SMALL) {
             self.entered = self.producer.position();
         } else {

@@ -113,6 +113,13 @@ pub(super) const fn packet_max(lines: usize) -> usize {
     lines / 2 * PAYLOAD
 }
 
+/// The packets in which a long message goes best through a ring of `lines`, in bytes: an eighth of the ring, so that the
+/// sender is several of them ahead of the receiver. (Between a tenth and a quarter it makes no difference.)
+pub(super) const fn fragment_max(lines: usize) -> usize {
+    let max = (lines / 8 - 1) * LINE + HEAD_MAX;
+    if max < 512 { 512 } else { max }
+}
+
 /// The sending end.
 pub(super) struct Producer<P> {
     place: P,
@@ -425,10 +432,26 @@ impl<P: Place> Consumer<P> {
     #[inline(always)]
     fn clear(&mut self) {
         let Read { size, position, cleared, .. } = &mut self.at;
-        while cleared < position {
-            self.place.lines()[size.index(*cleared)].clear();
-            *cleared += 1;
+        match *position - *cleared {
+            0 => {}
+            1 => {
+                self.place.lines()[size.index(*cleared)].clear();
+                *cleared += 1;
+            }
+            _ => self.clear_several(),
         }
+    }
+
+    /// The same, without a look at where the ring ends for each line, which would take twice as long.
+    #[inline(never)]
+    fn clear_several(&mut self) {
+        let Read { size, position, cleared, .. } = &mut self.at;
+        let lines = self.place.lines();
+        let (start, count) = (size.index(*cleared), (*position - *cleared) as usize);
+        let straight = count.min(lines.len() - start);
+        lines[start..start + straight].iter().for_each(Line::clear);
+        lines[..count - straight].iter().for_each(Line::clear);
+        *cleared = *position;
     }
 
     #[inline(always)]
@@ -462,9 +485,12 @@ impl<P: Place> Consumer<P> {
         if !sound {
             return Pop::Garbled;
         }
-        // All are coming before the first is copied; and for writing, as they are to be cleared.
-        for position in (1..=body.div_ceil(LINE).min(FETCHED_MAX) as u64).map(|n| self.at.position + n) {
-            prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
+        let lines = body.div_ceil(LINE) as u64;
+        if lines <= FETCHED_MAX {
+            // All are coming before the first is copied; and for writing, as they are to be cleared.
+            for position in (1..=lines).map(|n| self.at.position + n) {
+                prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
+            }
         }
         Pop::Long { head, body }
     }
@@ -635,9 +661,9 @@ pub(super) type Payload = [u64; CELLS];
 /// consumer may be looking at that.
 const AHEAD: u64 = 4;
 
-/// How many lines of a long packet are fetched at a time: those of the longest that a ring carries of 8 KiB, which is the
-/// small one's default. What is beyond them comes in order, and the processor sees that by itself.
-const FETCHED_MAX: usize = 64;
+/// The most lines of a long packet that are fetched ahead: those of the longest that a ring carries of 8 KiB, which is the
+/// small one's default. The copy of more of them fetches as well.
+const FETCHED_MAX: u64 = 64;
 
 /// In place of a length, since no packet is as long: the producer has gone on in another ring, whose number
 /// follows.

@@ -111,12 +111,6 @@ impl Port for SimPort {
         Ok(Post::Done)
     }
 
-    /// Another one at each moment.
-    fn fragment_max(&self, _: PeerId) -> usize {
-        let now = self.world.borrow().now;
-        (self.caps.packet_max >> (now % 3)).max(512)
-    }
-
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let max = self.caps.zcopy_max;
         self.check(max > 0, "send from registered memory", head.len() + body.len, max)?;

@@ -9,7 +9,7 @@ use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::{Core, Engine, Operation, Rendezvous, Stream, Unexpected, status_of};
-use crate::choose::{Limits, cost, data_max};
+use crate::choose::{Limits, cost};
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::Peer;
 use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
@@ -343,7 +343,7 @@ impl<P: Port> Engine<P> {
             let Peer { rank, path: Some((path, limits)), pushes, .. } = &mut core.peers[index] else {
                 return Ok(Post::Done);
             };
-            let (rank, path) = (*rank, *path);
+            let (rank, path, data_max) = (*rank, *path, limits.data_max);
             let Some(&id) = pushes.front() else { return Ok(Post::Done) };
             let request = core.requests.get(id);
             let Some(Request { state: State::Pushing(push), buffer, tag, context, born_ns, .. }) = request
@@ -375,10 +375,8 @@ impl<P: Port> Engine<P> {
             };
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
-            let piece = limits.piece(total);
             while !called.is_empty() {
-                let piece = piece.min(data_max(self.port.fragment_max(path)));
-                let (start, end) = (called.start, called.end.min(called.start + piece));
+                let (start, end) = (called.start, called.end.min(called.start + data_max));
                 let copied;
                 let bytes = match buffer {
                     Buffer::Registered { region, .. } => {

@@ -16,6 +16,11 @@ fn config() -> Config {
     config
 }
 
+/// Data in each but the last DATA packet of a message: whole cache lines.
+fn data_max<M: Medium>(job: &Job<M>) -> usize {
+    (job.caps().fragment_max - DATA_HEAD) / 64 * 64
+}
+
 fn crosses<M: Medium>(medium: M, config: &Config, length: impl FnOnce(&Job<M>) -> usize) {
     let mut job = Job::new(medium, 2, config);
     let len = length(&job);
@@ -81,9 +86,9 @@ lengths! {
     length_packet_max_less_1: |job| job.caps().packet_max - 1;
     length_packet_max: |job| job.caps().packet_max;
     length_packet_max_and_1: |job| job.caps().packet_max + 1;
-    length_data_max_less_1: |job| 3 * (job.caps().packet_max - DATA_HEAD) - 1;
-    length_data_max: |job| 3 * (job.caps().packet_max - DATA_HEAD);
-    length_data_max_and_1: |job| 3 * (job.caps().packet_max - DATA_HEAD) + 1;
+    length_data_max_less_1: |job| 3 * data_max(job) - 1;
+    length_data_max: |job| 3 * data_max(job);
+    length_data_max_and_1: |job| 3 * data_max(job) + 1;
     length_rma_max_less_1: |job| rma_max(job) - 1;
     length_rma_max: |job| rma_max(job);
     length_rma_max_and_1: |job| rma_max(job) + 1;

@@ -60,7 +60,8 @@ impl Simulated {
         let mut config = SimConfig::default();
         (config.caps.put, config.caps.get, config.caps.segments) = (false, false, false);
         (config.caps.rma_max, config.caps.fence) = (0, false);
-        (config.caps.packet_max, config.caps.zcopy_max, config.channel_depth) = (512, 0, 2);
+        (config.caps.packet_max, config.caps.fragment_max) = (512, 512);
+        (config.caps.zcopy_max, config.channel_depth) = (0, 2);
         Self(Net::new(2, config))
     }
 
