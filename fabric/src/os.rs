@@ -2,6 +2,7 @@
 
 pub mod alarm;
 pub(crate) mod barrier;
+pub(crate) mod copy;
 pub mod env;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;

@@ -234,7 +234,7 @@ pub trait Body {
     /// Bytes.
     fn len(&self) -> usize;
 
-    /// Copies all of them.
+    /// Copies all of them, once: what is copied may be gone.
     ///
     /// # Panics
     /// If `into` has another length.

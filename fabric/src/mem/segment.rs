@@ -17,8 +17,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::os::copy::load_words;
 use crate::os::process::Process;
-use crate::os::shared::{PAGE, Shareable, SharedFile, View, load_words};
+use crate::os::shared::{PAGE, Shareable, SharedFile, View};
 use crate::{Access, Atomic, PortError};
 
 /// A segment of this process.

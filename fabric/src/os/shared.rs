@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustix::process::{Resource, getrlimit};
 
@@ -297,97 +297,6 @@ unsafe impl<T: Shareable> Send for View<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shareable> Sync for View<T> {}
 
-/// Copies bytes to the start of shared values.
-///
-/// # Panics
-/// If they are longer.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) fn copy_in<T: Shareable>(from: &[u8], into: &[T]) {
-    assert!(from.len() <= size_of_val(into), "a copy stays inside");
-    // SAFETY: `from` can be read, and the atomics of `into`, which are as long by the assertion, may be written
-    // through a shared reference; any bytes are values of theirs.
-    unsafe { move_bytes(from.as_ptr(), into.as_ptr().cast_mut().cast(), from.len()) }
-}
-
-/// Copies bytes from the start of shared values.
-///
-/// # Panics
-/// If there are fewer.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) fn copy_out<T: Shareable>(from: &[T], into: &mut [u8]) {
-    assert!(into.len() <= size_of_val(from), "a copy stays inside");
-    // SAFETY: `from` can be read, and is as long by the assertion; `into` is exclusively borrowed.
-    unsafe { move_bytes(from.as_ptr().cast(), into.as_mut_ptr(), into.len()) }
-}
-
-/// Copies bytes from shared words, from byte `offset` on.
-///
-/// # Panics
-/// If there are fewer.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) fn copy_out_of(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
-    let end = offset.checked_add(into.len());
-    assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
-    // SAFETY: as in `copy_out`; the bytes from `offset` on are as many by the assertion.
-    unsafe { move_bytes(words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len()) }
-}
-
-/// Copies bytes from shared words, from byte `offset` on.
-///
-/// # Panics
-/// If there are fewer.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(crate) fn copy_out_of(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
-    load_words(words, offset, into);
-}
-
-/// Copies bytes from shared words, from byte `offset` on; each word that is copied whole is as it was at some time.
-///
-/// # Panics
-/// If there are fewer.
-pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
-    const WORD: usize = size_of::<AtomicU64>();
-    let end = offset.checked_add(into.len());
-    assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
-    let (words, skipped) = (&words[offset / WORD..], offset % WORD);
-    let load = |word: &AtomicU64| word.load(Ordering::Relaxed).to_ne_bytes();
-    let in_first = if skipped == 0 { 0 } else { into.len().min(WORD - skipped) };
-    let (head, rest) = into.split_at_mut(in_first);
-    if !head.is_empty() {
-        head.copy_from_slice(&load(&words[0])[skipped..][..head.len()]);
-    }
-    let words = &words[usize::from(skipped > 0).min(words.len())..];
-    let (whole, tail) = rest.as_chunks_mut();
-    let (whole_words, last) = words.split_at(whole.len());
-    for (into, word) in whole.iter_mut().zip(whole_words) {
-        *into = load(word);
-    }
-    if !tail.is_empty() {
-        tail.copy_from_slice(&load(&last[0])[..tail.len()]);
-    }
-}
-
-/// One string instruction: processors of the last ten years copy lines by it (CPUID: ERMS). Unlike a copy of
-/// the language's it may meet other processes' accesses to the same bytes, as any machine code may.
-///
-/// # Safety
-/// `len` bytes can be read at `from` and written at `into`; the spans do not overlap; none of them is reached
-/// by a reference in this process at the same time, but to atomics.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn move_bytes(from: *const u8, into: *mut u8, len: usize) {
-    // SAFETY: it reads and writes what the caller says, and changes but the three registers; the ABI has the
-    // direction flag clear.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rsi") from => _,
-            inout("rdi") into => _,
-            inout("rcx") len => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
 /// Types that may lie in memory which other processes write.
 ///
 /// # Safety
@@ -449,28 +358,6 @@ mod tests {
             assert!(theirs[page * PAGE / 8..][..PAGE / 8].iter().all(|w| w.load(Ordering::Relaxed) == value));
         }
         assert!(peer.map(0..PAGE).is_err(), "opened for reading");
-    }
-
-    #[test]
-    fn copies_out_begin_and_end_anywhere() {
-        let words: Vec<_> = (0..9u8)
-            .map(|i| AtomicU64::new(u64::from_ne_bytes(std::array::from_fn(|j| 8 * i + j as u8))))
-            .collect();
-        for start in 0..=72u8 {
-            for end in start..=72 {
-                for copy in [copy_out_of, load_words] {
-                    let mut into = vec![0xff; usize::from(end - start)];
-                    copy(&words, start.into(), &mut into);
-                    assert!(into.into_iter().eq(start..end), "{start}..{end}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "a copy stays inside")]
-    fn a_copy_out_stays_inside() {
-        copy_out_of(&[AtomicU64::new(0)], 7, &mut [0; 2]);
     }
 
     #[test]

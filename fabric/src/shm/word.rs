@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ring::{LINE, Line};
+use super::ring::Line;
+use crate::os::copy::{self, LINE};
 
 /// A 64-bit atomic.
 pub(super) trait Word: Sized {
@@ -14,24 +15,33 @@ pub(super) trait Word: Sized {
 
     /// Writes bytes to lines, their words included. What is left of the last line has no defined value.
     fn fill(lines: &[Line<Self>], from: &[u8]) {
-        for (line, bytes) in lines.iter().zip(from.chunks(LINE)) {
-            let mut words = [0; LINE];
-            words[..bytes.len()].copy_from_slice(bytes);
-            for (word, bytes) in line.words().zip(words.as_chunks().0) {
-                word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-            }
-        }
+        fill_words(lines, from);
     }
 
-    /// Reads what [`Word::fill`] wrote.
-    fn drain(lines: &[Line<Self>], into: &mut [u8]) {
-        for (line, bytes) in lines.iter().zip(into.chunks_mut(LINE)) {
-            let mut words = [0; LINE];
-            for (word, bytes) in line.words().zip(words.as_chunks_mut().0) {
-                *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            }
-            bytes.copy_from_slice(&words[..bytes.len()]);
+    /// Reads what [`Word::fill`] wrote, and clears the lines' words.
+    fn take(lines: &[Line<Self>], into: &mut [u8]) {
+        take_words(lines, into);
+    }
+}
+
+fn fill_words<W: Word>(lines: &[Line<W>], from: &[u8]) {
+    for (line, bytes) in lines.iter().zip(from.chunks(LINE)) {
+        let mut words = [0; LINE];
+        words[..bytes.len()].copy_from_slice(bytes);
+        for (word, bytes) in line.words().zip(words.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
+    }
+}
+
+fn take_words<W: Word>(lines: &[Line<W>], into: &mut [u8]) {
+    for (line, bytes) in lines.iter().zip(into.chunks_mut(LINE)) {
+        let mut words = [0; LINE];
+        for (word, bytes) in line.words().zip(words.as_chunks_mut().0) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        bytes.copy_from_slice(&words[..bytes.len()]);
+        line.clear();
     }
 }
 
@@ -70,13 +80,13 @@ macro_rules! word {
 
 word!(
     AtomicU64,
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn fill(lines: &[Line], from: &[u8]) {
-        crate::os::shared::copy_in(from, lines);
+        let filled = copy::fill(lines, from);
+        fill_words(&lines[filled..], &from[filled * LINE..]);
     },
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    fn drain(lines: &[Line], into: &mut [u8]) {
-        crate::os::shared::copy_out(lines, into);
+    fn take(lines: &[Line], into: &mut [u8]) {
+        let taken = copy::take(lines, into);
+        take_words(&lines[taken..], &mut into[taken * LINE..]);
     }
 );
 #[cfg(all(test, loom))]

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::keys::{self, is_exposed, is_exposed_still};
 use crate::PortError;
+use crate::os::copy::copy_out;
 use crate::os::process::Process;
-use crate::os::shared::{SharedFile, View, copy_out_of};
+use crate::os::shared::{SharedFile, View};
 
 /// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word of it can be
 /// anything: what it says is looked at, and never relied upon.
@@ -36,7 +37,7 @@ impl PeerHeap {
         if !is_exposed(&self.words, key) || !self.reach(end)? {
             return Ok(false);
         }
-        copy_out_of(&self.words, offset, into);
+        copy_out(&self.words, offset, into);
         Ok(is_exposed_still(&self.words, key))
     }
 
