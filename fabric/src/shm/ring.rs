@@ -496,12 +496,9 @@ impl<P: Place> Consumer<P> {
         if !sound {
             return Pop::Garbled;
         }
-        let lines = body.div_ceil(LINE) as u64;
-        if lines <= FETCHED_MAX {
-            // All are coming before the first is copied; and for writing, as they are to be cleared.
-            for position in (1..=lines).map(|n| self.at.position + n) {
-                prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
-            }
+        // These are coming before the first is copied; and for writing, as they are to be cleared.
+        for position in (1..=FETCHED.min(body.div_ceil(LINE) as u64)).map(|n| self.at.position + n) {
+            prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
         }
         Pop::Long { head, body }
     }
@@ -678,8 +675,8 @@ pub(super) type Payload = [u64; CELLS];
 /// consumer may be looking at that.
 const AHEAD: u64 = 4;
 
-/// The most lines of a long packet that are fetched ahead. The copy of more of them fetches as well.
-const FETCHED_MAX: u64 = 32;
+/// How many lines of a long packet are fetched ahead. Copying the first ones fetches the others.
+const FETCHED: u64 = 16;
 
 /// In place of a length, since no packet is as long: the producer has gone on in another ring, whose number
 /// follows.
