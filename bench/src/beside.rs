@@ -40,9 +40,10 @@ impl Apart {
             return Err("this is measured between two ranks beside a third".into());
         }
         let rank = world.rank();
-        let (next, previous) = ((rank + 1) % 3, (rank + 2) % 3);
-        world.sendrecv(&[0_u8; 0], next, 0, &mut [0_u8; 0], previous, 0)?;
-        world.sendrecv(&[0_u8; 0], previous, 0, &mut [0_u8; 0], next, 0)?;
+        // The third meets the first alone: the other one would have a connection to it, and look at that in each poll.
+        for other in if rank == 0 { 1..3 } else { 0..1 } {
+            world.sendrecv(&[0_u8; 0], other, 0, &mut [0_u8; 0], other, 0)?;
+        }
         if rank == 1 {
             world.recv::<u8>(&mut [], 0, DONE)?;
             return Ok(None);
