@@ -27,6 +27,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
+        debug_assert!((512..=caps.packet_max).contains(&caps.fragment_max), "{caps:?}");
         let eager_max = config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>());
         Self {
             eager_max,

@@ -7,11 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values of one cache line that may lie in memory which other processes write.
-///
-/// # Safety
-/// They consist of [`LINE`] bytes, all of them in atomic integers.
-pub(crate) unsafe trait SharedLine: Sync {}
+use super::shared::Shareable;
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
@@ -21,7 +17,8 @@ pub(crate) const LINE: usize = 64;
 ///
 /// # Panics
 /// If they are more.
-pub(crate) fn fill<T: SharedLine>(lines: &[T], from: &[u8]) -> usize {
+pub(crate) fn fill<T: Shareable>(lines: &[T], from: &[u8]) -> usize {
+    const { assert!(size_of::<T>() == LINE) }
     let count = from.len() / LINE;
     assert!(count <= lines.len(), "a copy stays inside");
     // SAFETY: `count` lines can be read at `from`, and as many written at `lines`, by the assertion, which are atomics and
@@ -34,7 +31,8 @@ pub(crate) fn fill<T: SharedLine>(lines: &[T], from: &[u8]) -> usize {
 ///
 /// # Panics
 /// If there are fewer.
-pub(crate) fn take<T: SharedLine>(lines: &[T], into: &mut [u8]) -> usize {
+pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
+    const { assert!(size_of::<T>() == LINE) }
     let count = into.len() / LINE;
     assert!(count <= lines.len(), "a copy stays inside");
     // SAFETY: as above, in the other direction; `into` is exclusively borrowed.
@@ -85,7 +83,7 @@ pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 mod vectors {
     //! Unlike copies of the language's these may meet other processes' accesses to the same bytes, as any machine code may.
 
-    /// A loop over cache lines: its two bodies, with vectors of 32 bytes and of 16, and what follows either.
+    /// A loop over cache lines, by vectors of 32 bytes or of 16; `after` is done to each line once it is copied.
     macro_rules! lines {
         ($from:ident, $into:ident, $count:ident, $after:literal) => {
             if $count == 0 {
@@ -173,8 +171,8 @@ mod tests {
 
     #[repr(C, align(64))]
     struct Words([AtomicU64; 8]);
-    // SAFETY: eight words of 8 bytes, in atomics.
-    unsafe impl SharedLine for Words {}
+    // SAFETY: eight atomic words, `repr(C)`, 64 bytes: no padding.
+    unsafe impl Shareable for Words {}
 
     fn bytes(len: usize) -> Vec<u8> {
         (0..len).map(|i| (i % 251) as u8 + 1).collect()

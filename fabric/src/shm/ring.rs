@@ -695,8 +695,6 @@ const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64 && PAY
 
 // SAFETY: eight atomic words, `repr(C)`, 64 bytes: no padding.
 unsafe impl crate::os::shared::Shareable for Line {}
-// SAFETY: as above.
-unsafe impl crate::os::copy::SharedLine for Line {}
 
 #[cfg(all(test, loom))]
 mod model;
