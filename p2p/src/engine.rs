@@ -18,9 +18,10 @@ use self::inbound::{Inbound, Unposted};
 use self::timers::Timers;
 use crate::choose::Limits;
 use crate::error::{Cause, Error, Fate, Status};
+use crate::failures::Failures;
 use crate::peer::{Peers, Place};
 use crate::quarantine::Quarantine;
-use crate::request::{Buffer, Request, Requests, State};
+use crate::request::{Buffer, Partner, Request, Requests, State};
 use crate::store::{Bytes, Store};
 use crate::trace::event;
 use crate::wire::Way;
@@ -120,6 +121,7 @@ struct Core {
     peers: Peers,
     matcher: Matcher<RequestId, Unexpected>,
     requests: Requests,
+    failures: Failures,
     store: Store,
     /// Gets at the port, by [`OpId`](samite_fabric::OpId).
     operations: Slab<Operation>,
@@ -210,6 +212,7 @@ impl<P: Port> Engine<P> {
             peers: Peers::default(),
             matcher: Matcher::new(&samite_matching::Config::default()),
             requests: Requests::default(),
+            failures: Failures::default(),
             store: Store::default(),
             operations: Slab::new(),
             timers: Timers::default(),
@@ -296,7 +299,7 @@ impl<P: Port> Engine<P> {
         if self.send_at_once(peer, context, tag, memory.as_bytes()) {
             let status = Status { source: to, tag, bytes: memory.len() };
             let mut request =
-                Request::new(State::Over, Buffer::Owned(memory), Some(to), context, tag, now_ns);
+                Request::new(State::Over, Buffer::Owned(memory), Partner::Rank(to), context, tag, now_ns);
             request.succeed(status);
             return Ok(self.core.requests.insert(request));
         }
@@ -381,12 +384,13 @@ impl<P: Port> Engine<P> {
     /// The first message that `pattern` matches, if one has arrived. It stays.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`]; [`Error::PeerFailed`] if none has, and none will.
+    /// [`Error::InvalidRank`]; if none has, [`Error::PeerFailed`] or [`Error::Deserted`] when none will, and from any source
+    /// [`Error::FailurePending`], once for each failure that nobody was told of.
     pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
         self.core.check_source(pattern)?;
         match self.core.matcher.probe(pattern) {
             Some((_, envelope, message)) => Ok(Some(status_of(&envelope, message.bytes()))),
-            None => self.core.source_failure(pattern).map_or(Ok(None), Err),
+            None => self.core.nothing_from(pattern),
         }
     }
 
@@ -404,7 +408,7 @@ impl<P: Port> Engine<P> {
                 let incarnation = index.and_then(|index| self.core.peers[index].incarnation);
                 Ok(Some((status, Claimed { envelope, message, incarnation })))
             }
-            None => self.core.source_failure(pattern).map_or(Ok(None), Err),
+            None => self.core.nothing_from(pattern),
         }
     }
 
@@ -420,8 +424,8 @@ impl<P: Port> Engine<P> {
         self.core.now_ns = now_ns;
         let Claimed { envelope, message, incarnation } = claimed;
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
-        let request =
-            Request::new(State::Over, buffer, Some(envelope.source), envelope.context, envelope.tag, now_ns);
+        let Envelope { source, context, tag } = envelope;
+        let request = Request::new(State::Over, buffer, Partner::Rank(source), context, tag, now_ns);
         let id = self.core.requests.insert(request);
         self.core.set_deadline(id, deadline_ns);
         match self.core.sender_failure(&envelope, &message, incarnation) {
@@ -451,15 +455,18 @@ impl<P: Port> Engine<P> {
     pub fn outcome(&self, request: RequestId) -> Outcome {
         match self.core.requests.get(request) {
             Some(request) if request.result.is_some() => Outcome::Ready,
-            Some(_) if self.core.requests.has_pending_failures(request) => Outcome::FailurePending,
+            Some(Request { partner: Partner::Any { told }, .. }) if self.core.failures.more_than(*told) => {
+                Outcome::FailurePending
+            }
             Some(_) => Outcome::Pending,
             None => Outcome::Ready,
         }
     }
 
-    /// A failure that [`Outcome::FailurePending`] speaks of, each once.
+    /// A failure that [`Outcome::FailurePending`] speaks of, each once. It need not have become known during the request: one
+    /// that nobody was told of before is told too.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let (rank, cause) = self.core.requests.next_pending_failure(request)?;
+        let (rank, cause) = self.core.tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
     }
 
@@ -622,6 +629,8 @@ impl<P: Port> Engine<P> {
         let core = &mut self.core;
         core.now_ns = now_ns;
         let Pattern { context, source, tag, .. } = pattern;
+        let told = || Partner::Any { told: core.failures.told(context) };
+        let partner = source.as_rank().map_or_else(told, Partner::Rank);
         let id = core.requests.next_id();
         match core.matcher.post(pattern, id) {
             Posting::Queued(posted) => {
@@ -630,13 +639,13 @@ impl<P: Port> Engine<P> {
                     return Err(failure);
                 }
                 let state = State::AwaitingMessage(posted);
-                core.requests.insert(Request::new(state, buffer(), source.as_rank(), context, tag, now_ns));
+                core.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
                 Ok((id, Outcome::Pending))
             }
             Posting::Matched { envelope, unexpected, .. } => {
                 let state = State::Over;
-                core.requests.insert(Request::new(state, buffer(), source.as_rank(), context, tag, now_ns));
+                core.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
                 core.matched(&envelope, &unexpected);
                 core.accept(id, &envelope, unexpected, lent);
@@ -692,6 +701,15 @@ impl Core {
         }
         let cause = self.peers[index].failure()?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// What is to be said where no message has arrived.
+    fn nothing_from<T>(&mut self, pattern: &Pattern) -> Result<Option<T>, Error> {
+        let failure = match self.source_failure(pattern) {
+            None if pattern.source.is_any() => self.failures.tell_next(pattern.context),
+            failure => failure,
+        };
+        failure.map_or(Ok(None), Err)
     }
 
     /// Why the bytes of a claimed message are gone with its sender, if so.

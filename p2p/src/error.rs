@@ -53,10 +53,11 @@ pub enum Error {
         /// What the operation was, and what it waited for; none if it was known before that the peer had failed.
         report: Option<Box<Report>>,
     },
-    /// A peer failed while a receive from any source waits, which that peer might have satisfied. Told once
-    /// for each peer; a nonblocking receive stays posted (the rule of MPI's ULFM).
+    /// A peer failed that a receive, or probe, from any source might have waited for. Told once for each failure, also if
+    /// it became known before: whoever receives from any source in a loop hears of all. A nonblocking receive
+    /// stays posted (the rule of MPI's ULFM).
     #[error(
-        "rank {rank} failed ({cause}) while a receive from any source waits: post it again if others may still send"
+        "rank {rank} failed ({cause}), and a receive from any source may wait for it: post it again if others may still send"
     )]
     FailurePending {
         /// Who.

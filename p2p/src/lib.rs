@@ -17,7 +17,7 @@
 //!
 //! Where to look: `wire` has the packets and who sends which when, `engine/outbound` the way of a send to the
 //! port, `engine/inbound` that of a packet to its receive, `engine/transfer` the bytes of long messages,
-//! `engine/ending` deadlines, cancels and the death of peers.
+//! `engine/ending` deadlines, cancels and the death of peers, `failures` who is told of those.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod config;
 mod counters;
 mod engine;
 mod error;
+mod failures;
 mod lent;
 mod peer;
 mod quarantine;

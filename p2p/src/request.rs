@@ -1,12 +1,11 @@
 //! Requests: what the engine remembers of an operation.
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
-use crate::error::{Cause, Error, Status};
+use crate::error::{Error, Status};
 use crate::store::append;
 use crate::trace::event;
 
@@ -42,16 +41,25 @@ impl RequestId {
 pub(crate) struct Request {
     pub(crate) state: State,
     pub(crate) buffer: Buffer,
-    /// The peer's index; none for a receive from any source that is not matched.
-    pub(crate) peer: Option<u32>,
+    pub(crate) partner: Partner,
     pub(crate) context: u32,
     pub(crate) tag: u64,
     pub(crate) born_ns: u64,
     pub(crate) deadline_ns: u64,
-    /// The bytes that it moved. The other parts of its [`Status`] are in `peer` and `tag` then.
+    /// The bytes that it moved. The other parts of its [`Status`] are in `partner` and `tag` then.
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// The caller has its result, or wants none.
     pub(crate) collected: bool,
+}
+
+/// Who is at the other end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Partner {
+    Rank(u32),
+    /// Whoever sends first: of a receive that has not been matched. So many failures need not be told to it any more.
+    Any {
+        told: u32,
+    },
 }
 
 /// What an operation awaits.
@@ -174,7 +182,7 @@ impl Request {
     pub(crate) fn new(
         state: State,
         buffer: Buffer,
-        peer: Option<u32>,
+        partner: Partner,
         context: u32,
         tag: u64,
         born_ns: u64,
@@ -182,7 +190,7 @@ impl Request {
         Self {
             state,
             buffer,
-            peer,
+            partner,
             context,
             tag,
             born_ns,
@@ -192,10 +200,19 @@ impl Request {
         }
     }
 
+    /// The rank at the other end, once there is one.
+    #[inline]
+    pub(crate) fn rank(&self) -> Option<u32> {
+        match self.partner {
+            Partner::Rank(rank) => Some(rank),
+            Partner::Any { .. } => None,
+        }
+    }
+
     /// It has its result.
     #[inline]
     pub(crate) fn succeed(&mut self, status: Status) {
-        self.peer = Some(status.source);
+        self.partner = Partner::Rank(status.source);
         self.tag = status.tag;
         self.result = Some(Ok(status.bytes));
         event!(TRACE, peer = status.source, tag = status.tag, bytes = status.bytes, "succeeded");
@@ -204,7 +221,7 @@ impl Request {
     /// It has its result, unless it had one before.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.result.is_none() {
-            event!(DEBUG, peer = self.peer, tag = self.tag, %error, "failed");
+            event!(DEBUG, peer = self.rank(), tag = self.tag, %error, "failed");
             self.result = Some(Err(Box::new(error)));
         }
     }
@@ -226,8 +243,8 @@ impl Request {
     /// Its result, if it has one that was not taken.
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
-        let status = |bytes| Status { source: self.peer.unwrap_or(0), tag: self.tag, bytes };
-        Some(self.result.take()?.map(status))
+        let result = self.result.take()?;
+        Some(result.map(|bytes| Status { source: self.rank().unwrap_or(0), tag: self.tag, bytes }))
     }
 
     pub(crate) fn is_send(&self) -> bool {
@@ -243,9 +260,6 @@ pub(crate) struct Requests {
     free: u32,
     len: usize,
     generation: u32,
-    /// Failed peers that the callers of receives from any source are still to be told of. Apart, since nearly
-    /// always there are none.
-    pending_failures: HashMap<RequestId, VecDeque<(u32, Cause)>>,
 }
 
 /// As in a slab, but that a request lies there until the next one is written over it: to drop one that has nothing to
@@ -305,7 +319,7 @@ impl Requests {
     pub(crate) fn remove(&mut self, id: RequestId) {
         let Some(request) = self.get_mut(id) else { return };
         if !request.is_bare() {
-            *request = Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
+            *request = Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0);
         }
         self.remove_bare(id);
     }
@@ -318,31 +332,6 @@ impl Requests {
         (slot.generation, slot.next) = (FREE, self.free);
         self.free = id.index;
         self.len -= 1;
-        if !self.pending_failures.is_empty() {
-            self.pending_failures.remove(&id);
-        }
-    }
-
-    /// Notes that the caller of a receive from any source is to be told of a failed peer.
-    pub(crate) fn add_pending_failure(&mut self, id: RequestId, rank: u32, cause: Cause) {
-        if self.get(id).is_some() {
-            self.pending_failures.entry(id).or_default().push_back((rank, cause));
-        }
-    }
-
-    #[inline]
-    pub(crate) fn has_pending_failures(&self, id: RequestId) -> bool {
-        !self.pending_failures.is_empty() && self.pending_failures.contains_key(&id)
-    }
-
-    /// A failed peer that its caller is to be told of, each once.
-    pub(crate) fn next_pending_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
-        let pending = self.pending_failures.get_mut(&id)?;
-        let next = pending.pop_front();
-        if pending.is_empty() {
-            self.pending_failures.remove(&id);
-        }
-        next
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -372,7 +361,7 @@ mod tests {
     #[test]
     fn a_stale_name_names_nothing() {
         let mut requests = Requests::default();
-        let request = || Request::new(State::Over, Buffer::Gone, None, 0, 0, 0);
+        let request = || Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0);
         let old = requests.insert(request());
         requests.remove(old);
         let new = requests.insert(request());
@@ -389,7 +378,7 @@ mod tests {
         let mut requests = Requests::default();
         for _ in 0..2 {
             let buffer = Buffer::Registered { region: memory.clone(), registration };
-            let id = requests.insert(Request::new(State::Over, buffer, None, 0, 0, 0));
+            let id = requests.insert(Request::new(State::Over, buffer, Partner::Rank(0), 0, 0, 0));
             requests.remove(id);
         }
         assert!(memory.reclaim().is_ok(), "nobody else has it");
@@ -399,7 +388,7 @@ mod tests {
     fn no_name_is_that_of_a_free_place() {
         let mut requests = Requests { generation: u32::MAX - 2, ..Requests::default() };
         for _ in 0..4 {
-            let id = requests.insert(Request::new(State::Over, Buffer::Gone, None, 0, 0, 0));
+            let id = requests.insert(Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0));
             requests.remove(id);
             let names = [0, 1, id.generation, u32::MAX].map(|generation| RequestId { generation, ..id });
             assert!(names.iter().all(|&name| requests.get(name).is_none()));

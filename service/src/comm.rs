@@ -136,8 +136,8 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
-    /// [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::TimedOut`], [`Error::Cancelled`]. After the
-    /// last four the buffer's contents are undefined.
+    /// [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`], [`Error::TimedOut`],
+    /// [`Error::Cancelled`]. After the last five the buffer's contents are undefined.
     #[inline]
     pub fn recv<T: Element>(
         &self,
@@ -250,7 +250,8 @@ impl Comm {
     /// Waits until a message that matches has arrived, and tells what it is. It stays.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`],
+    /// [`Error::TimedOut`], [`Error::Cancelled`].
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         self.runtime.probe(&self.pattern(from.into(), tag.into()), &self.bounds)
     }
@@ -258,7 +259,7 @@ impl Comm {
     /// What message that matches has arrived first, if any. It stays.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let pattern = self.pattern(from.into(), tag.into());
         self.runtime.look(|engine| engine.probe(&pattern))
@@ -277,7 +278,7 @@ impl Comm {
     /// As [`claim`](Self::claim), without waiting.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    /// As [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
         let pattern = self.pattern(from.into(), tag.into());
         let found = self.runtime.look(|engine| engine.claim(&pattern))?;

@@ -67,8 +67,8 @@ impl<T: Element> Request<T> {
     /// Waits for the end.
     ///
     /// # Errors
-    /// As the operation. A receive from any source ends with [`Error::FailurePending`] when a peer fails
-    /// meanwhile; to let it wait on, ask [`is_done`](Self::is_done) instead.
+    /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that
+    /// nobody was told of; to let it wait on, ask [`is_done`](Self::is_done) instead.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
         let Self { comm, id, completion, .. } = &mut self;
         let completion = completion.take().or_else(|| comm.runtime.finish(id.take()?, &mut (), &comm.bounds));
@@ -89,7 +89,7 @@ impl<T: Element> Request<T> {
     /// Makes progress, and tells whether it has ended: then [`wait`](Self::wait) does not wait.
     ///
     /// # Errors
-    /// [`Error::FailurePending`] once for each peer that fails while a receive from any source waits; it
+    /// [`Error::FailurePending`] once for each failure that a receive from any source is to be told of; it
     /// waits on.
     pub fn is_done(&mut self) -> Result<bool, Error> {
         if let Some(id) = self.id

@@ -1,11 +1,12 @@
 //! One rank: its engine, and what it waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::Memory;
 use samite_fabric::sim::SimPort;
 use samite_p2p::{
-    Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status,
+    Cause, Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
+    Status,
 };
 
 use crate::ledger::{
@@ -25,6 +26,8 @@ pub(crate) struct Rank {
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     /// Messages claimed and not yet received, each with its place among the receives.
     pub(crate) claimed: Vec<(usize, Claimed)>,
+    /// Contexts and ranks, whose failure some receive or probe from any source there was told of.
+    told: BTreeSet<(u32, u32)>,
 }
 
 /// A request that has not been collected.
@@ -65,6 +68,7 @@ impl Rank {
             peers_failed: 0,
             pending: BTreeMap::new(),
             claimed: Vec::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -144,7 +148,14 @@ impl Rank {
 
     /// Takes a message out of matching, if there is one; whether there was.
     pub(crate) fn claim(&mut self, ledger: &mut Ledger, pattern: Pattern) -> Result<bool, String> {
-        let probed = self.engine.probe(&pattern);
+        let mut probed = self.engine.probe(&pattern);
+        while let Err(Error::FailurePending { rank, .. }) = probed {
+            self.told.insert((pattern.context, rank));
+            probed = self.engine.probe(&pattern);
+        }
+        if let (Ok(None), true) = (&probed, pattern.source.is_any()) {
+            self.check_told(pattern.context)?;
+        }
         match (probed, self.engine.claim(&pattern)) {
             (Ok(Some(probed)), Ok(Some((status, claimed)))) => {
                 require(probed == status, || format!("probed {probed:?}, claimed {status:?}"))?;
@@ -160,6 +171,21 @@ impl Rank {
             }
             (probed, claimed) => Err(format!("probed {probed:?}, claimed {claimed:?}")),
         }
+    }
+
+    /// Whoever receives from any source there knows of all failures.
+    fn check_told(&mut self, context: u32) -> Result<(), String> {
+        let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank).collect();
+        for rank in met {
+            match self.engine.failure(rank) {
+                None => self.told.retain(|&(_, told)| told != rank),
+                Some(Cause::Left) => {}
+                Some(cause) => require(self.told.contains(&(context, rank)), || {
+                    format!("of rank {rank} ({cause}) nobody was told in context {context}")
+                })?,
+            }
+        }
+        Ok(())
     }
 
     /// Receives the message that was claimed first.
@@ -217,7 +243,12 @@ impl Rank {
                 Outcome::Pending => {}
                 Outcome::FailurePending => {
                     let told = self.engine.failure_pending(id);
-                    require(matches!(told, Some(Error::FailurePending { .. })), || format!("told {told:?}"))?;
+                    let (Some(Error::FailurePending { rank, .. }), What::Receive(index)) =
+                        (&told, self.pending[&id].what)
+                    else {
+                        return Err(format!("told {told:?}"));
+                    };
+                    self.told.insert((ledger.receives[index].pattern.context, *rank));
                     events += 1;
                 }
                 Outcome::Ready => {
@@ -256,6 +287,10 @@ impl Rank {
                 ledger.sent(index, &result)
             }
             What::Receive(index) => {
+                if let Err(Error::PeerFailed { rank, report: None, .. }) = &result {
+                    // Nobody was left, and that was the first failure it had not been told of.
+                    self.told.insert((ledger.receives[index].pattern.context, *rank));
+                }
                 let got = matches!(result, Ok(_) | Err(Error::Truncated { .. }));
                 require(lent.is_some() || owned.is_some() || !got, || {
                     format!("receive {index}: its memory did not come back")

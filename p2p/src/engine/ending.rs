@@ -28,7 +28,7 @@ use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
 use crate::peer::{Outgoing, Packet, Peer, Standing};
-use crate::request::{Buffer, Request, State};
+use crate::request::{Buffer, Partner, Request, State};
 use crate::trace::event;
 use crate::wire::{Abort, Fin, Revoke, Verdict, Way, kind};
 
@@ -146,7 +146,7 @@ impl Core {
             return;
         }
         let fate = request.fate();
-        let peer = request.peer.and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
+        let peer = request.rank().and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
         let report = request.report(self.now_ns, peer);
         self.give_up(id, Error::TimedOut { fate, report });
     }
@@ -154,7 +154,7 @@ impl Core {
     /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
     pub(super) fn give_up(&mut self, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };
-        let index = request.peer.and_then(|rank| self.peers.find(rank));
+        let index = request.rank().and_then(|rank| self.peers.find(rank));
         match &mut request.state {
             State::AwaitingMatch { revoked, .. } => {
                 // Not over: the receiver has the envelope, and perhaps the key to the memory.
@@ -202,7 +202,7 @@ impl Core {
     /// Ends a send that waits for its turn, and takes it out of the queue where that costs nothing: of those that end in
     /// vain while their peer does not answer, no trace is left.
     fn withdraw(&mut self, id: RequestId, error: Error) {
-        let peer = self.requests.get(id).and_then(|request| request.peer);
+        let peer = self.requests.get(id).and_then(Request::rank);
         self.finish(id, Err(error));
         let Some(index) = peer.and_then(|rank| self.peers.find(rank)) else { return };
         let requests = &self.requests;
@@ -227,7 +227,7 @@ impl Core {
         if let State::AwaitingMatch { revoked, .. } = &mut request.state {
             *revoked = true;
         }
-        if let Some(index) = request.peer.and_then(|rank| self.peers.find(rank)) {
+        if let Some(index) = request.rank().and_then(|rank| self.peers.find(rank)) {
             self.answer(index, kind::REVOKE, &Revoke { send: id.to_wire().into() });
         }
     }
@@ -287,11 +287,7 @@ impl Core {
             self.forget_envelope(rank, send);
         }
         self.fail_requests(rank, &cause);
-        let mut any = Vec::new();
-        self.matcher.visit_any_source(|_, _, id| any.push(*id));
-        for id in any {
-            self.requests.add_pending_failure(id, rank, cause.clone());
-        }
+        self.failures.add(rank, cause);
         self.end_if_deserted();
     }
 
@@ -315,6 +311,15 @@ impl Core {
         // Their receives know by now why.
         self.end_streams(index);
         self.end_if_deserted();
+    }
+
+    /// Tells the next failure to a receive from any source, if it waits and there is one.
+    pub(super) fn tell_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
+        let request = self.requests.get_mut(id)?;
+        let Partner::Any { told } = &mut request.partner else { return None };
+        let next = self.failures.tell(request.context, *told)?;
+        *told += 1;
+        Some(next)
     }
 
     fn end_peer(&mut self, index: u32, standing: Standing) {
@@ -341,7 +346,7 @@ impl Core {
         self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
         for (posted, id) in any {
             self.matcher.cancel(posted);
-            let first = self.requests.next_pending_failure(id);
+            let first = self.tell_failure(id);
             let error = first.map_or(Error::Deserted, |(rank, cause)| Error::PeerFailed {
                 rank,
                 cause,
@@ -379,7 +384,8 @@ impl Core {
     /// Ends the requests that have to do with a rank.
     fn fail_requests(&mut self, rank: u32, cause: &Cause) {
         let mine = self.requests.select(|request| {
-            request.peer == Some(rank) && (request.result.is_none() || !matches!(request.state, State::Over))
+            request.rank() == Some(rank)
+                && (request.result.is_none() || !matches!(request.state, State::Over))
         });
         let index = self.peers.find(rank);
         for id in mine {
@@ -430,7 +436,7 @@ impl<P: Port> Engine<P> {
         let pending =
             core.requests.iter().map(|(_, request)| request).filter(|request| request.result.is_none());
         let oldest = pending.min_by_key(|request| request.born_ns)?;
-        let peer = oldest.peer.and_then(|rank| core.peers.find(rank)).map(|index| &core.peers[index]);
+        let peer = oldest.rank().and_then(|rank| core.peers.find(rank)).map(|index| &core.peers[index]);
         Some(oldest.report(now_ns, peer))
     }
 }
@@ -465,7 +471,7 @@ impl Request {
         };
         Report {
             operation,
-            peer: self.peer,
+            peer: self.rank(),
             tag: self.tag,
             bytes: self.buffer.len(),
             age_ns: now_ns.saturating_sub(self.born_ns),

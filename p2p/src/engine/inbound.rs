@@ -459,7 +459,7 @@ impl Core {
     fn answered(&mut self, index: u32, name: u64) -> Option<RequestId> {
         let id = RequestId::from_wire(name);
         let rank = self.peers[index].rank;
-        let found = self.requests.get(id).is_some_and(|request| request.peer == Some(rank));
+        let found = self.requests.get(id).is_some_and(|request| request.rank() == Some(rank));
         if !found {
             self.counters.stale += 1;
         }

@@ -10,7 +10,7 @@ use super::{Core, Engine};
 use crate::choose::{Choice, Limits, choose, cost};
 use crate::error::{Cause, Status};
 use crate::peer::{Outgoing, Packet, Place, Standing};
-use crate::request::{Buffer, Push, Request, State};
+use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
 use crate::wire::{Eager, EagerHead, Hello, Rts, Way, control, kind};
 use crate::{Lent, RequestId};
@@ -64,7 +64,7 @@ impl<P: Port> Engine<P> {
         let rank = core.peers[index].rank;
         event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
-        let request = Request::new(state, buffer, Some(rank), context, tag, core.now_ns);
+        let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, core.now_ns);
         let id = core.requests.insert(request);
         core.set_deadline(id, deadline_ns);
         let peer = &mut core.peers[index];

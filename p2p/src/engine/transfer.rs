@@ -12,7 +12,7 @@ use super::{Core, Engine, Operation, Rendezvous, Stream, Unexpected, status_of};
 use crate::choose::{Limits, cost};
 use crate::error::{Cause, Error, Fate, Status};
 use crate::peer::Peer;
-use crate::request::{Buffer, Inflow, Pull, Request, Staged, State};
+use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State};
 
 use crate::store::{Bytes, append};
 use crate::wire::{Cts, Data, Fin, Verdict, Way, kind};
@@ -27,7 +27,7 @@ impl Core {
         let path = self.peers[index].path;
         let gets = path.is_none_or(|(_, limits)| limits.get && self.leaves_memory(&limits));
         let Some(request) = self.requests.get_mut(id) else { return };
-        request.peer = Some(envelope.source);
+        request.partner = Partner::Rank(envelope.source);
         let status = status_of(envelope, bytes);
         let room = request.buffer.len();
         if bytes > room || bytes == 0 {
@@ -262,7 +262,7 @@ impl<P: Port> Engine<P> {
         let Some(request) = core.requests.get_mut(id) else { return };
         match &request.state {
             State::Pulling(_) => {
-                let Some(index) = request.peer.and_then(|rank| core.peers.find(rank)) else { return };
+                let Some(index) = request.rank().and_then(|rank| core.peers.find(rank)) else { return };
                 let Some((path, limits)) = core.peers[index].path else { return };
                 match self.pull(id, index, path, &limits, lent) {
                     Ok(Post::Done) => {}

@@ -114,6 +114,8 @@ pub(crate) fn death_discards_what_is_unexpected<M: Medium>(medium: M) {
     assert!(job.usages()[0].unexpected > 0 && job.usages()[0].envelopes > 0);
     assert!(job.is_over(&sends[0]) && !job.is_over(&sends[1]));
     job.kill(1);
+    let told = job.engine(0).probe(&Pattern::any(0));
+    assert!(matches!(told, Err(Error::FailurePending { rank: 1, .. })), "{told:?}");
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None));
     assert_unharmed(&mut job);
 }
@@ -142,6 +144,56 @@ pub(crate) fn death_is_pending_for_any_source<M: Medium>(medium: M) {
     let send = job.send(2, 0, 5, b"x");
     assert_eq!(job.wait(recv).message(), b"x");
     assert!(job.wait(send).result.is_ok());
+    assert_unharmed(&mut job);
+}
+
+/// Whoever receives from any source in a loop has no receive posted at times, of all times when a peer dies.
+pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 4, &Config::default());
+    job.kill(1);
+    job.kill(2);
+    job.settle();
+    let send = job.send(3, 0, 5, b"x");
+    job.settle();
+    let recv = job.recv(0, Pattern::any(0), 10);
+    assert_eq!(job.wait(recv).message(), b"x", "a message comes first");
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        // As a call that waits: it gives up at the first failure.
+        let recv = job.recv(0, Pattern::any(0), 10);
+        let id = recv.id.unwrap();
+        assert_eq!(job.engine(0).outcome(id), Outcome::FailurePending);
+        let Some(Error::FailurePending { rank, .. }) = job.engine(0).failure_pending(id) else { panic!() };
+        told.push(rank);
+        job.engine(0).cancel(id);
+        assert!(matches!(job.wait(recv).error(), Error::Cancelled { .. }));
+    }
+    assert_eq!(told, [1, 2]);
+    let recv = job.recv(0, Pattern::any(0), 10);
+    assert_eq!(job.engine(0).outcome(recv.id.unwrap()), Outcome::Pending, "each was told once");
+    let elsewhere = job.engine(0).probe(&Pattern::any(7));
+    assert!(
+        matches!(elsewhere, Err(Error::FailurePending { rank: 1, .. })),
+        "and in each context: {elsewhere:?}"
+    );
+    let send = (send, job.send(3, 0, 5, b"y"));
+    assert_eq!(job.wait(recv).message(), b"y");
+    assert!(job.wait(send.0).result.is_ok() && job.wait(send.1).result.is_ok());
+    job.assert_at_rest();
+}
+
+/// A receive from any source that has met its message waits for nobody else.
+pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let send = job.send(2, 0, 5, &bytes(2, LONG));
+    job.poll_until(|job| job.engine(0).probe(&Pattern::any(0)).unwrap().is_some());
+    let recv = job.recv(0, Pattern::any(0), LONG);
+    let id = recv.id.unwrap();
+    job.engine(0).peer_failed(1, None, killed()).unwrap();
+    assert_ne!(job.engine(0).outcome(id), Outcome::FailurePending);
+    assert!(job.wait(recv).message() == bytes(2, LONG));
+    assert!(job.wait(send).result.is_ok());
+    job.kill(1);
     assert_unharmed(&mut job);
 }
 

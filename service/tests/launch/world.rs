@@ -120,6 +120,57 @@ fn survivors_hear_of_one_that_left_without_a_word() {
     survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
 }
 
+/// Rank 0 waits for any of the others, of whom all but the last die, at any point of its loop: while it waits, together with
+/// the message of another, and while no receive is posted at all. So the same job runs often.
+#[test]
+fn who_receives_from_anybody_hears_of_every_death() {
+    const RANKS: u32 = 6;
+    let name = "who_receives_from_anybody_hears_of_every_death";
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            for _ in 0..5 {
+                let arguments = format!("-n {RANKS} --on-failure continue {transport}");
+                let output = job_of(name, &arguments).output();
+                let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+                assert!(stdout.contains("heard of all"), "{transport}: {stdout}{stderr}");
+            }
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    if world.rank() > 0 {
+        for round in 0_u32.. {
+            patient.send(&[round], 0, 1).unwrap();
+            patient.recv(&mut [0_u32], 0, 2).unwrap();
+            if round == world.rank() && world.rank() < RANKS - 1 {
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            if round == RANKS {
+                // Were nobody left, that would be all that rank 0 is told.
+                patient.recv(&mut [0_u32], 0, 3).unwrap();
+                return;
+            }
+        }
+    }
+    let (mut heard_of, mut served) = (Vec::new(), 0);
+    while heard_of.len() < RANKS as usize - 2 || served <= RANKS {
+        match patient.recv(&mut [0_u32], Source::ANY, 1) {
+            // If that fails, the failure is pending.
+            Ok(status) => {
+                let _ = patient.send(&[0_u32], status.source, 2);
+                served += u32::from(status.source == RANKS - 1);
+            }
+            Err(Error::FailurePending { rank, .. }) => heard_of.push(rank),
+            Err(error) => panic!("{error}; {served} served, heard of {heard_of:?}"),
+        }
+    }
+    heard_of.sort_unstable();
+    assert_eq!(heard_of, [1, 2, 3, 4], "each once");
+    patient.send(&[0_u32], RANKS - 1, 3).unwrap();
+    println!("\nheard of all");
+}
+
 #[test]
 fn a_rank_that_is_started_again_is_reached_again() {
     let name = "a_rank_that_is_started_again_is_reached_again";
