@@ -186,7 +186,7 @@ impl Cli {
                 let lines = report::read(&args.figures)?;
                 match &args.output {
                     Some(page) => report::write(&lines, page)?,
-                    None => print!("{}", report::text(&lines)),
+                    None => say!("{}", report::text(&lines).trim_end()),
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -241,19 +241,19 @@ impl CompareArgs {
         let json = self.common.json;
         if json {
             for comparison in &comparisons {
-                println!("{}", serde_json::to_string(&Line::Settings(comparison.settings(&found.absent)))?);
+                say!("{}", serde_json::to_string(&Line::Settings(comparison.settings(&found.absent)))?);
             }
         } else {
             let (metric, runs) = (benchmark.metric(), self.runs);
             let pinned = if self.common.pin { "pinned" } else { "not pinned" };
-            println!("{}, {metric}: medians of {runs} interleaved runs, {pinned}", benchmark.name());
+            say!("{}, {metric}: medians of {runs} interleaved runs, {pinned}", benchmark.name());
             for settings in comparisons.iter().flat_map(|comparison| comparison.settings(&[]).commands) {
-                println!("  {}: {}", settings.implementation, settings.command);
+                say!("  {}: {}", settings.implementation, settings.command);
             }
             if !found.absent.is_empty() {
-                println!("  not on this machine (ci/peers.sh installs them): {}", found.absent.join(", "));
+                say!("  not on this machine (ci/peers.sh installs them): {}", found.absent.join(", "));
             }
-            println!("{}", table::header(true));
+            say!("{}", table::header(true));
         }
         let mut all_measured = true;
         for comparison in &comparisons {
@@ -264,9 +264,9 @@ impl CompareArgs {
                     failed.iter().for_each(|error| eprintln!("samite-bench: {error}"));
                     for record in &records {
                         if json {
-                            println!("{}", record.to_json());
+                            say!("{}", record.to_json());
                         } else {
-                            println!("{}", table::Row(record));
+                            say!("{}", table::Row(record));
                         }
                     }
                 });

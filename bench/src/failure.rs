@@ -77,10 +77,10 @@ impl FailureArgs {
     fn measure(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         if !self.json {
             let Self { ranks, runs, .. } = self;
-            println!(
+            say!(
                 "failure, error_ms: from the kill of one of {ranks} ranks to the error at each other, {runs} runs"
             );
-            println!("{}", table::header(false));
+            say!("{}", table::header(false));
         }
         for transport in &self.transport {
             let mut times = Vec::new();
@@ -104,9 +104,9 @@ impl FailureArgs {
                 ratio: None,
             };
             if self.json {
-                println!("{}", record.to_json());
+                say!("{}", record.to_json());
             } else {
-                println!("{}", table::Row(&record));
+                say!("{}", table::Row(&record));
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ fn take_part(world: &World) -> Result<(), Box<dyn Error + Send + Sync>> {
         told.push(told_ns[0]);
     }
     let times: Vec<f64> = told.into_iter().map(|told_ns| (told_ns - killed_ns) as f64 / 1e6).collect();
-    println!("{}", serde_json::to_string(&times)?);
+    say!("{}", serde_json::to_string(&times)?);
     Ok(())
 }
 

@@ -28,10 +28,10 @@ pub(crate) fn run(ranks: u32, transport: Option<&str>) -> Result<ExitCode, Box<d
         world.send(greeting.as_bytes(), 0, 0)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{greeting}");
+    say!("{greeting}");
     for _ in 1..size {
         let (bytes, _) = world.recv_vec::<u8>(Source::ANY, 0)?;
-        println!("{}", String::from_utf8(bytes)?);
+        say!("{}", String::from_utf8(bytes)?);
     }
     Ok(ExitCode::SUCCESS)
 }

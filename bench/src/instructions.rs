@@ -55,7 +55,7 @@ pub(crate) fn check(bless: bool) -> Result<bool, InstructionsError> {
     let old = read(&table)?;
     let mut new = BTreeMap::new();
     let mut passed = true;
-    println!("{:<36} {:>12} {:>12} {:>8}", "instructions", "table", "now", "change");
+    say!("{:<36} {:>12} {:>12} {:>8}", "instructions", "table", "now", "change");
     for Scenario { name, .. } in scenarios() {
         let count = count(name)?;
         let before = old.get(*name).copied();
@@ -63,11 +63,11 @@ pub(crate) fn check(bless: bool) -> Result<bool, InstructionsError> {
         passed &= verdict != Verdict::TooMany && verdict != Verdict::New;
         let change = before.map_or(String::new(), |old| format!("{:+.1} %", (count / old - 1.0) * 100.0));
         let before = before.map_or("-".to_owned(), |old| format!("{old:.1}"));
-        println!("{name:<36} {before:>12} {count:>12.1} {change:>8}{}", verdict.remark());
+        say!("{name:<36} {before:>12} {count:>12.1} {change:>8}{}", verdict.remark());
         new.insert((*name).to_owned(), count);
     }
     for gone in old.keys().filter(|name| !new.contains_key(*name)) {
-        println!("{gone:<36} is in the table, and there is no such scenario");
+        say!("{gone:<36} is in the table, and there is no such scenario");
         passed = false;
     }
     if bless {

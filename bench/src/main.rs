@@ -8,8 +8,11 @@
 //! one in another language can join: MPI libraries do, by `../peers/peer.c` ([`peers`]).
 
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are what this program is for")]
+#![expect(clippy::print_stderr, reason = "what stands in the way of figures is told")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
+
+#[macro_use]
+mod say;
 
 mod benchmark;
 mod beside;

@@ -113,7 +113,7 @@ impl Report {
 
     fn line(&self, text: &str) {
         if !self.json {
-            println!("{text}");
+            say!("{text}");
         }
     }
 
@@ -143,7 +143,7 @@ impl Report {
                 runs: self.runs,
                 ratio: None,
             };
-            println!("{}", record.to_json());
+            say!("{}", record.to_json());
         }
     }
 }

@@ -146,15 +146,15 @@ impl Once {
         }
         let record = Record::new(self.benchmark, self.name(), transport, point, spread);
         if self.json {
-            println!("{}", record.to_json());
+            say!("{}", record.to_json());
             return Ok(());
         }
         if self.points.first() == Some(&point) {
             let (benchmark, metric) = (self.benchmark.name(), self.benchmark.metric());
-            println!("{benchmark}, {metric}: one run, {}", if self.pin { "pinned" } else { "not pinned" });
-            println!("{}", table::header(false));
+            say!("{benchmark}, {metric}: one run, {}", if self.pin { "pinned" } else { "not pinned" });
+            say!("{}", table::header(false));
         }
-        println!("{}", table::Row(&record));
+        say!("{}", table::Row(&record));
         Ok(())
     }
 
