@@ -274,6 +274,8 @@ impl<'a> Traffic<'a> {
                     self.took(place, result.map(|(bytes, status)| (status, bytes)));
                 }
                 Ok(None) | Err(Error::Deserted) => break,
+                // Told once for each failure, where there is no message.
+                Err(error @ Error::FailurePending { .. }) => self.failed(&error),
                 Err(error) => {
                     return self.require(false, || format!("a look for messages ended with {error}"));
                 }
