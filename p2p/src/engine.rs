@@ -629,8 +629,6 @@ impl<P: Port> Engine<P> {
         let core = &mut self.core;
         core.now_ns = now_ns;
         let Pattern { context, source, tag, .. } = pattern;
-        let told = || Partner::Any { told: core.failures.told(context) };
-        let partner = source.as_rank().map_or_else(told, Partner::Rank);
         let id = core.requests.next_id();
         match core.matcher.post(pattern, id) {
             Posting::Queued(posted) => {
@@ -639,12 +637,14 @@ impl<P: Port> Engine<P> {
                     return Err(failure);
                 }
                 let state = State::AwaitingMessage(posted);
+                let told = || Partner::Any { told: core.failures.told(context) };
+                let partner = source.as_rank().map_or_else(told, Partner::Rank);
                 core.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
                 Ok((id, Outcome::Pending))
             }
             Posting::Matched { envelope, unexpected, .. } => {
-                let state = State::Over;
+                let (state, partner) = (State::Over, Partner::Rank(envelope.source));
                 core.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
                 core.set_deadline(id, deadline_ns);
                 core.matched(&envelope, &unexpected);
