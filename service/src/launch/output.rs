@@ -1,15 +1,19 @@
-//! Forwarding what the ranks print, a line at a time.
+//! Forwarding what the ranks print.
+//!
+//! Without a prefix the bytes of a rank are passed on unaltered, and soon: at once if one rank is left, else after a
+//! moment in which the line may get its end, so that lines of different ranks mix only if they are long. With a prefix only whole
+//! lines are passed on, except lines longer than the buffer: see [`Sink::open`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::wait::{Interest, wait, wait_writable};
 
-/// Longer lines are cut into lines of about this many bytes, so that the memory for a rank's output is
-/// bounded.
+/// Longer lines are passed on in parts, so that the memory for a rank's output is bounded.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// How much of one rank's output is forwarded before the others have their turn.
@@ -19,6 +23,14 @@ const TURN_BYTES: usize = 64 << 10;
 /// (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
+/// How long the beginning of a line is held back without a prefix. A program that prints a line with several writes
+/// makes them in less time, and a person does not notice it.
+const HOLD: Duration = Duration::from_millis(10);
+
+/// How long the other ranks' output waits with a prefix for the end of a line that was passed on in parts. The limit
+/// is necessary because the rank may wait for a message from one of the others.
+const OPEN_MAX: Duration = Duration::from_secs(1);
+
 /// A rank's stdout or stderr.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -26,9 +38,9 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward what the ranks print on stdout and stderr to our own, with a thread for each: whoever
-/// reads one of them may be slow, which is to hold up neither the other nor the agent. The stream returned is
-/// closed when all sources have ended.
+/// Starts to forward what the ranks print on stdout and stderr to our own, with a thread for each: the reader of one
+/// of them may be slow, which is to hold up neither the other nor the agent. The stream returned is closed when all
+/// sources have ended.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     for (name, sources, own) in [
@@ -51,15 +63,37 @@ fn forward_until_end<W: Write + AsFd>(
 ) -> io::Result<()> {
     let mut readers: Vec<Reader> = sources.into_iter().map(|source| Reader::new(source, prefix)).collect();
     let mut turn = vec![0; TURN_BYTES];
-    // When nobody takes what we write, the ranks find their pipes closed, as they would without us between.
+    // When our reader is gone, the ranks find their pipes closed, as they would without us between.
     while !readers.is_empty() && !sink.is_closed {
-        let interests =
-            (0..).zip(&readers).map(|(index, reader)| Interest::read(index, &reader.pipe)).collect();
-        let mut ready = wait(interests, None)?.into_iter().peekable();
-        let mut index = 0_usize..;
+        // While others wait for the end of an open line, only the rank that prints it is read.
+        let only = sink.open.filter(|open| open.contended.is_some());
+        let interests = readers
+            .iter()
+            .filter(|reader| only.is_none_or(|open| open.rank == reader.rank))
+            .map(|reader| Interest::read(reader.rank, &reader.pipe))
+            .collect();
+        let held = readers.iter().filter_map(|reader| reader.held).map(|since| since + HOLD).min();
+        let deadline = only.and_then(|open| open.contended).map(|since| since + OPEN_MAX).or(held);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut ready = wait(interests, left)?.into_iter().peekable();
+        let now = Instant::now();
+        if sink.open.is_some_and(|open| open.contended.is_some_and(|since| since + OPEN_MAX <= now)) {
+            sink.open = None;
+        }
+        let is_alone = readers.len() == 1;
         readers.retain_mut(|reader| {
-            let is_ready = ready.next_if_eq(&index.next().expect("endless")).is_some();
-            !is_ready || reader.forward(&mut turn, &mut sink)
+            if reader.held.is_some_and(|since| since + HOLD <= now) {
+                reader.pass_part(&mut sink);
+                sink.flush();
+            }
+            if ready.next_if_eq(&reader.rank).is_none() {
+                return true;
+            }
+            if let Some(open) = sink.open.as_mut().filter(|open| open.rank != reader.rank) {
+                open.contended.get_or_insert(now);
+                return true;
+            }
+            reader.forward(&mut turn, &mut sink, is_alone, now)
         });
     }
     Ok(())
@@ -67,20 +101,30 @@ fn forward_until_end<W: Write + AsFd>(
 
 /// A source that is being read.
 struct Reader {
+    rank: u32,
     pipe: File,
-    label: Vec<u8>,
-    /// The beginning of a line whose end has not been read.
+    /// Begins each line, if lines are to have a prefix.
+    label: Option<Vec<u8>>,
+    /// The part of a line that has been read and not passed on.
     partial: Vec<u8>,
+    /// Without a prefix: since when `partial` is held back.
+    held: Option<Instant>,
 }
 
 impl Reader {
     fn new(Source { rank, pipe }: Source, prefix: bool) -> Reader {
-        let label = if prefix { format!("[{rank}] ").into_bytes() } else { Vec::new() };
-        Reader { pipe: pipe.into(), label, partial: Vec::new() }
+        let label = prefix.then(|| format!("[{rank}] ").into_bytes());
+        Reader { rank, pipe: pipe.into(), label, partial: Vec::new(), held: None }
     }
 
     /// Forwards what one read gives; false at the end.
-    fn forward<W: Write + AsFd>(&mut self, turn: &mut [u8], sink: &mut Sink<W>) -> bool {
+    fn forward<W: Write + AsFd>(
+        &mut self,
+        turn: &mut [u8],
+        sink: &mut Sink<W>,
+        is_alone: bool,
+        now: Instant,
+    ) -> bool {
         let count = match self.pipe.read(turn) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => return true,
@@ -88,20 +132,37 @@ impl Reader {
         };
         for piece in turn[..count].split_inclusive(|&byte| byte == b'\n') {
             if self.partial.is_empty() && piece.ends_with(b"\n") {
-                sink.line(&self.label, piece);
+                sink.put(self.rank, self.label.as_deref(), piece);
                 continue;
             }
             self.partial.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.partial.len() >= LINE_BYTES_MAX {
-                sink.line(&self.label, &self.partial);
-                self.partial.clear();
+                self.pass_part(sink);
             }
         }
-        if count == 0 && !self.partial.is_empty() {
-            sink.line(&self.label, &self.partial);
+        let is_over = count == 0;
+        if is_over || (is_alone && self.label.is_none()) {
+            self.pass_part(sink);
+        }
+        if self.partial.is_empty() {
+            self.held = None;
+        } else if self.label.is_none() {
+            self.held.get_or_insert(now);
         }
         sink.flush();
-        count > 0
+        if is_over {
+            sink.open.take_if(|open| open.rank == self.rank);
+        }
+        !is_over
+    }
+
+    /// Passes on what was held back.
+    fn pass_part<W: Write + AsFd>(&mut self, sink: &mut Sink<W>) {
+        if !self.partial.is_empty() {
+            sink.put(self.rank, self.label.as_deref(), &self.partial);
+        }
+        self.partial.clear();
+        self.held = None;
     }
 }
 
@@ -109,28 +170,50 @@ impl Reader {
 struct Sink<W> {
     out: W,
     chunk: Vec<u8>,
-    /// The last line had no end. It gets one when another line follows, so that lines do not mix, and not
-    /// otherwise.
+    /// With a prefix: the rank of which a part of a line was passed on, and not its end. The output of the others
+    /// waits, for [`OPEN_MAX`] at most.
+    open: Option<Open>,
+    /// With a prefix: the last line has no end, and gets one when a line of another rank follows.
     owes_newline: bool,
-    /// Nobody takes our output any more.
+    /// The reader of our output is gone.
     is_closed: bool,
+}
+
+/// A line of which a part was passed on.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    rank: u32,
+    /// Since when others have output too.
+    contended: Option<Instant>,
 }
 
 impl<W: Write + AsFd> Sink<W> {
     fn new(out: W) -> Sink<W> {
-        Sink { out, chunk: Vec::new(), owes_newline: false, is_closed: false }
+        Sink { out, chunk: Vec::new(), open: None, owes_newline: false, is_closed: false }
     }
 
-    fn line(&mut self, label: &[u8], line: &[u8]) {
-        if !self.chunk.is_empty() && self.chunk.len() + 1 + label.len() + line.len() > PIPE_BUF {
+    /// Adds a line, or a part of one, to the output.
+    fn put(&mut self, rank: u32, label: Option<&[u8]>, line: &[u8]) {
+        let length = 1 + label.map_or(0, <[u8]>::len) + line.len();
+        if !self.chunk.is_empty() && self.chunk.len() + length > PIPE_BUF {
             self.flush();
         }
-        if self.owes_newline {
-            self.chunk.push(b'\n');
+        if let Some(label) = label {
+            let continues = self.open.is_some_and(|open| open.rank == rank);
+            if !continues && self.owes_newline {
+                self.chunk.push(b'\n');
+            }
+            if !continues {
+                self.chunk.extend_from_slice(label);
+            }
+            self.owes_newline = !line.ends_with(b"\n");
+            self.open = match self.open {
+                _ if !self.owes_newline => None,
+                Some(open) if continues => Some(open),
+                _ => Some(Open { rank, contended: None }),
+            };
         }
-        self.chunk.extend_from_slice(label);
         self.chunk.extend_from_slice(line);
-        self.owes_newline = !line.ends_with(b"\n");
     }
 
     fn flush(&mut self) {
@@ -140,7 +223,7 @@ impl<W: Write + AsFd> Sink<W> {
                 Ok(count) => written += count,
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    // Somebody has made the descriptor that we share with them nonblocking.
+                    // The descriptor is shared with other processes, one of which has made it nonblocking.
                     ErrorKind::WouldBlock => self.is_closed = wait_writable(self.out.as_fd()).is_err(),
                     _ => self.is_closed = true,
                 },
@@ -203,16 +286,105 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_last_lines_stay_apart() {
-        let output = forwarded(false, vec![b"left".to_vec(), b"right".to_vec()]);
-        assert!(matches!(&output[..], b"left\nright" | b"right\nleft"));
+    fn binary_output_passes_unchanged() {
+        let bytes: Vec<u8> = (0..10 * LINE_BYTES_MAX).map(|at| if at % 7 == 0 { 0 } else { 0x80 }).collect();
+        assert!(forwarded(false, vec![bytes.clone()]) == bytes);
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
-        let output = forwarded(false, vec![vec![b'x'; 10 * LINE_BYTES_MAX]]);
-        let lines: Vec<_> = output.split(|&byte| byte == b'\n').collect();
-        assert!(lines.iter().all(|line| line.len() < LINE_BYTES_MAX + TURN_BYTES));
-        assert_eq!(lines.concat().len(), 10 * LINE_BYTES_MAX);
+    fn nothing_is_added_between_the_output_of_two_ranks() {
+        let output = forwarded(false, vec![b"left".to_vec(), b"right".to_vec()]);
+        assert!(matches!(&output[..], b"leftright" | b"rightleft"));
+    }
+
+    #[test]
+    fn with_a_prefix_unfinished_last_lines_stay_apart() {
+        let output = forwarded(true, vec![b"left".to_vec(), b"right".to_vec()]);
+        assert!(matches!(&output[..], b"[0] left\n[1] right" | b"[1] right\n[0] left"));
+    }
+
+    #[test]
+    fn with_a_prefix_a_long_line_stays_one_line() {
+        let long = |byte| {
+            let mut line = vec![byte; 10 * LINE_BYTES_MAX];
+            line.push(b'\n');
+            line
+        };
+        let output = forwarded(true, vec![long(b'x'), long(b'y'), b"short\n".repeat(1000)]);
+        let lines: Vec<_> = output.split_inclusive(|&byte| byte == b'\n').collect();
+        assert_eq!(lines.len(), 1002);
+        for (label, byte) in [("[0] ", b'x'), ("[1] ", b'y')] {
+            let line = lines.iter().find(|line| line.starts_with(label.as_bytes())).unwrap();
+            assert!(line[4..] == long(byte));
+        }
+        assert_eq!(lines.iter().filter(|line| **line == b"[2] short\n").count(), 1000);
+    }
+
+    /// A forwarder of pipes to a pipe: their ends that are not its own.
+    fn forwarder(prefix: bool, ranks: u32) -> (Vec<File>, File) {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let mut writers = Vec::new();
+        let sources = (0..ranks).map(|rank| {
+            let (pipe, write) = rustix::pipe::pipe().unwrap();
+            writers.push(write.into());
+            Source { rank, pipe }
+        });
+        let sources = sources.collect();
+        let sink = Sink::new(File::from(write));
+        thread::Builder::new().spawn(move || forward_until_end(sources, prefix, sink)).unwrap();
+        (writers, read.into())
+    }
+
+    #[test]
+    fn a_question_without_a_newline_is_seen_while_its_rank_waits() {
+        for ranks in [1, 3] {
+            let (mut writers, mut output) = forwarder(false, ranks);
+            writers[0].write_all(b"name? ").unwrap();
+            let mut seen = [0; 6];
+            output.read_exact(&mut seen).unwrap();
+            assert_eq!(&seen, b"name? ");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_ends_no_line_does_not_hold_up_the_others_for_ever() {
+        let (mut writers, mut output) = forwarder(true, 2);
+        let long = vec![b'x'; LINE_BYTES_MAX];
+        let first = &mut writers[0];
+        thread::scope(|scope| {
+            let writer = thread::Builder::new().spawn_scoped(scope, || first.write_all(&long)).unwrap();
+            let mut seen = vec![0; 4 + LINE_BYTES_MAX];
+            output.read_exact(&mut seen).unwrap();
+            assert!(seen.starts_with(b"[0] xxx"));
+            writer.join().unwrap().unwrap();
+        });
+        writers[1].write_all(b"help\n").unwrap();
+        let mut seen = [0; 10];
+        output.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"\n[1] help\n");
+    }
+
+    #[test]
+    fn ranks_wait_while_the_output_is_not_taken() {
+        let (mut writers, output) = forwarder(false, 1);
+        let room = 4 * LINE_BYTES_MAX;
+        rustix::io::ioctl_fionbio(&writers[0], true).unwrap();
+        let mut sent = 0;
+        let mut refused = 0;
+        // A pipe takes 64 KiB: ours, the rank's, and what is on the way between them.
+        while refused < 100 && sent <= 2 * room {
+            match writers[0].write(&[b'x'; 1000]) {
+                Ok(count) => (sent, refused) = (sent + count, 0),
+                Err(_) => {
+                    refused += 1;
+                    thread::yield_now();
+                }
+            }
+        }
+        assert!(sent <= room, "{sent}");
+        writers.clear();
+        let mut seen = Vec::new();
+        (&output).read_to_end(&mut seen).unwrap();
+        assert_eq!(seen.len(), sent);
     }
 }
