@@ -242,7 +242,9 @@ mod tests {
                 let vector: __m256i;
                 // By an instruction of its own, since a load is made again where that costs less than to keep its value.
                 // SAFETY: it reads the 32 bytes of an array.
-                unsafe { std::arch::asm!("vmovdqu {}, [{}]", out(ymm_reg) vector, in(reg) value, options(nostack)) };
+                unsafe {
+                    std::arch::asm!("vmovdqu {}, [{}]", out(ymm_reg) vector, in(reg) value, options(nostack))
+                };
                 vector
             });
             // SAFETY: as in `fill`: there are as many lines as bytes of lines.
