@@ -1,7 +1,7 @@
 //! Starting a process that does not outlive its parent, and handing it descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -37,28 +37,38 @@ pub fn pass_fd(command: &mut Command, fd: OwnedFd) -> RawFd {
     number
 }
 
-/// The descriptor that the parent passed to this process as `number`; see [`pass_fd`].
+/// A duplicate of the descriptor that the parent passed to this process as `number`; see [`pass_fd`].
 ///
-/// It is borrowed for good and stays open, so that a child which inherits the same number finds the same
-/// thing.
+/// The original stays open, so that a child which inherits the same number finds the same thing.
 ///
 /// # Errors
 /// `EBADF` when nothing is open there, or when it is a descriptor that this process opened itself.
-pub fn inherited_fd(number: RawFd) -> io::Result<BorrowedFd<'static>> {
-    if number < 0 {
+pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
+    // What survived an exec is not close-on-exec, and what Rust's std opens is: a descriptor that some other value of this
+    // process owns is refused here. (A wrong guess duplicates a descriptor; it closes none.)
+    if fcntl(number, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0 {
         return Err(Errno::BADF.into());
     }
-    // SAFETY: used for one fcntl, which fails with EBADF if the number is not open and changes nothing if it
-    // is.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    // What survived an exec is not close-on-exec, and what Rust's std opens is: a descriptor that some other
-    // value of this process owns, and could close, is refused here.
-    if rustix::io::fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC) {
-        return Err(Errno::BADF.into());
-    }
-    // SAFETY: the descriptor is open and was inherited through exec, so no owning value in this program
-    // exists for it: it stays open for the life of the process.
-    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+    let duplicate = fcntl(number, libc::F_DUPFD_CLOEXEC, 0)?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
+}
+
+/// The same, once: neither a later call nor a process started from here finds the descriptor again.
+///
+/// # Errors
+/// As of [`inherited_fd`].
+pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
+    let duplicate = inherited_fd(number)?;
+    fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC)?;
+    Ok(duplicate)
+}
+
+/// A command of fcntl(2) that takes an integer, on a descriptor that may not be open.
+fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF where nothing is open.
+    let result = unsafe { libc::fcntl(fd, command, argument) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Makes the calling process die with SIGKILL when its parent does, if the parent is a process of one thread.
@@ -72,4 +82,34 @@ pub fn end_with_simple_parent() -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_was_inherited_is_duplicated_and_taken_once() {
+        // As after an exec: open, and not close-on-exec.
+        let original: OwnedFd = rustix::pipe::pipe().unwrap().0;
+        let number = original.as_raw_fd();
+        let inode = |fd: OwnedFd| File::from(fd).metadata().unwrap().ino();
+        assert_eq!(inode(inherited_fd(number).unwrap()), inode(inherited_fd(number).unwrap()));
+        let taken = take_inherited_fd(number).unwrap();
+        assert!(rustix::io::fcntl_getfd(&taken).unwrap().contains(FdFlags::CLOEXEC));
+        for gone in [number, -1, i32::MAX] {
+            assert_eq!(inherited_fd(gone).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
+        // The duplicate outlives the original.
+        drop(original);
+        inode(taken);
+    }
+
+    #[test]
+    fn what_this_process_opened_is_not_inherited() {
+        let ours = File::open("/dev/null").unwrap();
+        assert_eq!(inherited_fd(ours.as_raw_fd()).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
 }

@@ -1,5 +1,7 @@
 //! Joining the job that the environment tells of.
 
+use std::os::fd::AsFd;
+
 use samite_fabric::os::spawn::{end_with_simple_parent, inherited_fd};
 
 use super::{BootstrapError, Connection, Invitation};
@@ -35,7 +37,7 @@ impl Invitation {
     pub fn accept(self) -> Result<Job, BootstrapError> {
         let no_connection = || BootstrapError::NoConnection { fd: self.fd };
         let inherited = inherited_fd(self.fd).map_err(|_| no_connection())?;
-        let (ticket, stream) = Ticket::take(inherited).map_err(|error| match error {
+        let (ticket, stream) = Ticket::take(inherited.as_fd()).map_err(|error| match error {
             TicketError::Taken => BootstrapError::AlreadyJoined { rank: self.rank },
             TicketError::NotATicket => no_connection(),
             TicketError::Socket(error) => error.into(),

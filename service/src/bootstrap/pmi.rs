@@ -13,8 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::{FdFlags, fcntl_setfd};
-use samite_fabric::os::spawn::inherited_fd;
+use samite_fabric::os::spawn::take_inherited_fd;
 
 pub(super) use self::wire::Wire;
 use self::wire::Words;
@@ -39,11 +38,9 @@ impl PmiJob {
     /// [`BootstrapError::NoPmi`] and [`BootstrapError::Pmi`].
     pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
         let no_pmi = BootstrapError::NoPmi { fd: self.fd };
-        let inherited = i32::try_from(self.fd).ok().and_then(|fd| inherited_fd(fd).ok()).ok_or(no_pmi)?;
-        let owned = inherited.try_clone_to_owned()?;
         // One process joins as a rank, once: neither this one again, nor one that it starts.
-        fcntl_setfd(inherited, FdFlags::CLOEXEC).map_err(io::Error::from)?;
-        self.join_over(owned.into(), patience).map_err(BootstrapError::Pmi)
+        let taken = i32::try_from(self.fd).ok().and_then(|fd| take_inherited_fd(fd).ok()).ok_or(no_pmi)?;
+        self.join_over(taken.into(), patience).map_err(BootstrapError::Pmi)
     }
 
     fn join_over(self, stream: UnixStream, patience: Duration) -> Result<Candidate, PmiError> {

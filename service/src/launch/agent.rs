@@ -8,13 +8,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::getsockname;
 use rustix::process::{Signal, WaitOptions, wait as wait_for_child};
 use rustix::thread::sched_getaffinity;
 use samite_fabric::os::process::is_exiting;
 use samite_fabric::os::signal::SignalFd;
-use samite_fabric::os::spawn::inherited_fd;
+use samite_fabric::os::spawn::take_inherited_fd;
 
 use super::rank::Rank;
 use super::registry::{Post, Registry, Urgent};
@@ -92,7 +91,7 @@ impl Agent {
         let signals = SignalFd::block(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, Signal::TTOU])
             .map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
-        let front = connection(fd).map_err(system("finding the front"))?;
+        let front = take_inherited_fd(fd).map_err(system("finding the front"))?;
         let address = address(&front);
         let mut channel = Channel::with_line_limit(front, PLAN_BYTES_MAX);
         let plan = loop {
@@ -478,14 +477,6 @@ fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
         topology = topology.within(|processor| ours.is_set(processor as usize));
     }
     topology.slots(plan.ranks.len() as u32, plan.bind)
-}
-
-/// The connection that was passed to us, kept from the ranks.
-fn connection(fd: i32) -> io::Result<OwnedFd> {
-    let inherited = inherited_fd(fd)?;
-    let owned = inherited.try_clone_to_owned()?;
-    fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
-    Ok(owned)
 }
 
 /// Our own address on a connection over a network.
