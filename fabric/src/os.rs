@@ -3,6 +3,7 @@
 pub mod alarm;
 pub(crate) mod barrier;
 pub(crate) mod copy;
+pub(crate) mod descriptor;
 pub mod env;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;

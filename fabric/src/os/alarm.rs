@@ -3,11 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::descriptor::{self, Kind};
 use super::process::Process;
 
 /// A descriptor that is readable once it was rung, until it is silenced.
@@ -25,7 +26,13 @@ impl Alarm {
     /// At the limit of open files; if /proc is not mounted.
     pub fn new() -> io::Result<Self> {
         let (end, _other) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self(open(&format!("/proc/self/fd/{}", end.as_raw_fd()))?))
+        let path = format!("/proc/self/fd/{}", end.as_raw_fd());
+        let both = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(path)?;
+        Ok(Self(both))
     }
 
     /// How other processes find it.
@@ -42,13 +49,8 @@ impl Alarm {
     /// # Errors
     /// If that is not allowed, or the process has closed it.
     pub(crate) fn open(owner: Process, name: AlarmName) -> io::Result<Self> {
-        let alarm = Self(open(&format!("/proc/{}/fd/{}", owner.pid, name.fd))?);
-        let metadata = alarm.0.metadata()?;
-        if metadata.file_type().is_fifo() && metadata.ino() == name.inode {
-            Ok(alarm)
-        } else {
-            Err(io::Error::new(io::ErrorKind::NotFound, "the descriptor is another file"))
-        }
+        let is_meant = |kind: &Kind| kind.file_type == FileType::Fifo && kind.inode == name.inode;
+        descriptor::open(owner, name.fd, OFlags::RDWR, is_meant).map(Self)
     }
 
     /// Makes it readable. One system call, which never blocks.
@@ -77,10 +79,6 @@ impl AsFd for Alarm {
 pub(crate) struct AlarmName {
     pub(crate) fd: u32,
     pub(crate) inode: u64,
-}
-
-fn open(path: &str) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
 
 #[cfg(test)]

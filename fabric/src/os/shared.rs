@@ -2,17 +2,20 @@
 //! its mappings.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
+use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
+use rustix::fs::{FileType, MemfdFlags, OFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
+use super::descriptor::{self, Kind};
 use super::failed;
 use super::process::Process;
 use crate::PortError;
@@ -68,23 +71,25 @@ impl SharedFile {
         })
     }
 
-    /// Opens the file that another process (or this one) has open as descriptor `fd`, for reading and writing. It
-    /// takes the right to read that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and
-    /// no setuid program.
+    /// Opens the file that another process (or this one) has open as descriptor `fd`, for reading and writing; see
+    /// [`descriptor::open`].
     pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
-        Self::open_by(OpenOptions::new().read(true).write(true), owner, fd)
+        Self::open_by(OFlags::RDWR, owner, fd)
     }
 
     /// As [`SharedFile::open`], for reading only.
     pub(crate) fn open_to_read(owner: Process, fd: u32) -> Result<Self, PortError> {
-        Self::open_by(OpenOptions::new().read(true), owner, fd)
+        Self::open_by(OFlags::RDONLY, owner, fd)
     }
 
-    fn open_by(options: &OpenOptions, owner: Process, fd: u32) -> Result<Self, PortError> {
+    fn open_by(flags: OFlags, owner: Process, fd: u32) -> Result<Self, PortError> {
+        let path = descriptor::path(owner, fd);
         let unreachable = |why: String| PortError::Unreachable { why };
-        let path = format!("/proc/{}/fd/{fd}", owner.pid);
-        let file =
-            options.open(&path).map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
+        let home =
+            home().map_err(|error| unreachable(format!("this process has no file in memory: {error}")))?;
+        let is_meant = |kind: &Kind| kind.file_type == FileType::RegularFile && kind.device == home;
+        let file = descriptor::open(owner, fd, flags, is_meant)
+            .map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
         // SAFETY: fcntl(2) with F_GET_SEALS takes no third argument.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & SEALS != SEALS {
@@ -306,6 +311,17 @@ pub(crate) unsafe trait Shareable: Sync {}
 // SAFETY: an atomic integer.
 unsafe impl Shareable for AtomicU64 {}
 
+/// The file system of all files in memory of a kernel but those of huge pages, whose mappings are of other lengths.
+fn home() -> io::Result<(u32, u32)> {
+    static HOME: OnceLock<(u32, u32)> = OnceLock::new();
+    if let Some(home) = HOME.get() {
+        return Ok(*home);
+    }
+    let file = memfd_create(c"samite", MemfdFlags::CLOEXEC)?;
+    let home = Kind::of(&file)?.device;
+    Ok(*HOME.get_or_init(|| home))
+}
+
 /// Mappings begin at multiples of this; a multiple of the page size of every machine we know.
 pub(crate) const PAGE: usize = 65536;
 
@@ -315,6 +331,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, Mode, mknodat, openat};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -339,6 +356,30 @@ mod tests {
             [(this, plain.as_raw_fd() as u32), (this, u32::MAX), (Process { pid: u32::MAX, start: 0 }, 0)]
         {
             assert!(matches!(SharedFile::open(owner, fd), Err(PortError::Unreachable { .. })));
+        }
+    }
+
+    /// None of them waits, though a named pipe would: for a writer.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "one that is stuck cannot be joined")]
+    fn other_kinds_of_files_are_not_opened() {
+        let this = Process::current().unwrap();
+        let path = std::env::temp_dir().join(format!("samite-named-pipe-{}", this.pid));
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let pipe = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let plain = File::open(std::env::current_exe().unwrap()).unwrap();
+        let (asked, answer) = std::sync::mpsc::channel();
+        let fds = [pipe.as_raw_fd(), socket.as_raw_fd(), plain.as_raw_fd()];
+        std::thread::spawn(move || {
+            for fd in fds {
+                asked.send(SharedFile::open_to_read(this, fd as u32)).unwrap();
+            }
+        });
+        for _ in fds {
+            let opened = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer at once");
+            assert!(matches!(opened, Err(PortError::Unreachable { .. })));
         }
     }
 
