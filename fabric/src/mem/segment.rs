@@ -102,7 +102,8 @@ impl Mapped {
         }
         let mapping = file.map(0..file.len())?;
         let header = mapping.view::<Header>(0, 1);
-        let room = file.len() - size_of::<Header>();
+        // Of whole words, though the file may end within one.
+        let room = (file.len() - size_of::<Header>()) / WORD * WORD;
         match usize::try_from(header[0].len.load(Ordering::Relaxed)) {
             Ok(len) if header[0].version.load(Ordering::Relaxed) == VERSION && len <= room => {
                 Ok(Self { words: mapping.view(size_of::<Header>(), len.div_ceil(WORD)), header, len })
@@ -281,6 +282,14 @@ mod tests {
         let segment = Segment::create(8).unwrap();
         segment.mapped.header[0].len.store(u64::MAX, Ordering::Relaxed);
         assert!(matches!(Mapped::open(this, segment.fd()), Err(PortError::Unreachable { .. })));
+        // It ends within a word.
+        let file = SharedFile::create(c"odd", PAGE + 3).unwrap();
+        let header = file.map(0..PAGE).unwrap().view::<Header>(0, 1);
+        header[0].version.store(VERSION, Ordering::Relaxed);
+        for past_the_last_word in 0..8 {
+            header[0].len.store((PAGE - size_of::<Header>() + past_the_last_word) as u64, Ordering::Relaxed);
+            assert_eq!(Mapped::open(this, file.fd()).is_ok(), past_the_last_word == 0);
+        }
         for len in [usize::MAX, usize::MAX / 2, usize::MAX / 2 - PAGE] {
             assert!(Segment::create(len).is_err(), "{len}");
         }

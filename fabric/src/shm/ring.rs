@@ -35,7 +35,8 @@
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
 //! stores, or by instructions outside of the language, so that is no data race; payload is copied out before
-//! anybody looks at it; each word is read once, and checked.
+//! anybody looks at it; each word is read once, and checked: a length against the ring that it was found in
+//! ([`Size::holds`]), by either end, and against the receiver's buffer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,9 +88,9 @@ impl<W: Word> Line<W> {
 
 #[cfg(test)]
 impl Line {
-    /// Writes the number of a notice or of a mark.
+    /// Writes the number of a notice or of a mark, or the lengths of a long packet.
     pub(super) fn forge_number(&self, number: u64) {
-        self.cells[0].store(number, Ordering::Relaxed);
+        self.cells.iter().for_each(|cell| cell.store(number, Ordering::Relaxed));
     }
 }
 
@@ -280,12 +281,11 @@ impl<P: Place> Producer<P> {
     #[inline(never)]
     fn push_slowly(&mut self, head: &[u8], body: &[u8]) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
-        let count =
-            if is_long { 1 + body.len().div_ceil(LINE) as u64 } else { lines_for(head.len() + body.len()) };
+        let count = if is_long { lines_for_long(body.len()) } else { lines_for(head.len() + body.len()) };
         if self.is_due() {
             return Push::Due;
         }
-        if count > self.at.size.lines / 2 {
+        if !self.at.size.holds(count) {
             return Push::TooLong;
         }
         let end = self.at.position + count;
@@ -422,7 +422,7 @@ impl<P: Place> Consumer<P> {
             first.read(&mut into[0]);
             self.at.position += 1;
         } else if len <= size_of_val(into) {
-            self.pop_lines(len, into);
+            return self.pop_lines(len, into);
         } else {
             let number = first.cells[0].load(Ordering::Relaxed);
             let popped = match len {
@@ -478,13 +478,19 @@ impl<P: Place> Consumer<P> {
     }
 
     #[inline(never)]
-    fn pop_lines(&mut self, len: usize, into: &mut [Payload]) {
+    fn pop_lines(&mut self, len: usize, into: &mut [Payload]) -> Pop {
+        let count = lines_for(len);
+        if !self.at.size.holds(count) {
+            return Pop::Garbled;
+        }
         let lines = self.place.lines();
-        let end = self.at.position + lines_for(len);
+        let end = self.at.position + count;
         for (position, into) in (self.at.position..end).zip(into) {
             lines[self.at.size.index(position)].read(into);
         }
         self.at.position = end;
+        self.tell_sometimes();
+        Pop::Packet { len }
     }
 
     #[inline(never)]
@@ -492,7 +498,9 @@ impl<P: Place> Consumer<P> {
         self.place.lines()[self.at.size.index(self.at.position)].read(&mut into[0]);
         let lengths = into[0][CELLS - 1];
         let (head, body) = ((lengths >> 32) as usize, lengths as u32 as usize);
-        let sound = head <= HEAD_MAX && (BODY_MIN..=size_of_val(into)).contains(&body);
+        let sound = head <= HEAD_MAX
+            && (BODY_MIN..=size_of_val(into)).contains(&body)
+            && self.at.size.holds(lines_for_long(body));
         if !sound {
             return Pop::Garbled;
         }
@@ -649,6 +657,12 @@ impl Size {
         self.lines - 1
     }
 
+    /// Whether a packet may take so many lines.
+    #[inline(always)]
+    fn holds(self, lines: u64) -> bool {
+        lines <= self.lines / 2
+    }
+
     #[inline(always)]
     fn index(self, position: u64) -> usize {
         (position & (self.lines - 1)) as usize
@@ -657,6 +671,11 @@ impl Size {
 
 fn lines_for(len: usize) -> u64 {
     len.div_ceil(PAYLOAD).max(1) as u64
+}
+
+/// Of a long packet, the line of its head included.
+fn lines_for_long(body: usize) -> u64 {
+    1 + body.div_ceil(LINE) as u64
 }
 
 /// Cells of payload in a line, and their bytes; and all bytes of it.

@@ -38,7 +38,11 @@ const LINES: usize = 128;
 const WORD: u64 = 9;
 
 fn ring() -> (Producer<End>, Consumer<End>, Arc<Heap>) {
-    let lines = [LINES, LINES, 2 * LINES].map(|lines| (0..lines).map(|_| Line::default()).collect());
+    rings_of([LINES, LINES, 2 * LINES])
+}
+
+fn rings_of(lines: [usize; RINGS]) -> (Producer<End>, Consumer<End>, Arc<Heap>) {
+    let lines = lines.map(|lines| (0..lines).map(|_| Line::default()).collect());
     let heap = Arc::new(Heap { lines, read: Default::default() });
     let end = || End { heap: heap.clone(), ring: 0 };
     (Producer::new(end()), Consumer::new(end()), heap)
@@ -329,6 +333,47 @@ proptest! {
                 }
                 Pop::Notice { .. } => {}
                 Pop::Empty | Pop::Moved { .. } | Pop::Garbled => break,
+            }
+        }
+    }
+}
+
+/// In each of the rings, of which the first is smaller than what a buffer holds, and the last larger.
+#[test]
+fn a_length_that_the_ring_cannot_hold_is_garbage() {
+    let sizes = [16, 64, 256];
+    let mut into = scratch(sizes[1]);
+    let into_bytes = size_of_val(&*into);
+    for (ring, lines) in sizes.into_iter().enumerate() {
+        let (_, _, heap) = rings_of(sizes);
+        let mut check = |len: usize, lengths: u64, expected: Pop| {
+            let mut consumer = Consumer::new(End { heap: heap.clone(), ring: 0 });
+            if ring > 0 {
+                consumer.move_to(ring);
+            }
+            let first = &heap.lines[ring][0];
+            first.forge_number(lengths);
+            first.publish(len);
+            assert_eq!(consumer.pop(&mut into), expected, "{len} {lengths:x} in {lines} lines");
+            match expected {
+                Pop::Garbled => {}
+                Pop::Long { body, .. } => {
+                    consumer.skip(body);
+                    assert_eq!(consumer.pop(&mut into), Pop::Empty);
+                }
+                _ => assert_eq!(consumer.pop(&mut into), Pop::Empty),
+            }
+        };
+        let packet_max = packet_max(lines).min(into_bytes);
+        for len in (0..1 << 16).filter(|len| ![LONG, NOTICE, MOVED].contains(len)) {
+            check(len, 0, if len <= packet_max { Pop::Packet { len } } else { Pop::Garbled });
+        }
+        let body_max = ((lines / 2 - 1) * LINE).min(into_bytes);
+        for head in [0, 1, HEAD_MAX, HEAD_MAX + 1, u32::MAX as usize] {
+            let is_sound = |body: usize| head <= HEAD_MAX && (BODY_MIN..=body_max).contains(&body);
+            for body in (0..2 * into_bytes).chain([u32::MAX as usize]) {
+                let lengths = (head as u64) << 32 | body as u64;
+                check(LONG, lengths, if is_sound(body) { Pop::Long { head, body } } else { Pop::Garbled });
             }
         }
     }
