@@ -177,6 +177,15 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
+    /// Visits the unexpected messages of one context in the order of arrival.
+    pub fn visit_unexpected(&self, context: u32, mut visit: impl FnMut(Envelope)) {
+        let mut found = Vec::new();
+        self.structure.select(&self.unexpected, Selection::Context(context), &mut found);
+        for (slot, context) in found {
+            visit(envelope_of(&self.unexpected[slot], context));
+        }
+    }
+
     /// Posted receives.
     pub const fn posted_len(&self) -> usize {
         self.posted.len()

@@ -39,7 +39,7 @@ pub enum Error {
         /// What is known of the message.
         fate: Fate,
         /// What the operation was, and what it waited for.
-        report: Report,
+        report: Box<Report>,
     },
     /// A peer failed, and the operation with it.
     #[error("rank {rank} failed ({cause}){}; {fate}", during(report))]
@@ -169,14 +169,47 @@ pub struct Report {
     pub peer: Option<u32>,
     /// The tag as it was asked for.
     pub tag: u64,
+    /// The bits of the tag that count: `!0` for an exact tag, 0 for any tag.
+    pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
     /// Time since it began, nanoseconds.
     pub age_ns: u64,
     /// What it waited for.
     pub awaited: Awaited,
+    /// For a receive without its message: the messages from the peer that wait here under other tags. None if there are
+    /// no such messages, or so many messages wait here that counting them would be slow.
+    pub other_tags: Option<OtherTags>,
     /// Whether the peer's process was stopped (by SIGSTOP, say), as whoever watches over it saw last.
     pub is_stopped: bool,
+}
+
+/// Messages that a receive does not match only because of their tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherTags {
+    /// How many.
+    pub messages: usize,
+    /// The tag of the one that came first.
+    pub first: u64,
+}
+
+/// The tag of a pattern, for people: `tag 7`, `any tag`, or `tag 0x100 & 0xff00`.
+#[derive(Clone, Copy, Debug)]
+pub struct TagPattern {
+    /// The tag as it was asked for.
+    pub tag: u64,
+    /// The bits of it that count.
+    pub mask: u64,
+}
+
+impl std::fmt::Display for TagPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.mask {
+            u64::MAX => write!(f, "tag {}", self.tag),
+            0 => f.write_str("any tag"),
+            mask => write!(f, "tag {:#x} & {mask:#x}", self.tag),
+        }
+    }
 }
 
 /// The side that an operation is on.
@@ -225,7 +258,17 @@ impl std::fmt::Display for Report {
             Awaited::Bytes => "the message's bytes",
             Awaited::Fin => "the receiver's confirmation",
         };
-        write!(f, ", tag {}, after {} ms still waiting for {awaited}", self.tag, self.age_ns / 1_000_000)?;
+        let tag = TagPattern { tag: self.tag, mask: self.mask };
+        write!(f, ", {tag}, after {} ms still waiting for {awaited}", self.age_ns / 1_000_000)?;
+        match self.other_tags {
+            Some(OtherTags { messages: 1, first }) => {
+                write!(f, "; a message waits here under another tag, {first}")?;
+            }
+            Some(OtherTags { messages, first }) => {
+                write!(f, "; {messages} messages wait here under other tags, the first under {first}")?;
+            }
+            None => {}
+        }
         match self.peer {
             Some(rank) if self.is_stopped => write!(f, "; the process of rank {rank} is stopped"),
             _ => Ok(()),

@@ -39,7 +39,7 @@ pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Rejected, Traffic, Usage};
 pub use engine::{Claimed, Completion, Engine, Identity, Outcome, Received, Sent};
-pub use error::{Awaited, Cause, Error, Fate, Operation, Report, Status};
+pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use lent::{Lent, Reading, Writing};
 pub use request::RequestId;
 pub use samite_matching::{Pattern, Source};

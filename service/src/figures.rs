@@ -3,7 +3,7 @@
 use std::fmt;
 
 use samite_fabric::Port;
-use samite_p2p::{Awaited, Engine, Operation, Report};
+use samite_p2p::{Awaited, Engine, Operation, Report, TagPattern};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{PeerStats, Stats};
@@ -50,12 +50,18 @@ pub struct Awaits {
     pub peer: Option<u32>,
     /// The tag as it was asked for.
     pub tag: u64,
+    /// The bits of the tag that count: 2⁶⁴-1 for an exact tag, 0 for any tag.
+    pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
     /// Time since it began, nanoseconds.
     pub age_ns: u64,
     /// What it waits for: `address`, `room`, `match`, `message`, `bytes` or `fin`.
     pub awaited: String,
+    /// For a receive without its message: how many messages from the peer wait there under other tags.
+    pub other_tags: usize,
+    /// The tag of the first of those.
+    pub other_tag: Option<u64>,
 }
 
 impl Figures {
@@ -103,9 +109,12 @@ impl From<&Report> for Awaits {
             is_send: report.operation == Operation::Send,
             peer: report.peer,
             tag: report.tag,
+            mask: report.mask,
             bytes: report.bytes,
             age_ns: report.age_ns,
             awaited: awaited.to_owned(),
+            other_tags: report.other_tags.map_or(0, |others| others.messages),
+            other_tag: report.other_tags.map(|others| others.first),
         }
     }
 }
@@ -118,10 +127,14 @@ impl fmt::Display for Awaits {
             Some(rank) => write!(f, "{rank}")?,
             None => f.write_str("any")?,
         }
-        write!(f, ", tag {}, {} bytes", self.tag, self.bytes)?;
+        write!(f, ", {}, {} bytes", TagPattern { tag: self.tag, mask: self.mask }, self.bytes)?;
         if !f.alternate() {
             write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
         }
-        write!(f, ": {}", self.awaited)
+        write!(f, ": {}", self.awaited)?;
+        match self.other_tag {
+            Some(tag) => write!(f, " ({} under other tags, first {tag})", self.other_tags),
+            None => Ok(()),
+        }
     }
 }

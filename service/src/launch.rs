@@ -21,6 +21,7 @@
 
 mod agent;
 mod descendants;
+mod failures;
 mod front;
 mod guard;
 mod hosts;
@@ -31,6 +32,7 @@ mod rank;
 pub(crate) mod registry;
 mod station;
 mod wait;
+mod waits;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

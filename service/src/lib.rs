@@ -1,4 +1,4 @@
-//! A message-passing runtime over libfabric: tagged messages, deadlines everywhere, safe Rust.
+//! A message-passing runtime over libfabric: tagged messages, a deadline for every wait, safe Rust.
 //!
 //! ```
 //! let results = samite::local(2, |world| {
@@ -76,7 +76,7 @@ pub use request::{Done, Failed, Request};
 /// ```
 pub use samite_fabric::Heap;
 pub use samite_fabric::mem::Element;
-pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, Report, Status};
+pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status};
 pub use scope::{Pending, Scope};
 pub use select::{Source, Tag};
 pub use settings::{Origin, Parameter, Reader, SettingError, Settings, detection_time, is_known_variable};

@@ -474,12 +474,15 @@ impl<P: Port> Runtime<P> {
                 operation: Operation::Receive,
                 peer: pattern.source.as_rank(),
                 tag: pattern.tag,
+                mask: pattern.mask,
+                other_tags: None,
                 bytes: 0,
                 age_ns: now_ns - start_ns,
                 awaited,
                 is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
             };
             if bounds.timeout.is_some_and(|timeout| age >= timeout) {
+                let report = Box::new(Report { other_tags: core.engine.other_tags(pattern), ..report });
                 return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
             }
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {

@@ -20,13 +20,13 @@
 //! ```
 
 use samite_fabric::Port;
-use samite_matching::Purged;
+use samite_matching::{Pattern, PostedId, Purged};
 
 use super::inbound::is_later;
 use super::{Core, Engine, Rendezvous, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
-use crate::error::{Awaited, Cause, Error, Fate, Operation, Report};
+use crate::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report};
 use crate::peer::{Outgoing, Packet, Peer, Standing};
 use crate::request::{Buffer, Partner, Request, State};
 use crate::trace::event;
@@ -146,9 +146,8 @@ impl Core {
             return;
         }
         let fate = request.fate();
-        let peer = request.rank().and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
-        let report = request.report(self.now_ns, peer);
-        self.give_up(id, Error::TimedOut { fate, report });
+        let Some(report) = self.report(id, self.now_ns) else { return };
+        self.give_up(id, Error::TimedOut { fate, report: Box::new(report) });
     }
 
     /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
@@ -391,7 +390,10 @@ impl Core {
         for id in mine {
             let Some(request) = self.requests.get_mut(id) else { continue };
             let peer = index.map(|index| &self.peers[index]);
-            let report = Some(Box::new(request.report(self.now_ns, peer)));
+            let mask =
+                request.posted().and_then(|posted| self.matcher.posted(posted)).map(|(asked, _)| asked.mask);
+            let report = request.report(self.now_ns, peer, mask.unwrap_or(!0));
+            let report = Some(Box::new(report));
             let fate = request.fate();
             match &mut request.state {
                 State::AwaitingMessage(posted) => {
@@ -432,14 +434,50 @@ impl Core {
 impl<P: Port> Engine<P> {
     /// What the operation waits for that was begun first, of those that have not ended.
     pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
-        let core = &mut self.core;
-        let pending =
-            core.requests.iter().map(|(_, request)| request).filter(|request| request.result.is_none());
-        let oldest = pending.min_by_key(|request| request.born_ns)?;
-        let peer = oldest.rank().and_then(|rank| core.peers.find(rank)).map(|index| &core.peers[index]);
-        Some(oldest.report(now_ns, peer))
+        let requests = self.core.requests.iter();
+        let pending = requests.filter(|(_, request)| request.result.is_none());
+        let (oldest, _) = pending.min_by_key(|(_, request)| request.born_ns)?;
+        self.core.report(oldest, now_ns)
+    }
+
+    /// Returns which messages wait here that the pattern would match if their tags were others.
+    pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
+        self.core.other_tags(pattern)
     }
 }
+
+impl Core {
+    /// Describes a request and what it waits for. Call it only if the request is told of: it may be slow.
+    fn report(&mut self, id: RequestId, now_ns: u64) -> Option<Report> {
+        let request = self.requests.get(id)?;
+        let peer = request.rank().and_then(|rank| self.peers.find(rank)).map(|index| &self.peers[index]);
+        let posted = request.posted().and_then(|posted| self.matcher.posted(posted));
+        Some(match posted {
+            Some((pattern, _)) => {
+                Report { other_tags: self.other_tags(&pattern), ..request.report(now_ns, peer, pattern.mask) }
+            }
+            None => request.report(now_ns, peer, !0),
+        })
+    }
+
+    fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
+        if self.matcher.unexpected_len() > COUNTED_MAX {
+            return None;
+        }
+        let mut found = None;
+        self.matcher.visit_unexpected(pattern.context, |envelope| {
+            let has_source = pattern.source.as_rank().is_none_or(|rank| rank == envelope.source);
+            if has_source && (envelope.tag ^ pattern.tag) & pattern.mask != 0 {
+                found.get_or_insert(OtherTags { messages: 0, first: envelope.tag }).messages += 1;
+            }
+        });
+        found
+    }
+}
+
+/// How many messages that wait for their receive are gone through for a report. A program may have many receives
+/// time out in a row, so the limit bounds what each costs to some 10 us.
+const COUNTED_MAX: usize = 1024;
 
 impl Request {
     /// What can be said of its message if it ends now.
@@ -452,8 +490,16 @@ impl Request {
         }
     }
 
+    /// Returns its place among the posted receives, if it has one.
+    const fn posted(&self) -> Option<PostedId> {
+        match self.state {
+            State::AwaitingMessage(posted) => Some(posted),
+            _ => None,
+        }
+    }
+
     /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
-    fn report(&self, now_ns: u64, peer: Option<&Peer>) -> Report {
+    fn report(&self, now_ns: u64, peer: Option<&Peer>, mask: u64) -> Report {
         let (operation, awaited) = match &self.state {
             State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path.is_none()) => {
                 (Operation::Send, Awaited::Address)
@@ -473,6 +519,8 @@ impl Request {
             operation,
             peer: self.rank(),
             tag: self.tag,
+            mask,
+            other_tags: None,
             bytes: self.buffer.len(),
             age_ns: now_ns.saturating_sub(self.born_ns),
             awaited,

@@ -7,9 +7,10 @@ use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::shm::Shm;
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Failure, Memory, OpId, Sink};
+use samite_matching::Source;
 
 use super::*;
-use crate::error::{Awaited, Operation, Report};
+use crate::error::{Awaited, Operation, OtherTags, Report};
 use crate::wire::control;
 use crate::{Usage, Writing};
 use zerocopy::IntoBytes;
@@ -263,6 +264,8 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
         operation: Operation::Receive,
         peer: Some(1),
         tag: 5,
+        mask: !0,
+        other_tags: None,
         bytes: 8,
         age_ns: 7,
         awaited: Awaited::Message,
@@ -512,4 +515,35 @@ fn misuse_is_an_error() {
     assert_eq!(engines[0].probe(&Pattern::exact(1, 9, 5)), Err(Error::InvalidRank { rank: 9, size: 2 }));
     let (error, memory) = engines[0].irecv(0, Pattern::exact(1, 3, 5), Memory::zeroed(4), NEVER).unwrap_err();
     assert_eq!((error, memory.len()), (Error::InvalidRank { rank: 3, size: 2 }, 4));
+}
+
+#[test]
+fn a_time_out_tells_wildcards_and_what_waits_under_other_tags() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    for tag in [7, 8, 0x1ff] {
+        assert!(matches!(engines[0].send(0, 1, 1, tag, b"hello", NEVER), Ok(Sent::Now)));
+    }
+    settle(&mut engines);
+    let [_, receiver] = &mut engines;
+    let exact = Pattern::exact(1, 0, 5);
+    let masked = Pattern { tag: 0x200, mask: 0xff00, ..exact };
+    let other_context = Pattern { context: 2, tag: 0, mask: 0, ..exact };
+    let elsewhere = Some(OtherTags { messages: 3, first: 7 });
+    for (pattern, other_tags, text) in [
+        (exact, elsewhere, "rank 0, tag 5, after 0 ms"),
+        (Pattern { source: Source::ANY, ..exact }, elsewhere, "any rank, tag 5, after 0 ms"),
+        (masked, elsewhere, "rank 0, tag 0x200 & 0xff00, after 0 ms"),
+        (other_context, None, "rank 0, any tag, after 0 ms"),
+    ] {
+        let id = receiver.irecv(0, pattern, Memory::zeroed(8), 1).unwrap();
+        receiver.poll(1, &mut ()).unwrap();
+        let Err(Error::TimedOut { report, .. }) = receiver.collect(id, &mut ()).unwrap().result else {
+            panic!("{text}");
+        };
+        assert_eq!((report.mask, report.other_tags), (pattern.mask, other_tags));
+        assert!(report.to_string().contains(text), "{report}");
+        let told = "; 3 messages wait here under other tags, the first under 7";
+        assert_eq!(report.to_string().contains(told), other_tags.is_some(), "{report}");
+    }
 }

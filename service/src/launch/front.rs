@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use samite_fabric::os::signal::SignalFd;
 
 use super::agent::PLAN_BYTES_MAX;
+use super::failures::{Failures, TOLD_MAX};
 use super::hosts::distribute;
 use super::observe::{ANSWER_MAX, Desk, Register};
 use super::profile::{Matrix, Profile};
@@ -20,6 +21,7 @@ use super::station::{Link, Station, addresses_towards};
 use super::wait::{Interest, wait};
 use super::{
     EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, Stats, descendants, say,
+    waits,
 };
 use crate::bootstrap::variable;
 use crate::control::{
@@ -96,6 +98,9 @@ struct Front {
     /// With statistics: when the ranks are asked next, so that something is known of one that is killed.
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
+    failures: Failures,
+    /// While the ranks are asked what they wait for, before the job is ended.
+    inquiry: Option<Inquiry>,
     /// When the job ends because of a failure that the survivors know of by now.
     ends_at: Option<Instant>,
     is_ending: bool,
@@ -113,6 +118,20 @@ enum Standing {
     Gone,
     /// Its process has ended too.
     Over,
+}
+
+/// The ranks are asked what they wait for, and `then` is done when they have answered, or had the time.
+struct Inquiry {
+    asked: Instant,
+    then: Then,
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    /// The job ends: its time is over.
+    End,
+    /// The ranks get this signal.
+    Signal(Signal),
 }
 
 /// Where agents of other hosts call back.
@@ -164,6 +183,8 @@ impl Front {
             plan,
             times_out_at: options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             options,
+            failures: Failures::default(),
+            inquiry: None,
             ends_at: None,
             is_ending: false,
             code: None,
@@ -187,6 +208,9 @@ impl Front {
                 }
             }
             self.handle_deadlines()?;
+        }
+        if let Some(sum) = self.failures.sum() {
+            say("run", &sum);
         }
         self.tell_stats();
         Ok(self.code.unwrap_or(0))
@@ -223,6 +247,7 @@ impl Front {
             .chain(closes_at)
             .chain(answer_at)
             .chain(self.asks_at)
+            .chain(self.inquiry.as_ref().map(|inquiry| inquiry.asked + INQUIRY_MAX))
             .chain(self.times_out_at)
             .chain(self.ends_at)
             .min();
@@ -340,9 +365,9 @@ impl Front {
         }
         match lost[..] {
             [] => {}
-            [rank] => self.failed(&format!("rank {rank} {ending}"), &ending),
+            [rank] => self.failed(1, &format!("rank {rank} {ending}"), &ending),
             [first, .., last] => {
-                self.failed(&format!("each of the ranks {first} to {last} {ending}"), &ending)
+                self.failed(lost.len(), &format!("each of the ranks {first} to {last} {ending}"), &ending)
             }
         }
         Ok(())
@@ -354,21 +379,24 @@ impl Front {
         }
         self.register.end(rank, ending.clone());
         if *ending != Ending::Left {
-            self.failed(&format!("rank {rank} {ending}"), ending);
+            self.failed(1, &format!("rank {rank} {ending}"), ending);
         }
     }
 
     /// Says what failed, and acts on it as the user wants.
-    fn failed(&mut self, what: &str, ending: &Ending) {
+    fn failed(&mut self, ranks: usize, what: &str, ending: &Ending) {
         if self.is_ending {
             return;
         }
         self.code.get_or_insert(ending.exit_code());
         match self.options.on_failure {
             OnFailure::Continue | OnFailure::Restart { .. } => {
-                say("run", &format!("{what}; the others go on"))
+                if self.failures.tell(ranks, ending, TOLD_MAX) {
+                    say("run", &format!("{what}; the others go on"));
+                }
             }
-            OnFailure::End if self.ends_at.is_some() => say("run", what),
+            // What fails after the first usually fails because of it.
+            OnFailure::End if !self.failures.tell(ranks, ending, 1) => {}
             OnFailure::End => {
                 say("run", &format!("{what}; ending the job"));
                 self.ends_at = Some(Instant::now() + FAREWELL);
@@ -466,8 +494,11 @@ impl Front {
                     self.is_ending = true;
                     self.tell_all(&ToAgent::Kill)?;
                 }
+                Signal::INT => {
+                    self.was_interrupted = true;
+                    self.inquire(Then::Signal(signal))?;
+                }
                 _ => {
-                    self.was_interrupted |= signal == Signal::INT;
                     self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
                     if signal == Signal::TSTP {
                         // The ranks have their own process groups, so the terminal has stopped none of us.
@@ -524,8 +555,34 @@ impl Front {
         }
     }
 
+    /// Asks the ranks what they wait for, which is printed before `then` is done. A signal that comes while they are
+    /// asked because the job's time is over is not worth another question.
+    fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
+        if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
+            return self.tell_all(&ToAgent::Signal(signal.as_raw()));
+        }
+        self.inquiry = Some(Inquiry { asked: Instant::now(), then });
+        self.tell_all(&ToAgent::Ask)
+    }
+
+    /// Prints what the ranks wait for, if all have answered or had the time, and goes on.
+    fn conclude_inquiry(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let is_over = |inquiry: &mut Inquiry| {
+            inquiry.asked + INQUIRY_MAX <= now || self.register.is_complete(inquiry.asked)
+        };
+        let Some(Inquiry { asked, then }) = self.inquiry.take_if(is_over) else { return Ok(()) };
+        if let Some(text) = waits::describe(&self.register.snapshot(asked)) {
+            say("run", &text);
+        }
+        match then {
+            Then::End => self.end(),
+            Then::Signal(signal) => self.tell_all(&ToAgent::Signal(signal.as_raw())),
+        }
+    }
+
     fn handle_deadlines(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
+        self.conclude_inquiry(now)?;
         for station in &mut self.stations {
             station.beat(now);
         }
@@ -548,7 +605,8 @@ impl Front {
             let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
             say("run", &format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
             self.code = Some(EXIT_TIMED_OUT);
-            self.end()?;
+            self.times_out_at = None;
+            self.inquire(Then::End)?;
         } else if self.ends_at.is_some_and(|at| at <= now) {
             self.end()?;
         }
@@ -556,6 +614,7 @@ impl Front {
     }
 
     fn end(&mut self) -> Result<(), LaunchError> {
+        self.inquiry = None;
         self.times_out_at = None;
         self.ends_at = None;
         self.is_ending = true;
@@ -664,6 +723,10 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// How old at most the last figures of a rank are that is killed while it waits.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a job that is to end is kept for its ranks to say what they wait for. Those that wait answer within a
+/// millisecond.
+const INQUIRY_MAX: Duration = Duration::from_millis(500);
 
 /// The most connections whose other side has not said who it is.
 const VISITORS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! Forwarding what the ranks print.
+//! Forwarding the output of the ranks.
 //!
 //! Without a prefix the bytes of a rank are passed on unaltered, and soon: at once if one rank is left, else after a
 //! moment in which the line may get its end, so that lines of different ranks mix only if they are long. With a prefix only whole
@@ -38,7 +38,7 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward what the ranks print on stdout and stderr to our own, with a thread for each: the reader of one
+/// Starts to forward the ranks' stdout and stderr to our own, with a thread for each: the reader of one
 /// of them may be slow, which is to hold up neither the other nor the agent. The stream returned is closed when all
 /// sources have ended.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
@@ -117,7 +117,7 @@ impl Reader {
         Reader { rank, pipe: pipe.into(), label, partial: Vec::new(), held: None }
     }
 
-    /// Forwards what one read gives; false at the end.
+    /// Forwards the bytes of one read; returns false at the end.
     fn forward<W: Write + AsFd>(
         &mut self,
         turn: &mut [u8],
@@ -156,7 +156,7 @@ impl Reader {
         !is_over
     }
 
-    /// Passes on what was held back.
+    /// Passes on the part that was held back.
     fn pass_part<W: Write + AsFd>(&mut self, sink: &mut Sink<W>) {
         if !self.partial.is_empty() {
             sink.put(self.rank, self.label.as_deref(), &self.partial);
@@ -237,7 +237,7 @@ impl<W: Write + AsFd> Sink<W> {
 mod tests {
     use super::*;
 
-    /// What comes out when ranks print these bytes.
+    /// Returns the output for ranks that print these bytes.
     fn forwarded(prefix: bool, ranks: Vec<Vec<u8>>) -> Vec<u8> {
         let mut sources = Vec::new();
         let mut writers = Vec::new();
@@ -371,7 +371,7 @@ mod tests {
         rustix::io::ioctl_fionbio(&writers[0], true).unwrap();
         let mut sent = 0;
         let mut refused = 0;
-        // A pipe takes 64 KiB: ours, the rank's, and what is on the way between them.
+        // Our pipe and the rank's take 64 KiB each, and the forwarder's buffer as much.
         while refused < 100 && sent <= 2 * room {
             match writers[0].write(&[b'x'; 1000]) {
                 Ok(count) => (sent, refused) = (sent + count, 0),

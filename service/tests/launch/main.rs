@@ -10,5 +10,6 @@ mod rendezvous;
 mod run;
 mod strangers;
 mod support;
+mod told;
 mod top;
 mod world;

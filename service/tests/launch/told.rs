@@ -1,0 +1,84 @@
+//! What a user is told at the end of a job that did not succeed.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test where they are")]
+
+use std::io::{BufRead, Read};
+
+use rustix::process::Signal;
+use samite::Tag;
+
+use crate::ranks::{is_rank, job_of_test};
+use crate::support::{Job, text};
+
+/// Ranks 0 and 1 receive first, rank 2 waits for another tag than rank 0 has sent, and rank 3 makes no calls.
+fn deadlock() {
+    let world = samite::init().unwrap();
+    let mut into = [0_u8; 8];
+    let rank = world.rank();
+    if rank == 0 {
+        world.send(&[1_u8], 2, 9).unwrap();
+    }
+    println!("ready");
+    match rank {
+        // It makes no calls until the launcher ends it.
+        3 => {
+            let (mut read, _write) = std::io::pipe().unwrap();
+            let _ = read.read(&mut into);
+        }
+        2 => drop(world.recv(&mut into, 0, 5)),
+        _ => drop(world.recv(&mut into, 1 - rank, Tag::ANY)),
+    }
+}
+
+fn check_told(stderr: &str) {
+    assert!(
+        stderr.contains("what the ranks wait for:\n  they wait for each other: 0 -> 1 -> 0\n"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("\n  rank 0: recv from 1, any tag, 8 bytes, "), "{stderr}");
+    assert!(stderr.contains("\n  rank 2: recv from 0, tag 5, 8 bytes, "), "{stderr}");
+    assert!(stderr.contains(": message (1 under other tags, first 9)\n"), "{stderr}");
+    assert!(stderr.contains("\n  not answering: computing, or not in a call: 3\n"), "{stderr}");
+}
+
+#[test]
+fn a_time_out_tells_who_waits_for_whom() {
+    if is_rank() {
+        return deadlock();
+    }
+    let output = job_of_test("told::a_time_out_tells_who_waits_for_whom", "-n 4 --timeout 2").output();
+    assert_eq!(output.status.code(), Some(124));
+    check_told(text(&output.stderr));
+}
+
+#[test]
+fn an_interrupt_tells_who_waits_for_whom() {
+    if is_rank() {
+        return deadlock();
+    }
+    let mut job = job_of_test("told::an_interrupt_tells_who_waits_for_whom", "-n 4").start();
+    let ready = job.stdout.by_ref().lines().map(Result::unwrap).filter(|line| line.ends_with("ready"));
+    assert_eq!(ready.take(4).count(), 4);
+    job.signal(Signal::INT);
+    let (code, _, stderr) = job.finish();
+    assert_eq!(code, Some(130));
+    check_told(&stderr);
+}
+
+#[test]
+fn many_failures_are_a_cause_and_a_sum() {
+    let script = "[ $SAMITE_RANK = 5 ] && exit 3; sleep 1000 & wait";
+    let output = Job::shell("-n 64", script).output();
+    let stderr = text(&output.stderr);
+    assert_eq!(stderr, "samite run: rank 5 exited with code 3; ending the job\n");
+
+    let output = Job::shell("-n 64", "exit 3").output();
+    let lines: Vec<_> = text(&output.stderr).lines().collect();
+    assert!(lines[0].ends_with("exited with code 3; ending the job"), "{lines:?}");
+    assert_eq!(lines[1..], ["samite run: 63 more ranks failed: 63 exited with code 3"]);
+
+    let output = Job::shell("-n 64 --on-failure continue", "exit 3").output();
+    let lines: Vec<_> = text(&output.stderr).lines().collect();
+    assert_eq!(lines.len(), 9, "{lines:?}");
+    assert_eq!(lines[8], "samite run: 56 more ranks failed: 56 exited with code 3");
+}
