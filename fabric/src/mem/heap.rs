@@ -20,6 +20,7 @@ mod peer;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::arena::Arena;
 pub(crate) use self::arena::Exposed;
@@ -105,24 +106,64 @@ fn arena_for(size: usize) -> Option<&'static Arena> {
     if size < GRANULE { None } else { arena() }
 }
 
-/// The arena, made by the first who asks for a large allocation. What is allocated for it meanwhile is small.
+/// The arena, which the first large allocation makes. An allocation that comes before it is there goes to [`System`], and is
+/// known by its address.
 fn arena() -> Option<&'static Arena> {
-    let create = || {
-        let arena = Arena::of_process()?;
-        // SAFETY: pthread_atfork(3) takes functions, of which this one, executed in a child, touches one atomic.
-        (unsafe { libc::pthread_atfork(None, None, Some(retire)) } == 0).then_some(arena)
-    };
-    ARENA.get_or_init(create).as_ref()
-}
-
-/// In a child of fork(2).
-extern "C" fn retire() {
-    if let Some(Some(arena)) = ARENA.get() {
-        arena.retire();
+    match ARENA.get() {
+        Some(arena) => arena.as_ref(),
+        None => ARENA.make(Arena::of_process),
     }
 }
 
-static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
+static ARENA: Once = Once::new();
+
+/// A value that one thread makes. Others wait for it, but not for long: in the child of a fork that thread is not there.
+struct Once<T = Arena> {
+    progress: AtomicU8,
+    made: OnceLock<Option<T>>,
+}
+
+impl<T> Once<T> {
+    const fn new() -> Self {
+        Self { progress: AtomicU8::new(UNBEGUN), made: OnceLock::new() }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<&Option<T>> {
+        self.made.get()
+    }
+
+    /// Makes it, unless that was begun before. None if there is none, or not yet.
+    #[cold]
+    fn make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+        match self.progress.compare_exchange(UNBEGUN, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                // One thread comes here, so that it does not wait.
+                let made = make();
+                self.made.get_or_init(|| made).as_ref()
+            }
+            Err(AWAITED) => {
+                for _ in 0..PATIENCE {
+                    if let Some(made) = self.get() {
+                        return made.as_ref();
+                    }
+                    std::thread::yield_now();
+                }
+                self.progress.store(UNAWAITED, Ordering::Relaxed);
+                None
+            }
+            Err(_) => self.get()?.as_ref(),
+        }
+    }
+}
+
+/// States of [`Once::progress`]: one thread makes the value, and others wait for it, or have given that up.
+const UNBEGUN: u8 = 0;
+const AWAITED: u8 = 1;
+const UNAWAITED: u8 = 2;
+
+/// Turns that a thread gives to others before it goes on without: some milliseconds, while it takes a tenth of one.
+const PATIENCE: u32 = 10_000;
 
 #[cfg(test)]
 mod tests;

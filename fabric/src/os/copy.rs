@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What a caller has in vector registers it still has after the copy. Only an optimized build keeps it there.
+    /// A copy leaves the vector registers of its caller alone. Only an optimized build has values there.
     #[test]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn a_caller_keeps_its_vectors() {

@@ -16,7 +16,7 @@ use super::process::Process;
 /// a file of a file system that never answers. So the file is looked at before it is opened, and the open does not wait.
 ///
 /// # Errors
-/// What the system says; `InvalidInput` if another file is meant.
+/// Those of the system; `InvalidInput` if another file is meant.
 pub(crate) fn open(
     owner: Process,
     fd: u32,
@@ -37,7 +37,7 @@ pub(crate) fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
 }
 
-/// What a file is.
+/// The type of a file, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) file_type: FileType,

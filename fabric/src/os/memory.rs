@@ -5,12 +5,18 @@ use std::io;
 
 /// Bytes of memory of this machine.
 pub(crate) fn bytes() -> io::Result<usize> {
+    Ok(configured(libc::_SC_PHYS_PAGES)?.saturating_mul(page()?))
+}
+
+/// Bytes of a page.
+pub(crate) fn page() -> io::Result<usize> {
+    configured(libc::_SC_PAGESIZE)
+}
+
+fn configured(name: libc::c_int) -> io::Result<usize> {
     // SAFETY: sysconf(3) takes an integer.
-    let [pages, page] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
-    match (usize::try_from(pages), usize::try_from(page)) {
-        (Ok(pages), Ok(page)) => Ok(pages.saturating_mul(page)),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let value = unsafe { libc::sysconf(name) };
+    usize::try_from(value).map_err(|_| io::Error::last_os_error())
 }
 
 /// Whether the system promises memory when it is asked for, and refuses what it could not give

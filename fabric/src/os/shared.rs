@@ -243,13 +243,16 @@ impl Mapping {
         self.advise(0..self.len, libc::MADV_HUGEPAGE);
     }
 
-    /// Gives the memory of a part back: the file has a hole there again, which reads as zero. False if it could not
-    /// be: then nothing has changed. (By the mapping and not by the descriptor, which others may close.)
+    /// Gives the memory of a part back, which is of whole pages of `page` bytes: the file has a hole there again, which
+    /// reads as zero. False if it could not be: then nothing has changed. (By the mapping and not by the descriptor, which
+    /// others may close.)
     ///
     /// # Safety
     /// Nobody in this process uses those bytes; whatever is there may be replaced by zeros.
-    pub(crate) unsafe fn empty(&self, part: Range<usize>) -> bool {
-        self.advise(part, libc::MADV_REMOVE)
+    pub(crate) unsafe fn empty(&self, part: Range<usize>, page: usize) -> bool {
+        // The kernel would go on to the end of the last page.
+        let is_whole = part.start.is_multiple_of(page) && part.end.is_multiple_of(page);
+        is_whole && self.advise(part, libc::MADV_REMOVE)
     }
 
     /// Whether the system did it. Advice that changes contents is for those who may.
@@ -392,7 +395,12 @@ mod tests {
         let ours = mapping.view::<AtomicU64>(PAGE, 2 * PAGE / 8);
         ours.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         // SAFETY: nobody uses it but by atomics.
-        assert!(unsafe { mapping.empty(PAGE..2 * PAGE) });
+        assert!(unsafe { mapping.empty(PAGE..2 * PAGE, 4096) });
+        // What is less than a page, in its middle, at its start, or at its end, stays.
+        for part in [2 * PAGE + 4096..3 * PAGE - 4096, 2 * PAGE..3 * PAGE - 4096, 2 * PAGE + 4096..3 * PAGE] {
+            // SAFETY: as above.
+            assert!(!unsafe { mapping.empty(part, PAGE) });
+        }
         let peer = SharedFile::open_to_read(Process::current().unwrap(), file.fd()).unwrap();
         let theirs = peer.map_to_read(0..4 * PAGE).unwrap().view::<AtomicU64>(0, 4 * PAGE / 8);
         for (page, value) in [0, 0, u64::MAX, 0].into_iter().enumerate() {

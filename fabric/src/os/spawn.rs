@@ -44,7 +44,7 @@ pub fn pass_fd(command: &mut Command, fd: OwnedFd) -> RawFd {
 /// # Errors
 /// `EBADF` when nothing is open there, or when it is a descriptor that this process opened itself.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // What survived an exec is not close-on-exec, and what Rust's std opens is: a descriptor that some other value of this
+    // A descriptor that survived an exec is not close-on-exec, and one that std opens is: one that another value of this
     // process owns is refused here. (A wrong guess duplicates a descriptor; it closes none.)
     if fcntl(number, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0 {
         return Err(Errno::BADF.into());

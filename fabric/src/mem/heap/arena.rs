@@ -3,13 +3,14 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::iter;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Resource, getrlimit};
 
 use super::blocks::{Blocks, Class, GRANULE};
 use super::keys::{self, Keys};
+use crate::os::fork::ForkMark;
 use crate::os::shared::{Mapping, PAGE, SharedFile, View};
 use crate::{PortError, os};
 
@@ -21,8 +22,10 @@ pub(super) struct Arena {
     pub(super) table: View<AtomicU64>,
     keys: Keys,
     blocks: Mutex<Blocks>,
-    /// In a child made by fork(2), whose parent it belongs to.
-    is_retired: AtomicBool,
+    /// Bytes of a page of the system, which takes back whole ones.
+    page: usize,
+    /// Whose it is: in a child of fork(2) it gives out, takes back and exposes nothing.
+    owner: ForkMark,
 }
 
 impl Arena {
@@ -34,15 +37,16 @@ impl Arena {
         if os::memory::is_promised().ok()? {
             return None;
         }
+        let page = os::memory::page().ok()?;
         let allowed = getrlimit(Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
         let bytes = os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
         // Where that is refused, by a limit of files or by a tool that the program runs under, less may do.
         let sizes = iter::successors(Some(bytes), |bytes| Some(bytes / 2));
-        sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes).ok())
+        sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes, page).ok())
     }
 
-    /// Of so many bytes, to the next multiple of [`PAGE`], the table included.
-    pub(super) fn create(bytes: usize) -> Result<Self, PortError> {
+    /// Of so many bytes, to the next multiple of [`PAGE`], the table included, where the system's pages are of `page` bytes.
+    pub(super) fn create(bytes: usize, page: usize) -> Result<Self, PortError> {
         let bytes = bytes.clamp(2 * keys::BYTES, BYTES_MAX).next_multiple_of(PAGE);
         let file = SharedFile::create(c"samite-heap", bytes)?;
         // A part that is not in use stays shut, so that nothing that touches all memory fills it: mlockall(2), say.
@@ -63,13 +67,16 @@ impl Arena {
             table,
             keys: Keys::new(os::random()?),
             blocks: Mutex::new(blocks),
-            is_retired: AtomicBool::new(false),
+            page,
+            owner: ForkMark::new()
+                .map_err(|_| os::failed("madvise", "pages that children of a fork do not share"))?,
         })
     }
 
-    /// Gives out, takes back and exposes nothing any more.
+    /// Makes this process look like a child.
+    #[cfg(test)]
     pub(super) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
+        self.owner.wipe();
     }
 
     /// See [`super::expose`].
@@ -84,7 +91,7 @@ impl Arena {
     }
 
     fn is_retired(&self) -> bool {
-        self.is_retired.load(Ordering::Relaxed)
+        self.owner.is_in_child()
     }
 
     /// A block for this layout, and whether it is zero.
@@ -137,7 +144,7 @@ impl Arena {
         drop(blocks);
         // It takes the kernel long for a large block; nobody waits for that.
         // SAFETY: nobody uses the block, by the caller's promise, and it is in no list yet.
-        let is_zero = unsafe { self.mapping.empty(offset..offset + class.bytes()) };
+        let is_zero = unsafe { self.mapping.empty(offset..offset + class.bytes(), self.page) };
         self.lock().give(class, granule, is_zero);
     }
 

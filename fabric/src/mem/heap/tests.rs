@@ -2,8 +2,8 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Barrier, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -15,7 +15,11 @@ use crate::os::shared::SharedFile;
 use crate::{PortError, SplitMix64};
 
 fn arena_of(bytes: usize) -> &'static Arena {
-    Box::leak(Box::new(Arena::create(bytes).unwrap()))
+    arena_of_pages(bytes, crate::os::memory::page().unwrap())
+}
+
+fn arena_of_pages(bytes: usize, page: usize) -> &'static Arena {
+    Box::leak(Box::new(Arena::create(bytes, page).unwrap()))
 }
 
 fn peer(arena: &Arena) -> PeerHeap {
@@ -108,9 +112,14 @@ fn size(rng: &mut SplitMix64) -> usize {
 /// zero. There is not room for all, so that they come from both allocators.
 #[test]
 fn threads_keep_what_they_write() {
-    let arena = arena_of(4 << 20);
+    for page in PAGES {
+        threads_share(arena_of_pages(4 << 20, page));
+    }
+}
+
+fn threads_share(arena: &'static Arena) {
     let pool = Mutex::new(Vec::new());
-    let rounds = 30_000;
+    let rounds = 10_000;
     std::thread::scope(|scope| {
         for seed in 0..4 {
             let pool = &pool;
@@ -189,6 +198,42 @@ fn what_is_not_kept_goes_back_to_the_system() {
     }
 }
 
+/// Of several sizes, which this machine's divides: so the kernel does as that of a machine with such pages would, if it is
+/// asked for nothing but whole ones.
+const PAGES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+
+#[test]
+fn only_whole_pages_go_back_to_the_system() {
+    for page in PAGES {
+        let arena = arena_of_pages(256 << 20, page);
+        let used =
+            || fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().blocks() as usize * 512;
+        for len in [GRANULE, 2 * GRANULE, 4 * GRANULE] {
+            // More than are kept of those that are freed, every other one.
+            let layout = Layout::from_size_align(len, 1).unwrap();
+            let blocks: Vec<_> = (0..(34 << 20) / len * 2).map(|_| slice(arena, len)).collect();
+            let (mut freed, mut left) = (Vec::new(), Vec::new());
+            for (i, block) in blocks.into_iter().enumerate() {
+                block.fill(7);
+                if i % 2 == 0 { freed.push(block.as_mut_ptr()) } else { left.push(block) }
+            }
+            let before = used();
+            for &block in &freed {
+                // SAFETY: it was allocated so, and is not used again.
+                unsafe { arena.dealloc(block, layout) };
+            }
+            assert_eq!(used() < before, len >= page, "{len} in pages of {page}");
+            assert!(left.iter().all(|block| block.iter().all(|&byte| byte == 7)), "{len} in pages of {page}");
+            let zeroed = slice(arena, len);
+            assert!(zeroed.iter().all(|&byte| byte == 0));
+            for block in left {
+                // SAFETY: as above.
+                unsafe { arena.dealloc(block.as_mut_ptr(), layout) };
+            }
+        }
+    }
+}
+
 /// As in the child of a fork, which shares the blocks with its parent.
 #[test]
 fn a_retired_arena_gives_nothing_and_takes_nothing() {
@@ -212,30 +257,73 @@ fn a_retired_arena_gives_nothing_and_takes_nothing() {
     }
 }
 
+/// Runs this in a child of a fork, which is killed if it takes half a minute. Whether it ended in time, and said yes.
+fn in_a_child(says: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child does nothing but to allocate, which malloc provides for, and to end without any handlers.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(30);
+            libc::_exit(i32::from(!says()));
+        }
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status == 0
+    }
+}
+
 #[test]
-fn a_child_of_a_fork_allocates_elsewhere() {
-    let is_inside = |layout: Layout| {
+fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
+    let layout = Layout::new::<[u8; 2 * GRANULE]>();
+    let is_inside = || {
         // SAFETY: the size is not 0.
         let block = unsafe { Heap.alloc(layout) };
-        let is_inside = arena().unwrap().offset_of(block).is_some();
+        let is_inside = ARENA.get().is_some_and(|made| made.as_ref().unwrap().offset_of(block).is_some());
         // SAFETY: it was allocated so.
         unsafe { Heap.dealloc(block, layout) };
         is_inside
     };
-    let layout = Layout::new::<[u8; 2 * GRANULE]>();
-    assert!(is_inside(layout));
-    // SAFETY: the child does nothing but to allocate, which malloc provides for, and to end without any handlers.
-    let status = unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            libc::_exit(i32::from(is_inside(layout)));
+    // Another test's thread may be making the arena.
+    while !is_inside() {
+        std::thread::yield_now();
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(is_inside())
+                }
+            });
         }
-        let mut status = -1;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
-    };
-    assert_eq!(status, 0);
-    assert!(is_inside(layout));
+        let answers: Vec<_> = (0..100).map(|_| in_a_child(|| !is_inside())).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(answers.into_iter().all(|elsewhere| elsewhere));
+    });
+    assert!(is_inside());
+}
+
+#[test]
+fn nobody_waits_long_for_the_arena_to_be_made() {
+    let once = Once::new();
+    let (begun, end) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            once.make(|| {
+                begun.wait();
+                end.wait();
+                Some(7)
+            })
+        });
+        begun.wait();
+        let unexpected = || -> Option<i32> { unreachable!("it is made once") };
+        let absent = once.make(unexpected).is_none();
+        // The thread that makes it is not there.
+        let absent_in_child = in_a_child(|| once.get().is_none() && once.make(unexpected).is_none());
+        end.wait();
+        assert!(absent && absent_in_child);
+    });
+    assert_eq!(once.get(), Some(&Some(7)));
 }
 
 #[test]
