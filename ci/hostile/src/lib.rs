@@ -9,6 +9,7 @@ mod engine;
 mod forge;
 mod input;
 mod member;
+mod rings;
 mod tape;
 
 #[cfg(feature = "ofi")]
@@ -16,3 +17,4 @@ pub use decoders::ofi_addresses;
 pub use decoders::{addresses, environment, header};
 pub use engine::engine;
 pub use member::member;
+pub use rings::ring;

@@ -57,3 +57,8 @@ fn hostile_members() {
     from_seeds(3_000, samite_hostile::member);
     again("member", samite_hostile::member);
 }
+
+#[test]
+fn hostile_writers_of_rings() {
+    from_seeds(5_000, samite_hostile::ring);
+}

@@ -40,7 +40,7 @@ impl ForkMark {
         Ok(mark)
     }
 
-    /// Whether this process is a child of the one that made the mark.
+    /// True in a child of the process that made the mark.
     #[inline]
     pub(crate) fn is_in_child(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
