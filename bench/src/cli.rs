@@ -259,7 +259,7 @@ impl CompareArgs {
         for comparison in &comparisons {
             for &point in &comparison.points {
                 let (records, failed) = comparison.run(point, || bar.inc(1));
-                all_measured &= failed.is_empty();
+                all_measured &= check_rows(benchmark, &records, &failed)?;
                 bar.suspend(|| {
                     failed.iter().for_each(|error| eprintln!("samite-bench: {error}"));
                     for record in &records {
@@ -307,10 +307,37 @@ impl CompareArgs {
     }
 }
 
+/// Returns true if all implementations were measured at a point.
+///
+/// # Errors
+/// There is no row for the point, and no failure that says why.
+fn check_rows<R, E>(benchmark: Benchmark, records: &[R], failed: &[E]) -> Result<bool, String> {
+    match (records, failed) {
+        ([], []) => Err(format!(
+            "nothing was measured: no implementation runs {} over this transport; `--transport` takes others",
+            benchmark.name()
+        )),
+        _ => Ok(failed.is_empty()),
+    }
+}
+
 fn check_ranks(benchmark: Benchmark, ranks: u32) -> Result<(), String> {
     if benchmark.takes(ranks) {
         return Ok(());
     }
     let least = if benchmark.takes(3) { "2 ranks or more" } else { "2 ranks" };
     Err(format!("{} is measured between {least}, not {ranks}", benchmark.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_without_rows_is_an_error() {
+        let check = |records: &[u8], failed: &[u8]| check_rows(Benchmark::StartUp, records, failed);
+        assert!(check(&[], &[]).unwrap_err().contains("start-up"));
+        assert_eq!(check(&[], &[1]), Ok(false));
+        assert_eq!(check(&[1], &[]), Ok(true));
+    }
 }

@@ -51,6 +51,7 @@ pub struct Awaits {
     /// The tag as it was asked for.
     pub tag: u64,
     /// The bits of the tag that count: 2⁶⁴-1 for an exact tag, 0 for any tag.
+    #[serde(default = "all_bits")]
     pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
@@ -59,9 +60,16 @@ pub struct Awaits {
     /// What it waits for: `address`, `room`, `match`, `message`, `bytes` or `fin`.
     pub awaited: String,
     /// For a receive without its message: how many messages from the peer wait there under other tags.
+    #[serde(default)]
     pub other_tags: usize,
     /// The tag of the first of those.
+    #[serde(default)]
     pub other_tag: Option<u64>,
+}
+
+/// The mask of an exact tag, as it was for all before masks were told.
+const fn all_bits() -> u64 {
+    u64::MAX
 }
 
 impl Figures {

@@ -20,6 +20,7 @@
 )]
 
 mod agent;
+mod check;
 mod descendants;
 mod failures;
 mod front;
@@ -281,6 +282,17 @@ pub enum LaunchError {
         /// What stands in the way.
         why: String,
     },
+    /// There is no transport of this name.
+    #[error("no transport `{name}`: {why}; `samite info` shows those of this host")]
+    Transport {
+        /// As it was asked for.
+        name: String,
+        /// What there is, or what is wrong.
+        why: String,
+    },
+    /// A variable for the ranks has a value that does not fit.
+    #[error(transparent)]
+    Setting(#[from] crate::SettingError),
     /// The connection between front and agent failed.
     #[error("the connection to the agent failed: {0}")]
     Control(#[from] ChannelError),

@@ -4,14 +4,16 @@
 
 mod command;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use samite::Settings;
 use samite::bootstrap::serve_rendezvous;
@@ -103,7 +105,7 @@ struct Run {
     #[arg(long, value_name = "HOST[:SLOTS],…", value_delimiter = ',')]
     hosts: Vec<Host>,
     /// The same, from a file: one host a line, `HOST`, `HOST:SLOTS` or `HOST slots=SLOTS`
-    #[arg(long, value_name = "FILE", conflicts_with = "hosts", value_parser = hostfile)]
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts", value_parser = hostfile, value_hint = ValueHint::FilePath)]
     hostfile: Option<Hostfile>,
     /// The remote shell, with its options
     #[arg(long, value_name = "CMD", env = "SAMITE_SSH", default_value = REMOTE_SHELL_DEFAULT)]
@@ -119,10 +121,10 @@ struct Run {
     /// Bind each rank to a core of its own, or to the cores of a NUMA node, or to none
     ///
     /// Neighbouring ranks come to neighbouring cores. It takes libhwloc on every host.
-    #[arg(long, value_name = "core|numa|none", default_value = "none")]
+    #[arg(long, value_name = "core|numa|none", default_value = "none", value_parser = one_of::<Bind>(&["core", "numa", "none"]))]
     bind: Bind,
     /// The transport for the ranks to use, like `samite-shm` or `tcp;ofi_rxm`
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = one_of::<String>(&["samite-shm", "tcp;ofi_rxm", "verbs;ofi_rxm", "efa", "cxi", "psm3"]))]
     transport: Option<String>,
     /// Set a variable for the ranks; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = key_value)]
@@ -140,15 +142,15 @@ struct Run {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
     /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times
-    #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end")]
+    #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end", value_parser = one_of::<OnFailure>(&["end", "continue", "restart"]))]
     on_failure: OnFailure,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
-    let Cli { version, command } = Cli::parse();
+    let Cli { version, command } = Cli::parse_from(arguments(std::env::args_os()));
     let Some(command) = command.filter(|_| !version) else { return command::manual::version().into() };
     let told = match command {
         Command::Run(run) => return launched(launch::run((*run).into())),
@@ -171,6 +173,26 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The arguments, with `-np` of `samite run` as `-n`: people type it as for mpiexec. What comes behind the program is the
+/// program's.
+fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut given: Vec<OsString> = given.collect();
+    // Before the program an argument is an option, or the value of the one before it.
+    let mut is_value = false;
+    if given.get(1).is_some_and(|command| command == "run") {
+        for argument in &mut given[2..] {
+            let is_option = argument.as_encoded_bytes().starts_with(b"-");
+            match () {
+                () if argument == "-np" => *argument = "-n".into(),
+                () if argument == "--" || !is_option && !is_value => break,
+                () => {}
+            }
+            is_value = is_option;
+        }
+    }
+    given
 }
 
 fn rendezvous(address: SocketAddr, ranks: u32) -> Result<u8, String> {
@@ -260,4 +282,65 @@ fn seconds(text: &str) -> Result<Duration, String> {
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "a timeout is a number of seconds above 0".to_owned())
+}
+
+/// Parses a value as its type does, and offers some to the shell for completion.
+fn one_of<T>(values: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
+{
+    Offering { values, parse: StringValueParser::new().try_map(|text| text.parse::<T>()) }
+}
+
+/// A parser with values that the shell offers. Others may be right too.
+#[derive(Clone)]
+struct Offering<P> {
+    values: &'static [&'static str],
+    parse: P,
+}
+
+impl<P: TypedValueParser> TypedValueParser for Offering<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        self.parse.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.values.iter().map(|&value| PossibleValue::new(value))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn np_is_n_before_the_program_only() {
+        let of = |text: &str| {
+            let told = arguments(text.split(' ').map(OsString::from));
+            told.join(OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(of("samite run -np 4 p -np 4"), "samite run -n 4 p -np 4");
+        assert_eq!(of("samite run --env A=1 --prefix -np 4 p"), "samite run --env A=1 --prefix -n 4 p");
+        assert_eq!(of("samite run -n 4 -- p -np"), "samite run -n 4 -- p -np");
+        assert_eq!(of("samite top -np"), "samite top -np");
+    }
+
+    #[test]
+    fn completions_offer_values() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "samite", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for value in ["samite-shm", "continue", "numa"] {
+                assert!(script.contains(value), "{shell} {value}");
+            }
+        }
+    }
 }

@@ -22,8 +22,14 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
     if !what.json {
         let _ = writeln!(text, "{:<16} {:>8} {:>6} {:>9}  PROGRAM", "JOB", "PID", "RANKS", "SECONDS");
     }
-    for job in running_jobs() {
-        match job.look() {
+    // All at once: one that does not answer is waited for.
+    let looks: Vec<_> = std::thread::scope(|scope| {
+        let jobs = running_jobs().into_iter();
+        let asked: Vec<_> = jobs.map(|job| scope.spawn(move || job.look())).collect();
+        asked.into_iter().filter_map(|look| look.join().ok()).collect()
+    });
+    for look in looks {
+        match look {
             Ok(Some(snapshot)) if what.json => {
                 text += &serde_json::json!(snapshot).to_string();
                 text.push('\n');

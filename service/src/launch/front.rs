@@ -28,8 +28,9 @@ use crate::control::{
     Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
 
-/// What a user or a batch system may send to a job.
-const FORWARDED: [Signal; 9] = [
+/// The front's signals: that a child has ended, and those that a user or a batch system may send to a job.
+pub(super) const SIGNALS: [Signal; 10] = [
+    Signal::CHILD,
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -77,7 +78,7 @@ fn check(options: &Options) -> Result<(), LaunchError> {
         Some(limit) if limit < needed => {
             Err(LaunchError::Descriptors { ranks: options.ranks, needed, limit })
         }
-        _ => Ok(()),
+        _ => super::check::check(options),
     }
 }
 
@@ -156,9 +157,7 @@ enum Event {
 impl Front {
     fn start(options: Options) -> Result<Front, LaunchError> {
         let system = LaunchError::system;
-        let mut signals = vec![Signal::CHILD];
-        signals.extend(FORWARDED);
-        let signals = SignalFd::block(&signals).map_err(system("blocking signals"))?;
+        let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
 
         let (stations, door) = match &options.remote {

@@ -1,7 +1,7 @@
 //! Forwarding the output of the ranks.
 //!
-//! Without a prefix the bytes of a rank are passed on unaltered, and soon: at once if one rank is left, else after a
-//! moment in which the line may get its end, so that lines of different ranks mix only if they are long. With a prefix only whole
+//! Without a prefix the bytes of a rank are passed on unaltered, and soon: at once if nothing else is written there, else after
+//! a moment in which the line may get its end, so that lines of different ranks mix only if they are long. With a prefix only whole
 //! lines are passed on, except lines longer than the buffer: see [`Sink::open`].
 
 use std::fs::File;
@@ -43,14 +43,15 @@ pub(super) struct Source {
 /// sources have ended.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
-    for (name, sources, own) in [
-        ("stdout", stdouts, io::stdout().as_fd().try_clone_to_owned()?),
-        ("stderr", stderrs, io::stderr().as_fd().try_clone_to_owned()?),
+    // The launcher's own messages go to stderr too.
+    for (name, sources, own, is_shared) in [
+        ("stdout", stdouts, io::stdout().as_fd().try_clone_to_owned()?, false),
+        ("stderr", stderrs, io::stderr().as_fd().try_clone_to_owned()?, true),
     ] {
         let running = running.try_clone()?;
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _running = running;
-            forward_until_end(sources, prefix, Sink::new(File::from(own)))
+            forward_until_end(sources, prefix, Sink { is_shared, ..Sink::new(File::from(own)) })
         })?;
     }
     Ok(done)
@@ -80,7 +81,7 @@ fn forward_until_end<W: Write + AsFd>(
         if sink.open.is_some_and(|open| open.contended.is_some_and(|since| since + OPEN_MAX <= now)) {
             sink.open = None;
         }
-        let is_alone = readers.len() == 1;
+        let is_alone = readers.len() == 1 && !sink.is_shared;
         readers.retain_mut(|reader| {
             if reader.held.is_some_and(|since| since + HOLD <= now) {
                 reader.pass_part(&mut sink);
@@ -169,6 +170,8 @@ impl Reader {
 /// The launcher's own stdout or stderr: whole lines, many to a write.
 struct Sink<W> {
     out: W,
+    /// Others write to it too.
+    is_shared: bool,
     chunk: Vec<u8>,
     /// With a prefix: the rank of which a part of a line was passed on, and not its end. The output of the others
     /// waits, for [`OPEN_MAX`] at most.
@@ -189,7 +192,7 @@ struct Open {
 
 impl<W: Write + AsFd> Sink<W> {
     fn new(out: W) -> Sink<W> {
-        Sink { out, chunk: Vec::new(), open: None, owes_newline: false, is_closed: false }
+        Sink { out, is_shared: false, chunk: Vec::new(), open: None, owes_newline: false, is_closed: false }
     }
 
     /// Adds a line, or a part of one, to the output.

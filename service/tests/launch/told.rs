@@ -82,3 +82,21 @@ fn many_failures_are_a_cause_and_a_sum() {
     assert_eq!(lines.len(), 9, "{lines:?}");
     assert_eq!(lines[8], "samite run: 56 more ranks failed: 56 exited with code 3");
 }
+
+#[test]
+fn a_wrong_transport_or_setting_is_told_once_before_anything_is_started() {
+    for (arguments, told) in [
+        ("-n 4 --transport tpc;ofi_rxm", "samite: no transport `tpc;ofi_rxm`: "),
+        ("-n 4 --transport samite-shmm", "samite: no transport `samite-shmm`: "),
+        ("-n 4 --env SAMITE_EAGER_MAX=much", "samite: SAMITE_EAGER_MAX is `much`, "),
+    ] {
+        let output = Job::shell(arguments, "echo started").output();
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{stderr}");
+        assert!(stderr.starts_with(told) && stderr.lines().count() == 1, "{stderr}");
+    }
+    let output = Job::shell("-n 4 --env SAMITE_EAGR_MAX=4K", "echo started").output();
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("SAMITE_EAGR_MAX is set") && stderr.contains("SAMITE_EAGER_MAX"), "{stderr}");
+    assert_eq!((stderr.lines().count(), text(&output.stdout).lines().count()), (1, 4), "{stderr}");
+}
