@@ -7,9 +7,21 @@ ci/setup.sh
 
 repository=$PWD
 target=${CARGO_TARGET_DIR:-$repository/target}
-for recipe in docs/recipes/*.sh; do
+for recipe in docs/pages/recipes/*.sh; do
     bash -n "$recipe"
 done
+
+# The pages are read on a forge too, which includes nothing, and where a page has its own headings only.
+if grep -n '{{#' docs/pages/*.md; then
+    echo "guide.sh: a forge shows these lines as they are" >&2
+    exit 1
+fi
+while IFS=: read -r page anchor; do
+    if ! grep '^#' "$page" | tr '[:upper:] ' '[:lower:]-' | grep -q -- "^#*-${anchor//[](#)]/}\$"; then
+        echo "guide.sh: $page has no heading for $anchor" >&2
+        exit 1
+    fi
+done < <(grep -o '](#[^)]*)' docs/pages/*.md)
 
 export CARGO_TARGET_DIR=$target
 cargo fmt --manifest-path docs/Cargo.toml --check
@@ -34,6 +46,6 @@ printf '%s\n' '#!/bin/sh' '[ "$5" = --nodelist ] && shift 6 && exec "$@"' >"$rea
 printf '%s\n' '#!/bin/sh' 'printf "127.0.0.1\\n127.0.0.2\\n"' >"$reader/slurm/scontrol"
 chmod +x "$reader"/slurm/*
 ranks=$(PATH=$reader/slurm:$PATH SLURM_JOB_NODELIST='nodes[1-2]' SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2 \
-    docs/recipes/slurm-survive.sh "$reader/hello/target/release/hello" | grep -c ' of 4: ')
+    docs/pages/recipes/slurm-survive.sh "$reader/hello/target/release/hello" | grep -c ' of 4: ')
 [[ $ranks -eq 4 ]]
 echo "guide.sh: the recipes' ranks are all there"
