@@ -36,6 +36,24 @@ pub enum MemoryKind {
 }
 
 /// Element types that can travel: plain bytes without padding, any pattern of which is a value.
+///
+/// The numbers are such types, and arrays of them. So is a struct of them that derives zerocopy's traits, by `samite::zerocopy`:
+///
+/// ```ignore
+/// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
+///
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+/// #[zerocopy(crate = "samite::zerocopy")]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f64; 3],
+///     mass: f64,
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "values of type `{Self}` cannot be sent or received as bytes",
+    note = "a struct is an element if it has `#[repr(C)]`, has no padding and derives `Clone`, `Copy` and `FromBytes`, `IntoBytes`, `Immutable` of `samite::zerocopy`, with `#[zerocopy(crate = \"samite::zerocopy\")]`"
+)]
 pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
 impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
 

@@ -24,6 +24,15 @@ pub enum Error {
         /// Bytes in the buffer.
         room: usize,
     },
+    /// Misuse: the message does not consist of whole elements of the type that it is received as. The message is used up;
+    /// what is in the buffer is undefined.
+    #[error("the message from rank {} with tag {} has {} bytes, which is not a multiple of the {element} bytes of an element: receive it as the type it was sent as, or as bytes", .status.source, .status.tag, .status.bytes)]
+    PartialElement {
+        /// The message.
+        status: Status,
+        /// Bytes of an element.
+        element: usize,
+    },
     /// Misuse: the request was already finished, or is another engine's.
     #[error("no such request: it was finished before")]
     NoSuchRequest,

@@ -9,7 +9,7 @@ use samite_p2p::{Claimed, Engine, Error, Pattern, RequestId, Status};
 use zerocopy::IntoBytes;
 
 use crate::cancel::Cancel;
-use crate::request::{Failed, Request};
+use crate::request::{Failed, Request, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Source, Tag};
@@ -136,7 +136,7 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
-    /// [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`], [`Error::TimedOut`],
+    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`], [`Error::TimedOut`],
     /// [`Error::Cancelled`]. After the last five the buffer's contents are undefined.
     #[inline]
     pub fn recv<T: Element>(
@@ -145,14 +145,15 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        self.runtime.recv(self.pattern(from.into(), tag.into()), buffer.as_mut_bytes(), &self.bounds)
+        let pattern = self.pattern(from.into(), tag.into());
+        whole(self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds)?, size_of::<T>())
     }
 
-    /// Receives the first message that matches, whatever its length. Bytes that do not make a whole element
-    /// are cut off; the status tells.
+    /// Receives the first message that matches, whatever its length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv), but for [`Error::Truncated`].
+    /// As [`recv`](Self::recv), but for [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory for its length.
+    /// The message is used up then.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -169,14 +170,17 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<(Vec<T>, Status), Error> {
-        self.claim(from, tag)?.recv()
+        let begun_ns = self.runtime.now_ns();
+        let mut message = self.claim(from, tag)?;
+        message.comm.bounds = self.runtime.rest_of(&self.bounds, begun_ns);
+        message.recv()
     }
 
     /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it
-    /// towards each other.
+    /// towards each other. If one half fails, the other is cancelled.
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`recv`](Self::recv).
+    /// As [`send`](Self::send) and [`recv`](Self::recv), of the half that failed first.
     pub fn sendrecv<T: Element, U: Element>(
         &self,
         data: &[T],
@@ -186,10 +190,14 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
+        if to >= self.size() {
+            // Nothing is posted that could take a message.
+            return Err(Error::InvalidRank { rank: to, size: self.size() });
+        }
         self.scope(|scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
-            let send = scope.isend(data, to, tag)?;
-            scope.wait(send)?;
+            scope.isend(data, to, tag)?;
+            scope.wait_all()?;
             scope.wait(receive)
         })
     }
@@ -221,10 +229,11 @@ impl Comm {
     }
 
     /// Runs `body` with a [`Scope`], in which sends and receives that borrow their buffers can be under way
-    /// together. All of them have ended when this returns.
+    /// together. All of them have ended when this returns: if `body` fails, or an operation that it did not wait for, the
+    /// rest is cancelled.
     ///
     /// # Errors
-    /// That of `body`, or else the first of an operation that `body` did not wait for.
+    /// That of `body`, or else of the operation that failed first among those that `body` did not wait for.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -239,12 +248,12 @@ impl Comm {
     /// ```
     pub fn scope<'env, R>(
         &self,
-        body: impl FnOnce(&mut Scope<'env>) -> Result<R, Error>,
+        body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut scope = Scope::new(self.clone());
-        let result = body(&mut scope);
-        let rest = scope.wait_all();
-        result.and_then(|value| rest.map(|()| value))
+        let value = body(&mut scope)?;
+        scope.wait_all()?;
+        Ok(value)
     }
 
     /// Waits until a message that matches has arrived, and tells what it is. It stays.
@@ -326,25 +335,28 @@ impl Message {
         self.status
     }
 
-    /// Receives it. Bytes that do not make a whole element are cut off.
+    /// Receives it.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
+    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for its
+    /// length; it is used up then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<(Vec<T>, Status), Error> {
+        let status = whole(self.status, size_of::<T>())?;
+        // A peer has announced the length. Pages that nothing arrives for are never touched.
+        let buffer =
+            T::new_vec_zeroed(status.bytes / size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
+                what: "memory for the length that a message announces",
+                hint: "receive it in parts, or find out why its sender announces so much",
+            })?;
         let Some(claimed) = self.claimed.take() else { return Err(Error::NoSuchRequest) };
-        let status = self.status;
-        // Room for the last bytes too, which need not make a whole element.
-        let elements = status.bytes.div_ceil(size_of::<T>().max(1));
-        let memory = Memory::new(vec![T::new_zeroed(); elements]);
+        let memory = Memory::new(buffer);
         let id = self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
             engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)
         });
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
         completion.result?;
-        let mut data =
-            completion.memory.and_then(|memory| memory.into_vec().ok()).ok_or(Error::NoSuchRequest)?;
-        data.truncate(status.bytes / size_of::<T>().max(1));
+        let data = completion.memory.and_then(|memory| memory.into_vec().ok()).ok_or(Error::NoSuchRequest)?;
         Ok((data, status))
     }
 }

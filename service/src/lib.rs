@@ -82,3 +82,23 @@ pub use select::{Source, Tag};
 pub use settings::{Origin, Parameter, Reader, SettingError, Settings, detection_time, is_known_variable};
 pub use stats::{PeerStats, Stats};
 pub use world::World;
+/// What an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` tells the derives where to find it:
+///
+/// ```
+/// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
+///
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+/// #[zerocopy(crate = "samite::zerocopy")]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f64; 3],
+///     mass: f64,
+/// }
+///
+/// let world = samite::local(1, |world| {
+///     let particle = Particle { place: [0.0; 3], mass: 1.0 };
+///     world.sendrecv(&[particle], 0, 7, &mut [particle], 0, 7).map(|status| status.bytes)
+/// });
+/// assert_eq!(world, [Ok(32)]);
+/// ```
+pub use zerocopy;

@@ -21,6 +21,15 @@ pub struct Request<T: Element> {
     element: PhantomData<fn() -> T>,
 }
 
+/// Checks that a message is made of whole elements of so many bytes.
+#[inline(always)]
+pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
+    match element > 1 && status.bytes % element != 0 {
+        false => Ok(status),
+        true => Err(Error::PartialElement { status, element }),
+    }
+}
+
 /// How a request ended well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done<T> {
@@ -77,6 +86,9 @@ impl<T: Element> Request<T> {
         };
         match completion.result {
             Ok(status) => {
+                if let Err(error) = whole(status, size_of::<T>()) {
+                    return Err(Failed::new(error, completion.memory));
+                }
                 let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
                 buffer
                     .map(|buffer| Done { status, buffer })

@@ -96,6 +96,19 @@ pub(crate) struct Runtime<P> {
     woken: Condvar,
 }
 
+/// The requests of one lender, one of which is waited for.
+pub(crate) trait Group: Lent {
+    /// Another that has ended, with which the wait ends too. None where one request is waited for alone.
+    #[inline]
+    fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
+        None
+    }
+}
+
+impl Group for () {}
+impl Group for Reading<'_> {}
+impl Group for Writing<'_> {}
+
 struct Core<P> {
     engine: Engine<P>,
     directory: Box<dyn Directory>,
@@ -244,7 +257,12 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Waits for a request to end. None if the engine knows nothing of it any more: then its lender knows the end.
-    pub(crate) fn finish<L: Lent>(&self, id: RequestId, lent: &mut L, bounds: &Bounds) -> Option<Completion> {
+    pub(crate) fn finish<L: Group>(
+        &self,
+        id: RequestId,
+        lent: &mut L,
+        bounds: &Bounds,
+    ) -> Option<Completion> {
         self.wait(self.lock(), id, lent, bounds)
     }
 
@@ -282,6 +300,17 @@ impl<P: Port> Runtime<P> {
             self.rouse(&mut core);
         }
         look(&mut core.engine)
+    }
+
+    /// What is left of the bounds of a call in two steps, of which the first began at `begun_ns`.
+    pub(crate) fn rest_of(&self, bounds: &Bounds, begun_ns: u64) -> Bounds {
+        let gone = Duration::from_nanos(self.clock.now_ns() - begun_ns);
+        Bounds { timeout: bounds.timeout.map(|timeout| timeout.saturating_sub(gone)), ..bounds.clone() }
+    }
+
+    /// Nanoseconds since it was made.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -360,10 +389,10 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn wait<'a, L: Lent>(
+    fn wait<'a, L: Group>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
-        id: RequestId,
+        mut id: RequestId,
         lent: &mut L,
         bounds: &Bounds,
     ) -> Option<Completion> {
@@ -432,6 +461,10 @@ impl<P: Port> Runtime<P> {
                     core.forget(id);
                     return Some(Completion { result: Err(error), memory: None });
                 }
+            }
+            if let Some(ended) = lent.ended(&core.engine) {
+                id = ended;
+                continue;
             }
             if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 cancelled = true;

@@ -1,33 +1,62 @@
 //! Requests that borrow their buffers.
 
+use std::marker::PhantomData;
 use std::task::Poll;
 
+use samite_fabric::Port;
 use samite_fabric::mem::Element;
-use samite_p2p::{Completion, Error, Lent, Pattern, Received, RequestId, Sent, Status};
+use samite_p2p::{Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Status};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::Comm;
+use crate::request::whole;
+use crate::runtime::Group;
 use crate::select::{Source, Tag};
 
 /// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
 /// The buffers stay with the scope, which lends them to the engine while it waits: bytes move into and out of
 /// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
+///
+/// `'scope` stands for this scope alone, so that the compiler refuses an operation of another scope or another World:
+///
+/// ```compile_fail,E0521
+/// # samite::local(1, |world| world.scope(|outer| {
+/// let sent = outer.isend(&[1u8], 0, 7)?;
+/// world.scope(|inner| inner.wait(sent))?;
+/// # Ok(()) }));
+/// ```
+/// An operation does not leave its scope either:
+///
+/// ```compile_fail
+/// # samite::local(1, |world| {
+/// let sent = world.scope(|scope| scope.isend(&[1u8], 0, 7));
+/// # });
+/// ```
 #[derive(Debug)]
-pub struct Scope<'env> {
+pub struct Scope<'scope, 'env> {
     comm: Comm,
     loans: Loans<'env>,
+    brand: Brand<'scope>,
 }
 
-/// One operation of a scope.
+/// One operation of the scope that `'scope` stands for.
 #[derive(Debug)]
-pub struct Pending(Kind);
+pub struct Pending<'scope>(Kind, Brand<'scope>);
+
+/// Invariant: no lifetime can stand for another.
+type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
 
 #[derive(Debug)]
 enum Kind {
     Ended(Status),
-    UnderWay { request: RequestId, place: u32 },
+    UnderWay {
+        request: RequestId,
+        place: u32,
+    },
+    /// A test has told the error.
+    Failed,
 }
 
 /// By place.
@@ -37,9 +66,16 @@ struct Loans<'env>(Slab<Loan<'env>>);
 #[derive(Debug)]
 enum Loan<'env> {
     Send(RequestId, &'env [u8]),
-    Receive(RequestId, &'env mut [u8]),
-    /// A receive whose message came while its buffer was lent.
-    Received(Status),
+    /// And the bytes of an element.
+    Receive(RequestId, &'env mut [u8], u32),
+    /// An operation that has ended while its place is kept: a receive whose message came while its buffer was lent, say.
+    Ended(Status, u32),
+}
+
+/// All operations of a scope, waited for together: `current`, or whichever ends before.
+struct All<'a, 'env> {
+    loans: &'a mut Loans<'env>,
+    current: u32,
 }
 
 impl Lent for Loans<'_> {
@@ -53,69 +89,116 @@ impl Lent for Loans<'_> {
     #[inline]
     fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
         match self.0.get_mut(place as usize)? {
-            Loan::Receive(id, bytes) if *id == request => Some(bytes),
+            Loan::Receive(id, bytes, _) if *id == request => Some(bytes),
             _ => None,
         }
     }
     #[inline]
     fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        if let Some(loan @ Loan::Receive(..)) = self.0.get_mut(place as usize) {
-            debug_assert_eq!(loan.under_way(), Some(request));
-            *loan = Loan::Received(status);
+        if let Some(loan) = self.0.get_mut(place as usize)
+            && let Loan::Receive(id, _, element) = loan
+        {
+            debug_assert_eq!(*id, request);
+            *loan = Loan::Ended(status, *element);
         }
     }
 }
 
-impl<'env> Scope<'env> {
+impl Group for Loans<'_> {}
+
+impl Lent for All<'_, '_> {
+    #[inline]
+    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
+        self.loans.read(request, place)
+    }
+    #[inline]
+    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
+        self.loans.write(request, place)
+    }
+    #[inline]
+    fn received(&mut self, request: RequestId, place: u32, status: Status) {
+        self.loans.received(request, place, status);
+    }
+}
+
+impl Group for All<'_, '_> {
+    fn ended<P: Port>(&mut self, engine: &Engine<P>) -> Option<RequestId> {
+        let has_ended = |request: &RequestId| engine.outcome(*request) != Outcome::Pending;
+        let (place, request) = self
+            .loans
+            .0
+            .iter()
+            .find_map(|(place, loan)| Some((place, loan.under_way().filter(has_ended)?)))?;
+        self.current = place as u32;
+        Some(request)
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: Comm) -> Self {
-        Self { comm, loans: Loans::default() }
+        Self { comm, loans: Loans::default(), brand: PhantomData }
     }
 
     /// Begins to send borrowed `data`.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
-    pub fn isend<T: Element>(&mut self, data: &'env [T], to: u32, tag: u64) -> Result<Pending, Error> {
+    pub fn isend<T: Element>(
+        &mut self,
+        data: &'env [T],
+        to: u32,
+        tag: u64,
+    ) -> Result<Pending<'scope>, Error> {
         self.begin_send(data.as_bytes(), to, tag)
     }
 
-    fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending, Error> {
-        let Self { comm: Comm { runtime, context, bounds }, loans } = self;
+    fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending<'scope>, Error> {
+        let Self { comm: Comm { runtime, context, bounds }, loans, brand } = self;
         runtime.start(bounds, |engine, now_ns, deadline_ns| {
-            Ok(Pending(match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
+            let kind = match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
                 Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
                     let place = loans.insert(Loan::Send(request, data));
                     engine.set_place(request, place);
                     Kind::UnderWay { request, place }
                 }
-            }))
+            };
+            Ok(Pending(kind, *brand))
         })
     }
 
     /// Begins to receive to a borrowed `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`] if the message is there already.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`] or [`Error::PartialElement`] if the message is
+    /// there already.
     pub fn irecv<T: Element>(
         &mut self,
         buffer: &'env mut [T],
         from: impl Into<Source>,
         tag: impl Into<Tag>,
-    ) -> Result<Pending, Error> {
-        self.begin_receive(buffer.as_mut_bytes(), self.comm.pattern(from.into(), tag.into()))
+    ) -> Result<Pending<'scope>, Error> {
+        let pattern = self.comm.pattern(from.into(), tag.into());
+        self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), pattern)
     }
 
-    fn begin_receive(&mut self, buffer: &'env mut [u8], pattern: Pattern) -> Result<Pending, Error> {
-        let Self { comm, loans } = self;
+    fn begin_receive(
+        &mut self,
+        buffer: &'env mut [u8],
+        element: usize,
+        pattern: Pattern,
+    ) -> Result<Pending<'scope>, Error> {
+        let Self { comm, loans, brand } = self;
         comm.runtime.start(&comm.bounds, |engine, now_ns, deadline_ns| {
             let place = loans.next_place();
-            Ok(Pending(match engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans)? {
-                Received::Now(status) => Kind::Ended(status),
+            let kind = match engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans)? {
+                Received::Now(status) => Kind::Ended(whole(status, element)?),
                 Received::Pending(request) => {
-                    Kind::UnderWay { request, place: loans.insert(Loan::Receive(request, buffer)) }
+                    let loan = Loan::Receive(request, buffer, element as u32);
+                    Kind::UnderWay { request, place: loans.insert(loan) }
                 }
-            }))
+            };
+            Ok(Pending(kind, *brand))
         })
     }
 
@@ -123,45 +206,60 @@ impl<'env> Scope<'env> {
     ///
     /// # Errors
     /// As the operation.
-    pub fn wait(&mut self, operation: Pending) -> Result<Status, Error> {
+    pub fn wait(&mut self, operation: Pending<'scope>) -> Result<Status, Error> {
         match operation.0 {
             Kind::Ended(status) => Ok(status),
+            Kind::Failed => Err(Error::NoSuchRequest),
             Kind::UnderWay { request, place } => {
+                if let Some(Loan::Ended(..)) = self.loans.0.get(place as usize) {
+                    return self.loans.end(place, None);
+                }
                 let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
                 self.loans.end(place, completion)
             }
         }
     }
 
-    /// Makes progress, and tells whether an operation has ended: if so, how; if not, it is given back.
+    /// Makes progress, and tells how an operation has ended; None if it is under way.
     ///
     /// # Errors
-    /// As the operation.
-    pub fn test(&mut self, operation: Pending) -> Result<Result<Status, Pending>, Error> {
-        let Kind::UnderWay { request, place } = operation.0 else { return self.wait(operation).map(Ok) };
-        match self.comm.runtime.test(request, &mut self.loans)? {
-            Poll::Pending => Ok(Err(operation)),
-            Poll::Ready(completion) => self.loans.end(place, completion).map(Ok),
-        }
+    /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any source is
+    /// to be told of, and after an error of the runtime itself, the operation is still under way: test it again, or wait for
+    /// it. After any other it is over, and the next call says [`Error::NoSuchRequest`].
+    pub fn test(&mut self, operation: &mut Pending<'scope>) -> Result<Option<Status>, Error> {
+        let (request, place) = match operation.0 {
+            Kind::Ended(status) => return Ok(Some(status)),
+            Kind::Failed => return Err(Error::NoSuchRequest),
+            Kind::UnderWay { request, place } => (request, place),
+        };
+        let Poll::Ready(completion) = self.comm.runtime.test(request, &mut self.loans)? else {
+            return Ok(None);
+        };
+        operation.0 = Kind::Failed;
+        let status = self.loans.end(place, completion)?;
+        operation.0 = Kind::Ended(status);
+        Ok(Some(status))
     }
 
     /// Asks for the end of an operation; [`wait`](Self::wait) tells how it ended.
-    pub fn cancel(&mut self, operation: &Pending) {
+    pub fn cancel(&mut self, operation: &Pending<'scope>) {
         if let Kind::UnderWay { request, .. } = operation.0 {
             self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(request));
         }
     }
 
+    /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still tells how each ended.
     pub(crate) fn wait_all(&mut self) -> Result<(), Error> {
-        let mut ended = Ok(());
         for place in 0..self.loans.0.capacity() {
-            if let Some(request) = self.loans.0.get(place).and_then(Loan::under_way) {
-                let result = self.wait(Pending(Kind::UnderWay { request, place: place as u32 }));
-                ended = ended.and(result.map(drop));
+            // Each turn one of them ends.
+            while let Some(request) = self.loans.0.get(place).and_then(Loan::under_way) {
+                let mut all = All { loans: &mut self.loans, current: place as u32 };
+                let completion = self.comm.runtime.finish(request, &mut all, &self.comm.bounds);
+                let ended = all.current;
+                self.loans.note(ended, completion)?;
             }
         }
-        self.loans.0.clear();
-        ended
+        Ok(())
     }
 }
 
@@ -184,10 +282,24 @@ impl<'env> Loans<'env> {
     /// Takes a loan back whose operation has ended: how, it knows itself or the engine has told.
     fn end(&mut self, place: u32, told: Option<Completion>) -> Result<Status, Error> {
         match (self.0.remove(place as usize), told) {
-            (Loan::Received(status), _) => Ok(status),
-            (_, Some(completion)) => completion.result,
+            (Loan::Ended(status, element), _) => whole(status, element as usize),
+            (Loan::Receive(_, _, element), Some(completion)) => whole(completion.result?, element as usize),
+            (Loan::Send(..), Some(completion)) => completion.result,
             (_, None) => Err(Error::NoSuchRequest),
         }
+    }
+
+    /// The same, and keeps the place for who asks later how the operation ended.
+    fn note(&mut self, place: u32, told: Option<Completion>) -> Result<(), Error> {
+        let Some(loan) = self.0.get_mut(place as usize) else { return Err(Error::NoSuchRequest) };
+        let (status, element) = match (&*loan, told) {
+            (Loan::Ended(status, element), _) => (*status, *element),
+            (Loan::Receive(_, _, element), Some(completion)) => (completion.result?, *element),
+            (Loan::Send(..), Some(completion)) => (completion.result?, 1),
+            (_, None) => return Err(Error::NoSuchRequest),
+        };
+        *loan = Loan::Ended(whole(status, element as usize)?, element);
+        Ok(())
     }
 }
 
@@ -196,14 +308,14 @@ impl Loan<'_> {
     #[inline]
     fn under_way(&self) -> Option<RequestId> {
         match self {
-            Self::Send(request, _) | Self::Receive(request, _) => Some(*request),
-            Self::Received(_) => None,
+            Self::Send(request, _) | Self::Receive(request, ..) => Some(*request),
+            Self::Ended(..) => None,
         }
     }
 }
 
-/// After a panic in the scope's body: what is under way is cancelled, or ends with nobody to see it.
-impl Drop for Scope<'_> {
+/// After a failure or a panic: what is under way is cancelled, and the borrowed buffers are lent no more.
+impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
         for request in self.loans.0.iter().filter_map(|(_, loan)| loan.under_way()) {
             self.comm.runtime.forget(request);

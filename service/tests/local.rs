@@ -87,3 +87,125 @@ fn what_was_sent_before_leaving_arrives() {
     });
     assert_eq!(results, [Ok(6), Ok(0), Ok(0), Ok(0)]);
 }
+
+/// In a ring of three whose last rank has left, both others end: what the left one cannot do ends the exchange of one, and
+/// of the other the half that waits for it. Then they exchange with each other.
+#[test]
+fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
+    let results = samite::local(3, |world| {
+        if world.rank() == 2 {
+            return Ok(());
+        }
+        for bytes in [8, 1 << 20] {
+            let (data, mut buffer) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+            let (next, last) = ((world.rank() + 1) % 3, (world.rank() + 2) % 3);
+            let error = world.sendrecv(&data, next, 1, &mut buffer, last, 1).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
+            world.sendrecv(&data, 1 - world.rank(), 2, &mut buffer, 1 - world.rank(), 2)?;
+        }
+        Ok::<(), Error>(())
+    });
+    assert_eq!(results, vec![Ok(()); 3]);
+}
+
+#[test]
+fn a_body_that_fails_cancels_the_rest() {
+    let failed = samite::local(1, |world| {
+        let mut buffer = [0_u8];
+        world.scope(|scope| {
+            scope.irecv(&mut buffer, 0, 1)?;
+            Err::<(), Error>(Error::NoSuchRequest)
+        })
+    });
+    assert_eq!(failed, [Err(Error::NoSuchRequest)]);
+}
+
+#[test]
+fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
+    samite::local(1, |world| {
+        let mut buffer = [0_u8];
+        let error = world.sendrecv(&[1_u8], 1, 1, &mut buffer, 0, 1).unwrap_err();
+        assert_eq!(error, Error::InvalidRank { rank: 1, size: 1 });
+        let error = world.sendrecv(&[1_u8], 0, 1, &mut buffer, 1, 1).unwrap_err();
+        assert_eq!(error, Error::InvalidRank { rank: 1, size: 1 });
+        // Neither half was posted.
+        assert_eq!(world.try_probe(0, 1), Ok(None));
+        world.sendrecv(&[2_u8], 0, 1, &mut buffer, 0, 1).unwrap();
+        assert_eq!(buffer, [2]);
+    });
+}
+
+/// A test that fails for a reason that is not final keeps the operation, whose message comes later.
+#[test]
+fn a_test_that_tells_of_a_failure_keeps_the_operation() {
+    let told = std::sync::Barrier::new(2);
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        samite::local(3, |world| {
+            if world.rank() == 0 {
+                let mut buffer = [0_u8];
+                let status = world.scope(|scope| {
+                    let mut posted = scope.irecv(&mut buffer, Source::ANY, 1)?;
+                    let error = loop {
+                        match scope.test(&mut posted) {
+                            Ok(None) => {}
+                            Ok(Some(status)) => panic!("{status:?}"),
+                            Err(error) => break error,
+                        }
+                    };
+                    assert!(matches!(error, Error::FailurePending { rank: 2, .. }), "{error}");
+                    told.wait();
+                    scope.wait(posted)
+                });
+                assert_eq!((status.unwrap().source, buffer), (1, [7]));
+            } else if world.rank() == 1 {
+                told.wait();
+                world.send(&[7_u8], 0, 1).unwrap();
+            } else {
+                panic!("as the test wants");
+            }
+        })
+    }));
+    // Rank 0's would come before it.
+    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
+}
+
+#[test]
+fn part_of_an_element_is_an_error_everywhere() {
+    samite::local(1, |world| {
+        let partial = |result: Result<(), Error>| {
+            let error = result.unwrap_err();
+            let is_partial =
+                matches!(&error, Error::PartialElement { status, element: 4 } if status.bytes == 3);
+            assert!(is_partial, "{error}");
+        };
+        let send = || world.isend(vec![1_u8; 3], 0, 1).unwrap();
+        let mut buffer = [0_u32; 2];
+
+        let sent = send();
+        partial(world.recv(&mut buffer, 0, 1).map(drop));
+        sent.wait().unwrap();
+        let sent = send();
+        partial(world.recv_vec::<u32>(0, 1).map(drop));
+        sent.wait().unwrap();
+        let sent = send();
+        partial(world.claim(0, 1).unwrap().recv::<u32>().map(drop));
+        sent.wait().unwrap();
+        let posted = world.irecv(vec![0_u32; 2], 0, 1).unwrap();
+        let sent = send();
+        partial(posted.wait().map(drop).map_err(Error::from));
+        sent.wait().unwrap();
+        partial(world.sendrecv(&[1_u8; 3], 0, 1, &mut buffer, 0, 1).map(drop));
+        partial(world.scope(|scope| {
+            let posted = scope.irecv(&mut buffer, 0, 1)?;
+            scope.isend(&[1_u8; 3], 0, 1)?;
+            scope.wait(posted).map(drop)
+        }));
+        partial(world.scope(|scope| {
+            let mut posted = scope.irecv(&mut buffer, 0, 1)?;
+            scope.isend(&[1_u8; 3], 0, 1)?;
+            while scope.test(&mut posted)?.is_none() {}
+            Ok(())
+        }));
+        assert_eq!(world.try_probe(0, 1), Ok(None), "each is used up");
+    });
+}
