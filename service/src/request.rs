@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 use std::task::Poll;
 
-use samite_fabric::Memory;
 use samite_fabric::mem::Element;
-use samite_p2p::{Completion, Error, RequestId, Status};
+use samite_fabric::{Memory, Port};
+use samite_p2p::{Completion, Engine, Error, Lent, Reading, RequestId, Status, Writing};
 
 use crate::Comm;
 
@@ -128,3 +128,16 @@ impl<T: Element> Drop for Request<T> {
         }
     }
 }
+
+/// The requests of one lender, one of which is waited for.
+pub(crate) trait Group: Lent {
+    /// Another that has ended, with which the wait ends too. None where one request is waited for alone.
+    #[inline]
+    fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
+        None
+    }
+}
+
+impl Group for () {}
+impl Group for Reading<'_> {}
+impl Group for Writing<'_> {}

@@ -15,6 +15,7 @@ use crate::control::{Place, Secret};
 use crate::deal;
 use crate::figures::Figures;
 use crate::patience::{Burst, Patience, Rest, is_crowded};
+use crate::request::Group;
 use crate::stats::{PeerStats, Stats};
 use crate::watch::{Watch, nap};
 use samite_fabric::{Address, BiasedGuard, BiasedMutex, Port, Sleep};
@@ -95,19 +96,6 @@ pub(crate) struct Runtime<P> {
     /// Notified for those who wait while another sleeps.
     woken: Condvar,
 }
-
-/// The requests of one lender, one of which is waited for.
-pub(crate) trait Group: Lent {
-    /// Another that has ended, with which the wait ends too. None where one request is waited for alone.
-    #[inline]
-    fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
-        None
-    }
-}
-
-impl Group for () {}
-impl Group for Reading<'_> {}
-impl Group for Writing<'_> {}
 
 struct Core<P> {
     engine: Engine<P>,

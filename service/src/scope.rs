@@ -10,8 +10,7 @@ use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::Comm;
-use crate::request::whole;
-use crate::runtime::Group;
+use crate::request::{Group, whole};
 use crate::select::{Source, Tag};
 
 /// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
