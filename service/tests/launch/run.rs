@@ -11,14 +11,14 @@ use crate::support::{Job, Scratch, text};
 #[test]
 fn every_rank_knows_its_place() {
     let output = Job::shell(
-        "-n 3 --transport loopback --env GREETING=hi=there",
+        "-n 3 --transport samite-shm --env GREETING=hi=there",
         "echo $SAMITE_RANK/$SAMITE_SIZE \
         $SAMITE_TRANSPORT $GREETING",
     )
     .output();
     let mut lines: Vec<_> = text(&output.stdout).lines().collect();
     lines.sort();
-    assert_eq!(lines, ["0/3 loopback hi=there", "1/3 loopback hi=there", "2/3 loopback hi=there"]);
+    assert_eq!(lines, ["0/3 samite-shm hi=there", "1/3 samite-shm hi=there", "2/3 samite-shm hi=there"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
@@ -276,7 +276,7 @@ fn misuse_is_told_in_one_sentence() {
         "-n 0 true",
         "-n 4097 true",
         "-n many true",
-        "-np 2 true",
+        "-np many true",
         "--nonsense true",
         "true",
         "-n 2",

@@ -301,7 +301,13 @@ fn a_transport_that_is_not_there_is_named() {
         println!("\n{}", samite::init().unwrap_err());
         return;
     }
-    let output = output_of(job_of(name, "-n 1 --transport pigeons"));
+    let refused = job_of(name, "-n 3 --transport pigeons").output();
+    let message = text(&refused.stderr);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""), "{message}");
+    assert!(message.starts_with("samite: no transport `pigeons`: "), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    // With variables for the provider, only a rank can tell what libfabric will find.
+    let output = output_of(job_of(name, "-n 1 --transport pigeons --env FI_LOG_LEVEL=warn"));
     assert!(
         output.contains(
             "the transport `pigeons`, which SAMITE_TRANSPORT or --transport asks for, does not open"
