@@ -1,0 +1,61 @@
+//! What a rank is told of the others.
+
+use std::os::fd::BorrowedFd;
+
+use crate::figures::Figures;
+use crate::stats::PeerStats;
+use samite_fabric::Address;
+
+/// What tells where the other ranks are, and when they end. Asked seldom.
+pub(crate) trait Directory: Send {
+    /// Asks for a rank's address; a [`Notice`] answers.
+    fn request_address(&mut self, rank: u32);
+
+    /// The next piece of news.
+    fn poll(&mut self) -> Option<Notice>;
+
+    /// Readable when there may be news.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Answers [`Notice::Asked`]: where nobody asks there is nobody to tell.
+    fn tell(&mut self, _figures: Figures, _peers: &[PeerStats]) {}
+
+    /// This rank is done.
+    fn leave(&mut self);
+
+    /// This rank is done because it panicked.
+    fn panicked(&mut self);
+}
+
+/// News of a rank.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    Address {
+        rank: u32,
+        incarnation: u32,
+        address: Address,
+    },
+    Failed {
+        rank: u32,
+        incarnation: u32,
+        how: String,
+    },
+    Left {
+        rank: u32,
+        incarnation: u32,
+    },
+    /// A rank's process was stopped, or goes on.
+    Stopped {
+        rank: u32,
+        incarnation: u32,
+        is_stopped: bool,
+    },
+    /// The launcher wants to know what this rank does: now, or when it ends, with whom it dealt too.
+    Asked {
+        at_end: bool,
+    },
+    /// This rank itself was given up.
+    Condemned {
+        why: String,
+    },
+}

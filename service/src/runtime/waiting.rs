@@ -1,0 +1,317 @@
+//! Waiting: for a request, for a message, for news, and asleep.
+
+use std::time::Duration;
+
+use crate::cancel::Cancel;
+use crate::deal;
+use crate::patience::{Patience, Rest};
+use crate::request::Group;
+use crate::watch::nap;
+use samite_fabric::{BiasedGuard, Port, Sleep};
+use samite_p2p::{
+    Awaited, Cause, Completion, Engine, Error, Fate, Operation, Outcome, Pattern, Report, RequestId,
+};
+
+use super::state::{Core, Sleeper};
+use super::{Bounds, Runtime};
+
+impl<P: Port> Runtime<P> {
+    pub(super) fn wait<'a, L: Group>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        mut id: RequestId,
+        lent: &mut L,
+        bounds: &Bounds,
+    ) -> Option<Completion> {
+        #[cfg(feature = "tracing")]
+        let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank).entered();
+        let mut patience = Patience::new(self.crowded);
+        let mut cancelled = false;
+        let mut begun_ns = None;
+        let mut slept = false;
+        loop {
+            let mut came = false;
+            // What a sleeper slept for is there, or it is not; and who is waited for may need this core.
+            let polls = match (slept, self.crowded) {
+                (true, _) => 1,
+                (_, true) => 2,
+                _ => core.burst.polls(),
+            };
+            for left in (0..polls).rev() {
+                let polled = core.poll(lent);
+                if matches!(polled, Ok(1..)) {
+                    came = true;
+                    self.rouse(&mut core);
+                }
+                match core.engine.outcome(id) {
+                    Outcome::Ready => {
+                        let mut completion = core.engine.collect(id, lent)?;
+                        if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, .. }) =
+                            &mut completion.result
+                        {
+                            *cause = self.await_word(core, *rank);
+                        }
+                        return Some(completion);
+                    }
+                    Outcome::FailurePending => {
+                        // A call that waits has nowhere to stay posted: it ends, and the caller decides.
+                        if let Some(error) = core.engine.failure_pending(id) {
+                            core.forget(id);
+                            return Some(Completion { result: Err(error), memory: None });
+                        }
+                    }
+                    Outcome::Pending => {}
+                }
+                match polled {
+                    Ok(0) if self.crowded && left > 0 => core = self.take_turns(core),
+                    Ok(0) => std::hint::spin_loop(),
+                    Ok(_) => {}
+                    Err(error) => {
+                        core.forget(id);
+                        return Some(Completion { result: Err(error), memory: None });
+                    }
+                }
+            }
+            let now_ns = self.clock.now_ns();
+            if let Some(begun_ns) = begun_ns {
+                core.burst.took(now_ns - begun_ns);
+                core.waited_ns += if came { 0 } else { now_ns - begun_ns };
+            }
+            match core.attend(now_ns) {
+                Ok(false) => {}
+                // The news may be what was waited for, by this thread or another.
+                Ok(true) => {
+                    self.rouse(&mut core);
+                    continue;
+                }
+                Err(error) => {
+                    core.forget(id);
+                    return Some(Completion { result: Err(error), memory: None });
+                }
+            }
+            if let Some(ended) = lent.ended(&core.engine) {
+                id = ended;
+                continue;
+            }
+            if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                cancelled = true;
+                core.engine.cancel(id);
+                continue;
+            }
+            let rest = patience.rest(now_ns, came);
+            slept = matches!(rest, Rest::Sleep(_));
+            core = self.rest(core, rest, u64::MAX, bounds.cancel.as_ref());
+            let rested_ns = self.clock.now_ns();
+            core.waited_ns += rested_ns - now_ns;
+            begun_ns = (!slept).then_some(rested_ns);
+        }
+    }
+
+    /// Waits until `look` finds something.
+    pub(super) fn until<R>(
+        &self,
+        bounds: &Bounds,
+        pattern: &Pattern,
+        awaited: Awaited,
+        mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut core = self.lock();
+        let start_ns = self.clock.now_ns();
+        let mut patience = Patience::new(self.crowded);
+        loop {
+            let now_ns = self.clock.now_ns();
+            let stepped = core.step(now_ns, &mut ());
+            core.sought = None;
+            let events = stepped?;
+            if events > 0 {
+                self.rouse(&mut core);
+            }
+            if let Some(found) = look(&mut core.engine)? {
+                return Ok(found);
+            }
+            let age = Duration::from_nanos(now_ns - start_ns);
+            let report = Report {
+                operation: Operation::Receive,
+                peer: pattern.source.as_rank(),
+                tag: pattern.tag,
+                mask: pattern.mask,
+                other_tags: None,
+                bytes: 0,
+                age_ns: now_ns - start_ns,
+                awaited,
+                is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
+            };
+            if bounds.timeout.is_some_and(|timeout| age >= timeout) {
+                let report = Box::new(Report { other_tags: core.engine.other_tags(pattern), ..report });
+                return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
+            }
+            if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Cancelled { fate: Fate::NotDelivered });
+            }
+            let until_ns = bounds.timeout.map_or(u64::MAX, |timeout| {
+                start_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+            });
+            core.sought = Some(report);
+            core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref());
+            core.waited_ns += self.clock.now_ns() - now_ns;
+        }
+    }
+
+    /// A port may see that a peer is gone before the launcher's word of how it ended has come. Waits a moment
+    /// for that, since it is what a user can act on.
+    #[cold]
+    pub(super) fn await_word<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>, rank: u32) -> Cause {
+        let start_ns = self.clock.now_ns();
+        let mut patience = Patience::new(self.crowded);
+        loop {
+            let now_ns = self.clock.now_ns();
+            let heard = core.step(now_ns, &mut ()).is_ok() && now_ns - start_ns < WORD_WITHIN_NS;
+            match core.engine.failure(rank) {
+                Some(Cause::Lost) if heard => {
+                    let until_ns = start_ns + WORD_WITHIN_NS;
+                    core = self.rest(core, patience.rest(now_ns, false), until_ns, None);
+                }
+                cause => return cause.unwrap_or(Cause::Lost),
+            }
+        }
+    }
+
+    /// Lets others at the lock, and at the processor, at most until `until_ns`, `cancel` or any event.
+    pub(super) fn rest<'a>(
+        &'a self,
+        core: BiasedGuard<'a, Core<P>>,
+        rest: Rest,
+        until_ns: u64,
+        cancel: Option<&Cancel>,
+    ) -> BiasedGuard<'a, Core<P>> {
+        match rest {
+            Rest::Spin => drop(core),
+            Rest::Yield => return self.take_turns(core),
+            Rest::Sleep(nap) => return self.sleep(core, nap, until_ns, cancel),
+        }
+        self.lock()
+    }
+
+    /// Offers the core to others, some turns in a row or until a glance finds that there is something to do.
+    pub(super) fn take_turns<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>) -> BiasedGuard<'a, Core<P>> {
+        core.waits = core.waits.saturating_add(1);
+        if self.deals && core.waits == DEAL_AFTER {
+            deal::to_core_of(self.rank);
+        }
+        for _ in 0..TURNS {
+            drop(core);
+            rustix::thread::sched_yield();
+            core = self.lock();
+            if !core.engine.seems_idle() {
+                break;
+            }
+        }
+        core
+    }
+
+    /// Sleeps until there is something to do; a `nap` long where that is not told.
+    pub(super) fn sleep<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        nap_time: Duration,
+        until_ns: u64,
+        cancel: Option<&Cancel>,
+    ) -> BiasedGuard<'a, Core<P>> {
+        let now_ns = core.now_ns;
+        let due_ns = core.engine.due_ns().min(until_ns);
+        let until_due = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
+        // What is due at once was refused by the port, and nothing tells when it has room.
+        let time = if until_due.is_zero() { nap_time } else { until_due };
+        if core.sleeper.is_some() {
+            core.followers += 1;
+            let mut core = core.wait(&self.woken, time);
+            core.followers -= 1;
+            return core;
+        }
+        let time = match core.engine.port_mut().arm() {
+            Sleep::NotNow => return core,
+            Sleep::Briefly => nap_time.min(time),
+            Sleep::UntilReadable => time,
+        };
+        if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
+            cancel.wakes(watch);
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            core.engine.port_mut().disarm();
+            return core;
+        }
+        #[cfg(feature = "tracing")]
+        let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
+        let until_ns = now_ns.saturating_add(time.as_nanos() as u64);
+        core.sleeper = Some(Sleeper { until_ns, is_roused: false });
+        drop(core);
+        match &self.watch {
+            Some(watch) => watch.sleep(time),
+            None => nap(nap_time.min(time)),
+        }
+        let mut core = self.lock();
+        core.sleeper = None;
+        core.engine.port_mut().disarm();
+        if let Some(watch) = &self.watch {
+            watch.silence();
+        }
+        // It may be the directory that has woken it.
+        core.ask_ns = 0;
+        if core.followers > 0 {
+            self.woken.notify_all();
+        }
+        core
+    }
+
+    /// Wakes all who sleep: what has come may be theirs.
+    #[inline]
+    pub(super) fn rouse(&self, core: &mut Core<P>) {
+        if let Some(sleeper) = &mut core.sleeper {
+            self.wake(sleeper);
+        }
+    }
+
+    /// Wakes the one that sleeps, if a call has left work that it would come to too late.
+    #[inline]
+    pub(super) fn hand_over(&self, core: &mut Core<P>) {
+        if core.sleeper.is_some() {
+            self.wake_if_due(core);
+        }
+    }
+
+    #[cold]
+    pub(super) fn wake_if_due(&self, core: &mut Core<P>) {
+        if let Some(sleeper) = &mut core.sleeper
+            && core.engine.due_ns() < sleeper.until_ns
+        {
+            self.wake(sleeper);
+        }
+    }
+
+    #[cold]
+    pub(super) fn wake(&self, sleeper: &mut Sleeper) {
+        if let Some(watch) = &self.watch
+            && !std::mem::replace(&mut sleeper.is_roused, true)
+        {
+            watch.wake();
+        }
+    }
+}
+
+/// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
+/// its connections before its status can be had.
+const WORD_WITHIN_NS: u64 = 100_000_000;
+
+/// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
+/// providers that forget to wake.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks at
+/// the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a deadline
+/// or a death is noticed.
+const TURNS: u32 = 4;
+
+/// How often a rank waits until it is dealt out: some 10 ms, so that all have started. Once: if the system moves it again,
+/// it has a reason. Beside a process that kept one of two cores busy, ranks that always went back took 2.7 times as long,
+/// and ranks bound to their cores 165 times.
+const DEAL_AFTER: u32 = 512;
