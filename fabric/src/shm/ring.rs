@@ -422,7 +422,9 @@ impl<P: Place> Consumer<P> {
             first.read(&mut into[0]);
             self.at.position += 1;
         } else if len <= size_of_val(into) {
-            return self.pop_lines(len, into);
+            if !self.pop_lines(len, into) {
+                return Pop::Garbled;
+            }
         } else {
             let number = first.cells[0].load(Ordering::Relaxed);
             let popped = match len {
@@ -478,10 +480,10 @@ impl<P: Place> Consumer<P> {
     }
 
     #[inline(never)]
-    fn pop_lines(&mut self, len: usize, into: &mut [Payload]) -> Pop {
+    fn pop_lines(&mut self, len: usize, into: &mut [Payload]) -> bool {
         let count = lines_for(len);
         if !self.at.size.holds(count) {
-            return Pop::Garbled;
+            return false;
         }
         let lines = self.place.lines();
         let end = self.at.position + count;
@@ -489,8 +491,7 @@ impl<P: Place> Consumer<P> {
             lines[self.at.size.index(position)].read(into);
         }
         self.at.position = end;
-        self.tell_sometimes();
-        Pop::Packet { len }
+        true
     }
 
     #[inline(never)]
