@@ -1,5 +1,6 @@
 //! The engine: calls in, events in, packets out.
 
+mod claims;
 mod ending;
 mod inbound;
 mod observe;
@@ -14,6 +15,8 @@ use samite_fabric::{Address, Memory, PeerId, Port, Region, Registration};
 use samite_matching::{Envelope, Matcher, Pattern, Posting, UnexpectedId};
 use slab::Slab;
 
+use self::claims::Claim;
+pub use self::claims::Claimed;
 use self::inbound::{Inbound, Unposted};
 use self::timers::Timers;
 use crate::choose::Limits;
@@ -101,17 +104,6 @@ pub struct Completion {
     pub memory: Option<Memory>,
 }
 
-/// A message taken out of matching, to be received by [`Engine::recv_claimed`] and nobody else (MPI: matched
-/// probe).
-#[derive(Debug)]
-#[must_use = "receive it, or give it to Engine::discard"]
-pub struct Claimed {
-    envelope: Envelope,
-    message: Unexpected,
-    /// The life of the sender.
-    incarnation: Option<u32>,
-}
-
 /// All of the engine but the port.
 #[derive(Debug)]
 struct Core {
@@ -130,6 +122,8 @@ struct Core {
     envelopes: HashMap<(u32, u64), UnexpectedId>,
     /// Messages whose bytes follow their envelope, and have not all come, by the sender's index and name.
     streams: BTreeMap<(u32, u64), Stream>,
+    /// Claimed messages whose bytes follow their envelope.
+    claims: Slab<Claim>,
 
     // Work that an event or call left for the next time the port is at hand.
     /// Peers with something to send.
@@ -189,8 +183,10 @@ struct Rendezvous {
 enum Stream {
     /// To their receive.
     Matched(RequestId),
-    /// With those that wait for it. The name is void once the message was claimed.
+    /// With those that wait for it.
     Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
+    /// To their place among the claims.
+    Claimed(usize),
 }
 
 impl Unexpected {
@@ -218,6 +214,7 @@ impl<P: Port> Engine<P> {
             timers: Timers::default(),
             envelopes: HashMap::new(),
             streams: BTreeMap::new(),
+            claims: Slab::new(),
             senders: VecDeque::new(),
             starving: VecDeque::new(),
             movers: VecDeque::new(),
@@ -392,54 +389,6 @@ impl<P: Port> Engine<P> {
             Some((_, envelope, message)) => Ok(Some(status_of(&envelope, message.bytes()))),
             None => self.core.nothing_from(pattern),
         }
-    }
-
-    /// Takes the first message that `pattern` matches out of matching, if one has arrived.
-    ///
-    /// # Errors
-    /// As [`Engine::probe`].
-    pub fn claim(&mut self, pattern: &Pattern) -> Result<Option<(Status, Claimed)>, Error> {
-        self.core.check_source(pattern)?;
-        match self.core.matcher.take(pattern) {
-            Some((envelope, message)) => {
-                self.core.matched(&envelope, &message);
-                let status = status_of(&envelope, message.bytes());
-                let index = self.core.peers.find(envelope.source);
-                let incarnation = index.and_then(|index| self.core.peers[index].incarnation);
-                Ok(Some((status, Claimed { envelope, message, incarnation })))
-            }
-            None => self.core.nothing_from(pattern),
-        }
-    }
-
-    /// Starts to receive a claimed message: to `memory`, or to a borrowed buffer of `Err(len)` bytes that is
-    /// lent at each poll.
-    pub fn recv_claimed(
-        &mut self,
-        now_ns: u64,
-        claimed: Claimed,
-        into: Result<Memory, usize>,
-        deadline_ns: u64,
-    ) -> RequestId {
-        self.core.now_ns = now_ns;
-        let Claimed { envelope, message, incarnation } = claimed;
-        let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
-        let Envelope { source, context, tag } = envelope;
-        let request = Request::new(State::Over, buffer, Partner::Rank(source), context, tag, now_ns);
-        let id = self.core.requests.insert(request);
-        self.core.set_deadline(id, deadline_ns);
-        match self.core.sender_failure(&envelope, &message, incarnation) {
-            Some(error) => self.core.finish(id, Err(error)),
-            None => self.core.accept(id, &envelope, message, &mut ()),
-        }
-        self.drive(&mut ());
-        id
-    }
-
-    /// Drops a claimed message. Its sender takes it for received.
-    pub fn discard(&mut self, now_ns: u64, claimed: Claimed) {
-        let id = self.recv_claimed(now_ns, claimed, Ok(Memory::zeroed(0)), u64::MAX);
-        self.forget(id);
     }
 
     /// Tells the place of a send's borrowed data among its lender's, by which [`Lent`] is asked for it.
@@ -710,20 +659,6 @@ impl Core {
             failure => failure,
         };
         failure.map_or(Ok(None), Err)
-    }
-
-    /// Why the bytes of a claimed message are gone with its sender, if so.
-    fn sender_failure(
-        &mut self,
-        from: &Envelope,
-        message: &Unexpected,
-        incarnation: Option<u32>,
-    ) -> Option<Error> {
-        let Unexpected::Rts(_) = message else { return None };
-        let index = self.peers.find(from.source)?;
-        let renewed = self.peers[index].incarnation != incarnation;
-        let cause = self.peers[index].failure().or(renewed.then_some(Cause::Restarted))?;
-        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Ends a request, unless it has its result already: then only the protocol's part of it ends.

@@ -264,7 +264,6 @@ impl Core {
         self.end_peer(index, Standing::Failed(cause.clone()));
         self.depart(index);
         let rank = self.peers[index].rank;
-        self.streams.retain(|(sender, _), _| *sender != index);
         let (mut unexpected_cost, mut waiting) = (0, Vec::new());
         let store = &mut self.store;
         self.matcher.purge_source(rank, |purged| {
@@ -286,6 +285,7 @@ impl Core {
             self.forget_envelope(rank, send);
         }
         self.fail_requests(rank, &cause);
+        self.end_streams(index);
         self.failures.add(rank, cause);
         self.end_if_deserted();
     }
@@ -307,7 +307,6 @@ impl Core {
             }
         }
         self.fail_requests(rank, &Cause::Left);
-        // Their receives know by now why.
         self.end_streams(index);
         self.end_if_deserted();
     }

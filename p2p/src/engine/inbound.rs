@@ -298,6 +298,9 @@ impl Core {
     ) -> Result<(), WireError> {
         let is_stream = rendezvous.way == Way::Stream;
         if is_stream {
+            if self.streams.contains_key(&(index, rendezvous.send)) {
+                return Err(WireError::Value { field: "send" });
+            }
             let price = u32::try_from(rendezvous.bytes.saturating_add(OVERHEAD)).unwrap_or(u32::MAX);
             self.charge(index, price)?;
         } else {
@@ -321,9 +324,7 @@ impl Core {
                     let total = rendezvous.bytes;
                     self.unexpected_cost += u64::from(cost(total));
                     let kept = Stream::Kept { unexpected, total, bytes: Vec::new() };
-                    if self.streams.insert((index, rendezvous.send), kept).is_some() {
-                        return Err(WireError::Value { field: "send" });
-                    }
+                    self.streams.insert((index, rendezvous.send), kept);
                 } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
                     self.matcher.remove(unexpected);
                     self.refuse(index, rendezvous.send);
@@ -395,10 +396,7 @@ impl Core {
     #[inline]
     pub(super) fn matched(&mut self, envelope: &Envelope, message: &Unexpected) {
         match message {
-            Unexpected::Eager(_) => {}
-            Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
-                self.unexpected_cost -= u64::from(cost(*bytes));
-            }
+            Unexpected::Eager(_) | Unexpected::Rts(Rendezvous { way: Way::Stream, .. }) => {}
             Unexpected::Rts(Rendezvous { send, .. }) => self.forget_envelope(envelope.source, *send),
         }
     }

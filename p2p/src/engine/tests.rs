@@ -54,7 +54,12 @@ fn at_rest(engines: &[Engine<impl Port>; 2]) {
         let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
         assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
         let core = &engine.core;
-        assert!(core.envelopes.is_empty() && core.streams.is_empty() && core.movers.is_empty());
+        assert!(
+            core.envelopes.is_empty()
+                && core.streams.is_empty()
+                && core.claims.is_empty()
+                && core.movers.is_empty()
+        );
     }
 }
 

@@ -72,20 +72,31 @@ impl Core {
         rendezvous: Rendezvous,
         lent: &mut L,
     ) {
-        let rank = envelope.source;
-        let index = self.peers.find(rank);
+        self.unexpected_cost -= u64::from(cost(rendezvous.bytes));
+        let index = self.peers.find(envelope.source);
         let stream = index.and_then(|index| self.streams.remove(&(index, rendezvous.send)));
         let Some(Stream::Kept { bytes, .. }) = stream else {
-            // Claimed; then its sender gave up.
-            return self.finish(id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+            unreachable!("an unexpected stream is kept under its name until it is matched: {stream:?}")
         };
+        self.go_on(id, envelope, rendezvous, &bytes, lent);
+    }
+
+    /// A receive gets a message of which these bytes have come.
+    pub(super) fn go_on<L: Lent>(
+        &mut self,
+        id: RequestId,
+        envelope: &Envelope,
+        rendezvous: Rendezvous,
+        bytes: &[u8],
+        lent: &mut L,
+    ) {
         if bytes.len() == rendezvous.bytes {
-            return self.deliver(id, *envelope, bytes.as_slice(), lent);
+            return self.deliver(id, *envelope, bytes, lent);
         }
         self.begin(id, envelope, rendezvous);
         if !bytes.is_empty() {
             // They are where the stream begins, and no more than it has.
-            let _ = self.inflow(id, 0, bytes.as_slice(), lent);
+            let _ = self.inflow(id, 0, bytes, lent);
         }
     }
 
@@ -112,16 +123,18 @@ impl Core {
                 }
             }
             Stream::Kept { unexpected, total, bytes: kept } => {
-                if offset != kept.len() as u64 || bytes.len() == 0 || bytes.len() > *total - kept.len() {
-                    return Err(WireError::Value { field: "offset" });
-                }
-                kept.reserve_exact(*total - kept.len());
-                append(kept, bytes);
-                if kept.len() == *total
+                if keep(kept, *total, offset, bytes)?
                     && let Some(message) = self.matcher.unexpected_mut(*unexpected)
                 {
                     // From now on it is like any other that came before its receive.
                     *message = Unexpected::Eager(Bytes::from_vec(std::mem::take(kept)));
+                    stream.remove();
+                }
+            }
+            &mut Stream::Claimed(place) => {
+                let Some(claim) = self.claims.get_mut(place) else { return Ok(()) };
+                if keep(&mut claim.bytes, claim.total, offset, bytes)? {
+                    // It is whole, so its sender's end does not matter any more.
                     stream.remove();
                 }
             }
@@ -142,11 +155,12 @@ impl Core {
                     self.unexpected_cost -= u64::from(cost(total));
                 }
             }
+            Stream::Claimed(place) => self.lose_claim(place),
         }
         true
     }
 
-    /// The same, of all streams of a peer that has left.
+    /// The same, of all streams of a peer that has left or failed. Their receives know by now why.
     pub(super) fn end_streams(&mut self, index: u32) {
         while let Some((&(_, send), _)) = self.streams.range((index, 0)..=(index, u64::MAX)).next() {
             self.end_stream(index, send);
@@ -500,6 +514,21 @@ impl<P: Port> Engine<P> {
         );
         Ok(Post::Done)
     }
+}
+
+/// Adds bytes of a stream to those that are kept of it. Returns whether it is whole.
+fn keep(
+    kept: &mut Vec<u8>,
+    total: usize,
+    offset: u64,
+    bytes: &(impl Body + ?Sized),
+) -> Result<bool, WireError> {
+    if offset != kept.len() as u64 || bytes.len() == 0 || bytes.len() > total - kept.len() {
+        return Err(WireError::Value { field: "offset" });
+    }
+    kept.reserve_exact(total - kept.len());
+    append(kept, bytes);
+    Ok(kept.len() == total)
 }
 
 /// Puts bytes where they belong that came while the buffer was not at hand.

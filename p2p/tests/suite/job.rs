@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use samite_fabric::{Caps, Memory, Port};
 use samite_p2p::{
-    Cause, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent,
-    Status, Usage,
+    Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId,
+    Sent, Status, Usage,
 };
 
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -258,19 +258,29 @@ impl<M: Medium> Job<M> {
         })
     }
 
-    /// Receives the message that `pattern` claims; the claim must find one.
+    /// Takes the message that `pattern` claims; the claim must find one.
     #[track_caller]
-    pub(crate) fn recv_claimed(&mut self, at: usize, pattern: Pattern, whose: Whose) -> (Status, Op) {
-        let now = self.now_ns();
-        let engine = self.engine(at);
-        let (status, claimed) = engine.claim(&pattern).expect("the source lives").expect("a message waits");
-        let buffer = vec![UNTOUCHED; status.bytes];
-        let into = if whose == Owned { Ok(Memory::new(buffer.clone())) } else { Err(status.bytes) };
-        let id = engine.recv_claimed(now, claimed, into, NEVER);
+    pub(crate) fn claim(&mut self, at: usize, pattern: Pattern) -> (Status, Claimed) {
+        self.engine(at).claim(&pattern).expect("the source lives").expect("a message waits")
+    }
+
+    /// Receives a claimed message of so many bytes.
+    #[track_caller]
+    pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
+        let (now, buffer) = (self.now_ns(), vec![UNTOUCHED; bytes]);
+        let into = if whose == Owned { Ok(Memory::new(buffer.clone())) } else { Err(bytes) };
+        let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
         if whose == Borrowed {
             self.buffers[at].all.insert(id, buffer);
         }
-        (status, Op { rank: at, id: Some(id), done: None })
+        Op { rank: at, id: Some(id), done: None }
+    }
+
+    /// Receives the message that `pattern` claims; the claim must find one.
+    #[track_caller]
+    pub(crate) fn recv_claimed(&mut self, at: usize, pattern: Pattern, whose: Whose) -> (Status, Op) {
+        let (status, claimed) = self.claim(at, pattern);
+        (status, self.recv_claim(at, claimed, status.bytes, whose))
     }
 
     /// Keeps the borrowed buffers of a rank from its engine, as between two calls of their owners.

@@ -1,5 +1,6 @@
 //! One suite of send and receive cases, on every port. Each case on each port is a test of its own.
 
+mod claims;
 mod credit;
 mod ending;
 mod failure;
@@ -337,6 +338,10 @@ on_every_port! {
         a_restarted_rank_gets_nothing_old, a_restart_overtakes_news_of_the_death,
         leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
         leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;
+    claims:
+        a_claimed_message_outlives_its_senders_departure, a_claimed_message_outlives_its_senders_death,
+        a_claimed_message_outlives_its_senders_next_life,
+        a_claimed_message_may_be_discarded_after_its_senders_end;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
         introduce_nobody, bury_nobody, strange_packets_are_counted, forged_keys_open_nothing,

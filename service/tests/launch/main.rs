@@ -1,5 +1,6 @@
 //! `samite run` with real processes.
 
+mod claims;
 mod examples;
 mod hosts;
 mod join;

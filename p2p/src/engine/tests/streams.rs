@@ -1,6 +1,7 @@
 //! Messages whose bytes follow their envelope, and what may happen between the first of them and the last.
 
 use super::*;
+use crate::choose::cost;
 
 const LEN: usize = 200_000;
 
@@ -201,6 +202,106 @@ fn a_claimed_message_goes_on_coming() {
         take_first(&mut engines);
         at_rest(&engines);
     }
+}
+
+/// What may become of a sender.
+fn end_sender(engines: &mut [Engine<Loopback>; 2], way: usize) {
+    match way {
+        0 => {
+            engines[0].close(0);
+            settle(engines);
+            assert!(engines[0].closed());
+        }
+        1 => engines[1].peer_failed(0, None, Cause::Died("signal 9".into())).unwrap(),
+        _ => {
+            let address = engines[0].port().address();
+            engines[1].introduce(0, 8, address).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_claimed_message_that_is_whole_needs_no_sender() {
+    for (way, owned) in (0..6).map(|case| (case / 2, case % 2 == 0)) {
+        let mut engines = rich();
+        let begun = begin(&mut engines, NEVER);
+        let (_, claimed) = engines[1].claim(&Pattern::exact(1, 0, 2)).unwrap().unwrap();
+        go_on(&mut engines, begun);
+        take_first(&mut engines);
+        end_sender(&mut engines, way);
+        assert_eq!(engines[1].usage().unexpected, cost(LEN).into(), "it is kept within the budget");
+        let into = if owned { Ok(Memory::zeroed(LEN)) } else { Err(LEN) };
+        let recv = engines[1].recv_claimed(0, claimed, into, NEVER);
+        let mut buffer = vec![0; if owned { 0 } else { LEN }];
+        let completion = engines[1].collect(recv, &mut Writing::new(recv, &mut buffer)).unwrap();
+        assert_eq!(completion.result, Ok(Status { source: 0, tag: 2, bytes: LEN }));
+        let got = completion.memory.map_or(buffer, |memory| memory.as_bytes().to_vec());
+        assert!(got == bytes(LEN));
+        let Usage { requests, unexpected, .. } = engines[1].usage();
+        assert_eq!((requests, unexpected, engines[1].core.claims.len()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
+    for way in 0..3 {
+        let mut engines = rich();
+        let begun = begin(&mut engines, NEVER);
+        let (_, claimed) = engines[1].claim(&Pattern::exact(1, 0, 2)).unwrap().unwrap();
+        if way == 0 {
+            engines[0].forget(begun);
+        }
+        end_sender(&mut engines, way);
+        let kept = if way == 0 { cost(LEN).into() } else { 0 };
+        assert_eq!(
+            engines[1].usage().unexpected,
+            kept,
+            "of it nothing, of the first all unless that is gone too"
+        );
+        let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+        let Err(Error::PeerFailed { rank: 0, cause, fate: Fate::NotDelivered, .. }) =
+            result(&mut engines[1], recv)
+        else {
+            panic!("its sender has ended")
+        };
+        let died = Cause::Died("signal 9".into());
+        // The port, which cut the address off, takes the next life there for lost too.
+        assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
+        assert_eq!((engines[1].usage().requests, engines[1].core.claims.len()), (0, 0));
+    }
+}
+
+#[test]
+fn claimed_messages_are_kept_within_the_budget() {
+    // Room for two such messages, claimed or not.
+    let budget = 2 * (LEN + 96);
+    let mut engines = pair(&Config { window_min: 1 << 20, unexpected_max: budget, ..Config::default() });
+    settle(&mut engines);
+    let mut claims = Vec::new();
+    for tag in 0..6 {
+        if let Sent::Pending(id) = send(&mut engines, tag, NEVER) {
+            let data = bytes(LEN);
+            for _ in 0..20 {
+                engines[0].poll(0, &mut Reading(id, &data)).unwrap();
+                engines[1].poll(0, &mut ()).unwrap();
+            }
+            if engines[0].outcome(id) == Outcome::Ready {
+                assert!(result(&mut engines[0], id).is_ok());
+            } else {
+                engines[0].forget(id);
+            }
+        }
+        settle(&mut engines);
+        claims.extend(engines[1].claim(&Pattern::exact(1, 0, tag)).unwrap());
+        let Usage { unexpected, credit_granted, .. } = engines[1].usage();
+        assert!(unexpected + credit_granted <= budget as u64);
+    }
+    assert_eq!(claims.len(), 2);
+    for (_, claimed) in claims {
+        engines[1].discard(0, claimed);
+    }
+    settle(&mut engines);
+    at_rest(&engines);
 }
 
 #[test]
