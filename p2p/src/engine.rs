@@ -491,7 +491,7 @@ impl<P: Port> Engine<P> {
         self.core.taken = 0;
         let events = self.port.poll(&mut Inbound::new(&mut self.core, lent))?;
         if self.core.has_work() {
-            self.drive(lent);
+            self.drive_timed(lent, events);
         }
         Ok(events)
     }

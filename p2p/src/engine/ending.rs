@@ -150,6 +150,17 @@ impl Core {
         self.give_up(id, Error::TimedOut { fate, report: Box::new(report) });
     }
 
+    /// Returns whether a request is a receive that has not ended.
+    pub(super) fn is_receiving(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|request| {
+            let receives = matches!(
+                request.state,
+                State::AwaitingMessage(_) | State::AwaitingData(_) | State::Pulling(_)
+            );
+            receives && request.result.is_none()
+        })
+    }
+
     /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
     pub(super) fn give_up(&mut self, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };

@@ -83,17 +83,32 @@ impl<P: Port> Engine<P> {
         id
     }
 
-    /// Does what events and calls left to do.
+    /// Does what events and calls left to do. Timers wait for the next poll: see [`Engine::drive_timed`].
     pub(super) fn drive<L: Lent>(&mut self, lent: &mut L) {
+        self.drain(lent, None);
+    }
+
+    /// Does what events and calls left to do, and what is due, after a poll of the port that brought so many events.
+    ///
+    /// A deadline that has passed must not end a receive whose message lies in the port. So timers are taken in polls
+    /// alone, and while polls bring events, the deadlines of receives wait for the next poll, up to [`LATE_NS`].
+    pub(super) fn drive_timed<L: Lent>(&mut self, lent: &mut L, events: usize) {
+        self.drain(lent, Some(events));
+    }
+
+    fn drain<L: Lent>(&mut self, lent: &mut L, polled: Option<usize>) {
         while let Some((index, place)) = self.core.callers.pop() {
             self.connect(index, &place);
         }
-        self.take_timers();
         self.sever();
         self.replenish();
         for _ in 0..self.core.movers.len().min(MOVES_MAX) {
             let Some(id) = self.core.movers.pop_front() else { break };
             self.advance(id, lent);
+        }
+        if let Some(events) = polled {
+            // After the receives have moved what is there.
+            self.take_timers(events > 0);
         }
         for _ in 0..self.core.senders.len() {
             let Some(index) = self.core.senders.pop_front() else { break };
@@ -114,9 +129,14 @@ impl<P: Port> Engine<P> {
     }
 
     /// Does what is due.
-    fn take_timers(&mut self) {
-        while let Some((due_ns, timer)) = self.core.timers.take(self.core.now_ns) {
+    fn take_timers(&mut self, events: bool) {
+        let now_ns = self.core.now_ns;
+        let mut put_off = Vec::new();
+        while let Some((due_ns, timer)) = self.core.timers.take(now_ns) {
             match timer {
+                Timer::Deadline(id) if events && now_ns - due_ns < LATE_NS && self.core.is_receiving(id) => {
+                    put_off.push((due_ns, timer));
+                }
                 Timer::Deadline(id) => self.core.expire(id, due_ns),
                 Timer::Greeting(index) => {
                     let peer = &self.core.peers[index];
@@ -126,6 +146,9 @@ impl<P: Port> Engine<P> {
                     }
                 }
             }
+        }
+        for (due_ns, timer) in put_off {
+            self.core.timers.set(due_ns, timer);
         }
     }
 
@@ -474,6 +497,10 @@ impl Core {
 
 /// Transfers that one call looks at: however many there are, it ends soon.
 const MOVES_MAX: usize = 64;
+
+/// How late the deadline of a receive may be while polls bring events. One poll takes a limited number of packets, so a
+/// long message that has arrived takes several; another peer that never pauses must not put a deadline off for ever.
+const LATE_NS: u64 = 1_000_000;
 
 /// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection that
 /// was about to be: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had

@@ -1,5 +1,6 @@
 //! Operations that do not succeed: truncation, cancels, deadlines; in every state of the protocols.
 
+use samite_fabric::Memory;
 use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, SOON_NS, Whose, bytes, exact};
@@ -327,6 +328,72 @@ pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
     timed_out(job.wait(send).error(), &[Awaited::Room, Awaited::Match, Awaited::Fin]);
     job.settle();
     assert_unharmed(job);
+}
+
+/// The envelope is known, the rest has arrived at the port: what a deadline that has passed must not prevent from being taken.
+fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
+    let mut config = Config::default();
+    config.window_min = 1 << 20;
+    let mut job = Job::new(medium, 2, &config);
+    let ahead = job.send(0, 1, 4, b"ahead");
+    let recv = job.recv(1, exact(0, 4), 5);
+    assert!(job.wait(ahead).result.is_ok() && job.wait(recv).result.is_ok());
+    job.settle();
+
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, len), Borrowed, NEVER);
+    let knows = |job: &mut Job<M>| job.engine(1).probe(&exact(0, 5)).expect("the sender lives").is_some();
+    if !job.poll_alone(1, knows) {
+        // It goes when the sender polls next.
+        job.poll_alone(0, |_| false);
+        assert!(job.poll_alone(1, knows), "it has come");
+    }
+    // Not all of what waits for the receiver, or for what it answers, can be sent before.
+    let is_sent = job.poll_alone(0, |job| job.is_over(&send));
+    job.poll_alone(0, |_| false);
+
+    let now = job.now_ns();
+    let recv = match claims {
+        true => {
+            let (_, claimed) = job.engine(1).claim(&exact(0, 5)).unwrap().unwrap();
+            let id = job.engine(1).recv_claimed(now, claimed, Ok(Memory::zeroed(len)), now);
+            Op::of(1, id)
+        }
+        false => job.recv_as(1, exact(0, 5), len, Owned, now),
+    };
+    let done = job.wait(recv);
+    match done.result {
+        Ok(_) => assert!(done.message() == bytes(1, len)),
+        Err(error) => {
+            let is_there = is_sent && job.medium.is_prompt();
+            assert!(!is_there && matches!(error, Error::TimedOut { .. }), "{error}");
+        }
+    }
+    assert!(job.wait(send).result.is_ok() || !is_sent);
+    assert_unharmed(job);
+}
+
+pub(crate) fn deadline_passed_but_eager_arrived<M: Medium>(medium: M) {
+    passed(medium, 10, false);
+}
+
+pub(crate) fn deadline_passed_but_eager_claimed<M: Medium>(medium: M) {
+    passed(medium, 10, true);
+}
+
+pub(crate) fn deadline_passed_but_long_arrived<M: Medium>(medium: M) {
+    passed(medium, 50_000, false);
+}
+
+pub(crate) fn deadline_passed_but_long_claimed<M: Medium>(medium: M) {
+    passed(medium, 50_000, true);
+}
+
+pub(crate) fn deadline_passed_but_longer_arrived<M: Medium>(medium: M) {
+    passed(medium, 250_000, false);
+}
+
+pub(crate) fn deadline_passed_but_longer_claimed<M: Medium>(medium: M) {
+    passed(medium, 250_000, true);
 }
 
 pub(crate) fn deadline_after_the_end<M: Medium>(medium: M) {

@@ -30,6 +30,10 @@ pub(crate) trait Medium {
     fn exposes(&self) -> bool {
         false
     }
+    /// Whether polls bring what has arrived without one between them that brings nothing.
+    fn is_prompt(&self) -> bool {
+        true
+    }
     /// Whether what is exposed can be read.
     fn reads(&self) -> bool {
         false
@@ -51,6 +55,13 @@ pub(crate) struct Op {
     pub(crate) rank: usize,
     pub(crate) id: Option<RequestId>,
     done: Option<Done>,
+}
+
+impl Op {
+    /// An operation that was begun at the engine.
+    pub(crate) fn of(rank: usize, id: RequestId) -> Self {
+        Self { rank, id: Some(id), done: None }
+    }
 }
 
 /// How an operation ended, and what its memory holds.
@@ -314,6 +325,26 @@ impl<M: Medium> Job<M> {
             self.medium.rest();
         }
         events
+    }
+
+    /// Polls one rank alone until `done`, or until what is under way must have arrived. Tells which.
+    pub(crate) fn poll_alone(&mut self, rank: usize, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let (end, mut polls) = (self.now_ns() + SOON_NS, 0);
+        loop {
+            if done(self) {
+                return true;
+            }
+            if self.now_ns() >= end && polls >= QUIET_POLLS {
+                return false;
+            }
+            polls += 1;
+            let now = self.now_ns();
+            let buffers = &mut self.buffers[rank];
+            let engine = self.engines[rank].as_mut().expect("the rank lives");
+            if engine.poll(now, buffers).expect("the port works") == 0 {
+                self.medium.rest();
+            }
+        }
     }
 
     /// Polls all ranks until `done`.

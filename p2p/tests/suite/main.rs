@@ -171,6 +171,11 @@ impl Medium for Ofi {
     fn rest(&mut self) {
         std::thread::yield_now();
     }
+
+    /// The system hands over a connection's bytes piece by piece.
+    fn is_prompt(&self) -> bool {
+        false
+    }
 }
 
 /// Ports of two kinds in one network: those of odd ranks cannot get.
@@ -323,6 +328,8 @@ on_every_port! {
         forget_a_send_whose_receiver_is_not_ready,
         deadline_of_a_receive, deadline_of_a_receive_from_any, deadline_of_a_long_send,
         deadline_of_a_matched_send, deadline_of_a_matched_receive, deadline_already_passed,
+        deadline_passed_but_eager_arrived, deadline_passed_but_eager_claimed, deadline_passed_but_long_arrived,
+        deadline_passed_but_long_claimed, deadline_passed_but_longer_arrived, deadline_passed_but_longer_claimed,
         deadline_after_the_end, deadline_moved, deadline_removed_by_moving,
         a_timed_out_receive_takes_nothing, reports_say_what_was_awaited, collect_once;
     credit:
