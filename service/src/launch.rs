@@ -31,16 +31,19 @@ mod output;
 mod profile;
 mod rank;
 pub(crate) mod registry;
+mod say;
 mod station;
 mod wait;
 mod waits;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 pub use agent::serve as serve_as_agent;
 pub use front::{descriptors_for, run};
@@ -48,6 +51,7 @@ pub use guard::serve as serve_as_guard;
 pub use hosts::Host;
 pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs};
 
+use self::say::say;
 use crate::control::ChannelError;
 pub use crate::control::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
 use crate::topology::Bind;
@@ -73,6 +77,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How long ranks may act on SIGTERM before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// The signals by which a user or a batch system ends a job.
+const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// What `samite run` is asked to do.
 #[derive(Debug, Clone)]
@@ -319,11 +326,6 @@ impl LaunchError {
     fn system(doing: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
         move |source| LaunchError::System { doing, source }
     }
-}
-
-/// One write, so that nothing comes between its words. If stderr is gone there is nobody to tell.
-fn say(who: &str, text: &str) {
-    let _ = io::stderr().write_all(format!("samite {who}: {text}\n").as_bytes());
 }
 
 fn describe_spawn_error(program: &str, errno: i32) -> String {

@@ -69,6 +69,17 @@ impl AsFd for SignalFd {
     }
 }
 
+/// Ends the blocking of `signals` in this thread, as after [`SignalFd::block`]: from now on they have their usual effect.
+/// One that has arrived and was not read has it at once.
+pub fn unblock(signals: &[Signal]) -> io::Result<()> {
+    let mut set = empty_set();
+    for signal in signals {
+        // SAFETY: `set` was initialised by `sigemptyset` and is borrowed for the call only.
+        unsafe { libc::sigaddset(&mut set, signal.as_raw()) };
+    }
+    set_mask(libc::SIG_UNBLOCK, &set)
+}
+
 /// Starts `command` with no signal blocked, whatever the parent blocks.
 pub fn unblock_in(command: &mut Command) -> &mut Command {
     let none = empty_set();

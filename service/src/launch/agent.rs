@@ -18,7 +18,7 @@ use samite_fabric::os::spawn::take_inherited_fd;
 use super::rank::Rank;
 use super::registry::{Post, Registry, Urgent};
 use super::wait::{Interest, wait};
-use super::{AGENT_COMMAND, FAREWELL, GRACE, LaunchError, descendants, output};
+use super::{AGENT_COMMAND, ENDING_SIGNALS, FAREWELL, GRACE, LaunchError, descendants, output};
 use crate::control::{
     Channel, Ending, FromAgent, FromRank, Incoming, Place, Plan, ToAgent, ToRank, liveness,
 };
@@ -66,6 +66,8 @@ struct Agent {
     tell_at: Instant,
     /// When output is given up that nobody takes.
     give_up_at: Option<Instant>,
+    /// The user has sent a signal to end the job: output that is not taken does not delay the end for long.
+    was_signalled: bool,
 }
 
 /// The connection to the front.
@@ -99,8 +101,13 @@ impl Agent {
                 Incoming::Message(ToAgent::Start(plan)) => break plan,
                 Incoming::Message(_) => {}
                 Incoming::Nothing => {
-                    wait(vec![Interest::read((), &channel)], None)
+                    wait(vec![Interest::read((), &channel), Interest::read((), &signals)], None)
                         .map_err(system("waiting for the front"))?;
+                    while let Some(signal) = signals.read().map_err(system("reading signals"))? {
+                        if ENDING_SIGNALS.contains(&signal) {
+                            return Ok(None);
+                        }
+                    }
                 }
                 Incoming::Closed => return Ok(None),
             }
@@ -160,6 +167,7 @@ impl Agent {
             kill_at: None,
             tell_at: Instant::now(),
             give_up_at: None,
+            was_signalled: false,
         }))
     }
 
@@ -175,6 +183,8 @@ impl Agent {
                     self.registry.tell();
                     self.deliver()?;
                     self.front.send(&FromAgent::Done)?;
+                } else if self.was_signalled {
+                    self.give_up_at.get_or_insert_with(|| Instant::now() + GRACE);
                 }
             }
             if is_done && !self.front.is_backed_up() {
@@ -341,8 +351,8 @@ impl Agent {
             ToAgent::Start(_) => {}
             ToAgent::Signal(number) => {
                 let signal = Signal::from_named_raw(number);
-                let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-                if signal.is_some_and(|signal| ends.contains(&signal)) {
+                if signal.is_some_and(|signal| ENDING_SIGNALS.contains(&signal)) {
+                    self.was_signalled = true;
                     self.start_nobody_again();
                 }
                 self.signal_ranks(signal);

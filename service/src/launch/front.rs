@@ -1,46 +1,35 @@
 //! The front process: starts the agents, forwards signals and news, and decides what a failure means.
 
+mod signals;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{
-    Resource, Signal, WaitOptions, getpid, getrlimit, kill_process, wait as wait_for_child,
-};
+use rustix::process::{Resource, Signal, WaitOptions, getrlimit, wait as wait_for_child};
 use rustix::rand::{GetRandomFlags, getrandom};
-use samite_fabric::os::signal::SignalFd;
+use samite_fabric::os::signal::{SignalFd, unblock};
 
+pub(super) use self::signals::SIGNALS;
 use super::agent::PLAN_BYTES_MAX;
 use super::failures::{Failures, TOLD_MAX};
-use super::hosts::distribute;
+use super::hosts::{Host, distribute};
 use super::observe::{ANSWER_MAX, Desk, Register};
 use super::profile::{Matrix, Profile};
+use super::say::{say, say_to_the_end};
 use super::station::{Link, Station, addresses_towards};
 use super::wait::{Interest, wait};
 use super::{
-    EXIT_TIMED_OUT, FAREWELL, LaunchError, OnFailure, Options, RANKS_MAX, Remote, Stats, descendants, say,
-    waits,
+    ENDING_SIGNALS, EXIT_TIMED_OUT, FAREWELL, GRACE, LaunchError, OnFailure, Options, RANKS_MAX, Remote,
+    Stats, descendants, waits,
 };
 use crate::bootstrap::variable;
 use crate::control::{
     Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
-
-/// The front's signals: that a child has ended, and those that a user or a batch system may send to a job.
-pub(super) const SIGNALS: [Signal; 10] = [
-    Signal::CHILD,
-    Signal::INT,
-    Signal::TERM,
-    Signal::HUP,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::CONT,
-    Signal::TSTP,
-    Signal::WINCH,
-];
 
 /// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
@@ -56,9 +45,14 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 /// [`LaunchError`]: nothing is left running.
 pub fn run(options: Options) -> Result<u8, LaunchError> {
     check(&options)?;
-    let front = Front::start(options)?;
+    let mut front = Front::start(options)?;
     let code = front.supervise();
     descendants::kill_all().map_err(LaunchError::system("ending the job"))?;
+    // Nothing is left that must be cleaned up, so a signal may end this process while it waits for its readers.
+    unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
+    if code.is_ok() {
+        front.tell_of_the_end();
+    }
     code
 }
 
@@ -108,6 +102,10 @@ struct Front {
     /// The exit code, once it is decided.
     code: Option<u8>,
     was_interrupted: bool,
+    /// A signal was sent to end the job.
+    was_signalled: bool,
+    /// When agents and remote shells are no longer waited for: this process then kills those that are its descendants.
+    gives_up_at: Option<Instant>,
 }
 
 /// What is known of a rank.
@@ -157,12 +155,14 @@ enum Event {
 impl Front {
     fn start(options: Options) -> Result<Front, LaunchError> {
         let system = LaunchError::system;
+        // While a name is looked up, which may take many seconds, a signal has its usual effect.
+        let routes = options.remote.as_ref().map(|remote| routes(remote, &options)).transpose()?;
         let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
 
-        let (stations, door) = match &options.remote {
-            None => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
-            Some(remote) => start_remotely(remote, &options)?,
+        let (stations, door) = match (&options.remote, routes) {
+            (Some(remote), Some(routes)) => start_remotely(remote, routes, &options)?,
+            _ => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
         };
         let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
         let words = std::iter::once(&options.program).chain(&options.args);
@@ -188,6 +188,8 @@ impl Front {
             is_ending: false,
             code: None,
             was_interrupted: false,
+            was_signalled: false,
+            gives_up_at: None,
         };
         if front.door.is_none() {
             front.instruct(0)?;
@@ -195,8 +197,8 @@ impl Front {
         Ok(front)
     }
 
-    fn supervise(mut self) -> Result<u8, LaunchError> {
-        while !self.stations.iter().all(Station::is_over) {
+    fn supervise(&mut self) -> Result<u8, LaunchError> {
+        while !self.is_over() {
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
                     Event::Agent(index) => self.serve_agent(index)?,
@@ -208,10 +210,6 @@ impl Front {
             }
             self.handle_deadlines()?;
         }
-        if let Some(sum) = self.failures.sum() {
-            say("run", &sum);
-        }
-        self.tell_stats();
         Ok(self.code.unwrap_or(0))
     }
 
@@ -249,6 +247,7 @@ impl Front {
             .chain(self.inquiry.as_ref().map(|inquiry| inquiry.asked + INQUIRY_MAX))
             .chain(self.times_out_at)
             .chain(self.ends_at)
+            .chain(self.gives_up_at)
             .min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
@@ -466,47 +465,24 @@ impl Front {
         }
     }
 
-    /// Tells what the ranks did, if that is wanted.
-    fn tell_stats(&self) {
+    /// Sums up the failures, and tells what the ranks did if that is wanted. These may be long, so the reader has the time
+    /// that it takes, unless the job was to end.
+    fn tell_of_the_end(&self) {
+        let tell = if self.was_signalled { say } else { say_to_the_end };
+        if let Some(sum) = self.failures.sum() {
+            tell("run", &sum);
+        }
         let Some(stats) = &self.options.stats else { return };
         let profile = Profile { snapshot: &self.register.snapshot(Instant::now()), matrix: &self.matrix };
         match stats {
-            Stats::Table => say("run", &format!("what the ranks did:\n{}", profile.to_text().trim_end())),
+            Stats::Table => tell("run", &format!("what the ranks did:\n{}", profile.to_text().trim_end())),
             Stats::File(file) => {
                 if let Err(error) = profile.write(file) {
-                    say(
-                        "run",
-                        &format!("what the ranks did cannot be written to {}: {error}", file.display()),
-                    );
+                    let file = file.display();
+                    tell("run", &format!("what the ranks did cannot be written to {file}: {error}"));
                 }
             }
         }
-    }
-
-    fn handle_signals(&mut self) -> Result<(), LaunchError> {
-        while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
-            match signal {
-                Signal::CHILD => self.collect_children()?,
-                Signal::INT if self.was_interrupted => {
-                    say("run", "interrupted twice; killing the job");
-                    self.code = Some(128 + Signal::INT.as_raw() as u8);
-                    self.is_ending = true;
-                    self.tell_all(&ToAgent::Kill)?;
-                }
-                Signal::INT => {
-                    self.was_interrupted = true;
-                    self.inquire(Then::Signal(signal))?;
-                }
-                _ => {
-                    self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
-                    if signal == Signal::TSTP {
-                        // The ranks have their own process groups, so the terminal has stopped none of us.
-                        let _ = kill_process(getpid(), Signal::STOP);
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
@@ -581,6 +557,13 @@ impl Front {
 
     fn handle_deadlines(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
+        if self.was_signalled
+            && self.gives_up_at.is_none()
+            && self.stations.iter().all(|station| station.channel().is_none())
+        {
+            // The agents are done or lost. A remote shell may wait longer, for a process that holds its output.
+            self.give_up_in(GRACE);
+        }
         self.conclude_inquiry(now)?;
         for station in &mut self.stations {
             station.beat(now);
@@ -605,6 +588,7 @@ impl Front {
             say("run", &format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
             self.code = Some(EXIT_TIMED_OUT);
             self.times_out_at = None;
+            self.give_up_in(INQUIRY_MAX + 3 * GRACE);
             self.inquire(Then::End)?;
         } else if self.ends_at.is_some_and(|at| at <= now) {
             self.end()?;
@@ -617,11 +601,7 @@ impl Front {
         self.times_out_at = None;
         self.ends_at = None;
         self.is_ending = true;
-        for station in &self.stations {
-            if matches!(station.link, Link::Awaited) {
-                station.hang_up();
-            }
-        }
+        self.await_no_more();
         self.tell_all(&ToAgent::End)
     }
 
@@ -630,8 +610,22 @@ impl Front {
     }
 }
 
+/// A host, its ranks, and our addresses as it reaches them.
+type Route = (Host, Range<u32>, Vec<IpAddr>);
+
+/// Finds out what each host is to be told of where to call back.
+fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, LaunchError> {
+    let placed = distribute(&remote.hosts, options.ranks)?.into_iter();
+    let addresses = |name: &str| remote.address.map_or_else(|| addresses_towards(name), |ours| vec![ours]);
+    Ok(placed.map(|(host, ranks)| (host.clone(), ranks, addresses(&host.name))).collect())
+}
+
 /// Begins to start an agent on each host.
-fn start_remotely(remote: &Remote, options: &Options) -> Result<(Vec<Station>, Option<Door>), LaunchError> {
+fn start_remotely(
+    remote: &Remote,
+    routes: Vec<Route>,
+    options: &Options,
+) -> Result<(Vec<Station>, Option<Door>), LaunchError> {
     let system = LaunchError::system;
     let listener = listen(remote.address).map_err(system("listening for the agents"))?;
     let port = listener.local_addr().map_err(system("listening for the agents"))?.port();
@@ -640,9 +634,8 @@ fn start_remotely(remote: &Remote, options: &Options) -> Result<(Vec<Station>, O
     let mut door =
         Door { listener, visitors: Vec::new(), tokens: Vec::new(), addresses: Vec::new(), closes_at };
     let mut stations = Vec::new();
-    for (index, (host, ranks)) in (0..).zip(distribute(&remote.hosts, options.ranks)?) {
+    for (index, (host, ranks, addresses)) in (0..).zip(routes) {
         let token = Secret(random().map_err(system("reading random bytes"))?);
-        let addresses = remote.address.map_or_else(|| addresses_towards(&host.name), |address| vec![address]);
         let invitation = Invitation {
             host: index,
             name: host.name.clone(),
@@ -652,7 +645,7 @@ fn start_remotely(remote: &Remote, options: &Options) -> Result<(Vec<Station>, O
             directory: directory.clone(),
             detection: options.detection,
         };
-        stations.push(Station::there(host, ranks, &remote.shell, &invitation)?);
+        stations.push(Station::there(&host, ranks, &remote.shell, &invitation)?);
         door.tokens.push(token);
         door.addresses.extend(addresses);
     }

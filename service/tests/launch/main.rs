@@ -3,6 +3,7 @@
 mod claims;
 mod examples;
 mod hosts;
+mod interrupt;
 mod join;
 mod kill;
 mod observe;

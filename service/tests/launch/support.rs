@@ -123,6 +123,12 @@ impl Running {
 /// Handles of processes, by which their end can be awaited.
 pub(crate) struct Processes(Vec<OwnedFd>);
 
+impl From<Vec<OwnedFd>> for Processes {
+    fn from(handles: Vec<OwnedFd>) -> Processes {
+        Processes(handles)
+    }
+}
+
 impl Processes {
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -1,0 +1,195 @@
+//! Signals that end a job, whatever the launcher waits for.
+
+use std::fs;
+use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, mkfifoat};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use samite_fabric::os::spawn::pass_fd;
+
+use crate::support::{Job, Processes, Running, Scratch};
+
+/// A job on these hosts whose remote shell is this script.
+fn remote(scratch: &Scratch, arguments: &str, shell: &str, script: &str) -> Job {
+    let mut job = Job::new(&format!("{arguments} --ssh"));
+    job.command.arg(scratch.script("shell", shell)).args(["--", "sh", "-c", script]);
+    job
+}
+
+fn await_stderr(job: &mut Running) -> String {
+    let mut line = String::new();
+    job.stderr.read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn each_signal_ends_the_wait_for_agents() {
+    let scratch = Scratch::new("awaited");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        // It is started, and never leads to an agent.
+        let shell = "#!/bin/sh\necho $1 >&2\nexec sleep 1000\n";
+        let mut job = remote(&scratch, "-n 2 --hosts 127.0.0.1,127.0.0.2", shell, "true").start();
+        for _ in 0..2 {
+            await_stderr(&mut job);
+        }
+        job.signal(signal);
+        let (ended, _, stderr) = job.finish();
+        assert_eq!(
+            (ended, &stderr[..]),
+            (
+                Some(code),
+                "samite run: interrupted while the agents of 127.0.0.1, 127.0.0.2 were awaited; ending the job\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn ranks_that_were_started_end_with_the_wait_for_other_agents() {
+    let scratch = Scratch::new("half");
+    let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
+    // The first is killed, since it ignores what asks it to end.
+    for (script, signal, code) in [
+        ("trap '' TERM INT; echo ready; while :; do sleep 1000; done", Signal::INT, 130),
+        ("echo ready; exec sleep 1000", Signal::TERM, 143),
+    ] {
+        let mut job = remote(&scratch, "-n 2 --hosts 127.0.0.1,127.0.0.2", shell, script).start();
+        job.lines(1);
+        job.signal(signal);
+        let (ended, _, stderr) = job.finish();
+        assert_eq!(ended, Some(code), "{stderr}");
+        assert!(stderr.contains("the agents of 127.0.0.2 were awaited; ending the job\n"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_second_interrupt_kills_while_agents_are_awaited() {
+    let scratch = Scratch::new("twice");
+    let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
+    let script = "trap '' TERM INT; echo ready; while :; do sleep 1000; done";
+    let mut job = remote(&scratch, "-n 2 --hosts 127.0.0.1,127.0.0.2", shell, script).start();
+    job.lines(1);
+    job.signal(Signal::INT);
+    assert!(await_stderr(&mut job).contains("were awaited"));
+    job.signal(Signal::INT);
+    let (code, _, stderr) = job.finish();
+    assert_eq!((code, &stderr[..]), (Some(130), "samite run: interrupted twice; killing the job\n"));
+}
+
+#[test]
+fn a_remote_shell_that_stays_behind_is_ended() {
+    let scratch = Scratch::new("lingering");
+    // As ssh does while a process of the other side holds its output.
+    let shell = "#!/bin/sh\nshift\n\"$@\"\nexec sleep 1000\n";
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut job = remote(&scratch, "-n 1 --hosts 127.0.0.1", shell, "echo ready").start();
+        job.lines(1);
+        let lingers = |pid: &Pid| {
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+            line.starts_with(b"sleep\0")
+        };
+        while !job.pids().iter().any(lingers) {}
+        job.signal(signal);
+        let processes = job.processes();
+        processes.wait();
+        // The front may have read the signal before it read that the agent is done: then that code stands.
+        let (ended, _, _) = job.finish();
+        assert!(ended == Some(code) || ended == Some(0), "{ended:?}");
+    }
+}
+
+#[test]
+fn output_that_is_not_taken_does_not_hold_up_the_end() {
+    let job = Job::shell("-n 2", "exec yes").start();
+    fill(job.stdout.get_ref());
+    let processes = job.processes();
+    job.signal(Signal::TERM);
+    processes.wait();
+    assert_eq!(job.finish().0, Some(143));
+}
+
+#[test]
+fn messages_that_are_not_taken_do_not_hold_up_the_end() {
+    let mut job = Job::shell("-n 2", "yes >&2 & read line; exit 3").start();
+    fill(job.stderr.get_ref());
+    let processes = job.processes();
+    job.front.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    job.signal(Signal::TERM);
+    processes.wait();
+    job.front.wait().unwrap();
+}
+
+#[test]
+fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
+    let mut job = Job::shell("-n 2", "echo ready; exec sleep 1000").start();
+    job.lines(2);
+    let processes = job.processes();
+    kill_process(job.agent_pid(), Signal::STOP).unwrap();
+    job.signal(Signal::INT);
+    // Two signals of a kind that are pending at a time are one.
+    while signals(&job.front, "ShdPnd").is_some_and(|pending| pending & bit(Signal::INT) != 0) {}
+    job.signal(Signal::INT);
+    processes.wait();
+    assert_eq!(job.finish().0, Some(130));
+}
+
+#[test]
+fn statistics_that_are_not_read_do_not_hold_up_the_end() {
+    let scratch = Scratch::new("fifo");
+    let file = scratch.0.join("stats");
+    mkfifoat(rustix::fs::CWD, &file, Mode::RUSR | Mode::WUSR).unwrap();
+    let job = Job::shell(&format!("-n 1 --stats={}", file.display()), "true").start();
+    // Its last wait is for a reader, and then it leaves interrupts to the system.
+    let process = pidfd_open(job.front_pid(), PidfdFlags::empty()).unwrap();
+    let is_left_to_the_system = || {
+        let blocked = signals(&job.front, "SigBlk");
+        blocked.is_some_and(|blocked| blocked != 0 && blocked & bit(Signal::INT) == 0)
+    };
+    let begin = std::time::Instant::now();
+    while !is_left_to_the_system() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the front blocks interrupts");
+    }
+    job.signal(Signal::INT);
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap(), 1);
+    assert_eq!(job.finish().0, None);
+}
+
+/// Waits until a pipe that is flooded has no room, but for incomplete pages.
+fn fill(pipe: &impl AsFd) {
+    while ioctl_fionread(pipe).unwrap() < 60_000 {}
+}
+
+/// The signals in a line of what the system says of a process: those of its first thread, if they are of a thread.
+fn signals(process: &Child, line: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
+    let mask = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+#[test]
+fn an_agent_that_waits_for_its_orders_ends_when_told() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
+        let fd = pass_fd(&mut command, theirs.into());
+        let mut agent = command.args(["agent", &fd.to_string()]).spawn().unwrap();
+        drop(command);
+        while signals(&agent, "SigBlk") == Some(0) {}
+        kill_process(Pid::from_child(&agent), signal).unwrap();
+        let handle = pidfd_open(Pid::from_child(&agent), PidfdFlags::empty()).unwrap();
+        Processes::from(vec![handle]).wait();
+        assert!(agent.wait().unwrap().success());
+        drop(ours);
+    }
+}
