@@ -12,14 +12,19 @@
 //!     yes: in; out again: held ← 0               in; nobody enters by the bias any more
 //! ```
 //! So either the owner sees that it has lost the bias, or the other sees that the owner is in.
+//!
+//! The word that says who has the bias also says that the lock is closed, or that this process is a child of the one that
+//! made the lock: it lies in memory that children get as zeros. So to find that out costs those who have the bias nothing.
 
 use std::cell::{Cell, UnsafeCell};
-use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 #[cfg(not(all(test, loom)))]
 use std::{sync::atomic::AtomicU64, thread::yield_now};
 
@@ -27,15 +32,24 @@ use std::{sync::atomic::AtomicU64, thread::yield_now};
 use loom::{sync::atomic::AtomicU64, thread::yield_now};
 
 use crate::os::barrier;
+use crate::os::fork::Wiped;
 
-/// A mutex that costs its first user next to nothing, until there is a second one.
+/// A mutex that costs its first user next to nothing, until there is a second one. It can be closed, and is none in the
+/// children of a process.
 ///
 /// A panic while it is held does not poison it.
 pub struct BiasedMutex<T> {
-    bias: Bias,
+    hot: Wiped<Hot<T>>,
     /// Held by whoever is in without the bias, and to change the bias.
     mutex: Mutex<()>,
-    value: UnsafeCell<T>,
+}
+
+/// What those who have the bias need. In a child of the process that made it there is no value.
+#[repr(C)]
+struct Hot<T> {
+    bias: Bias,
+    /// There until it is taken out by the thread that closes the lock.
+    value: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY: as of std's Mutex: a reference to it gives access to the value to one thread at a time, which may take it
@@ -44,46 +58,111 @@ unsafe impl<T: Send> Sync for BiasedMutex<T> {}
 
 /// Access to the value, until it is dropped.
 pub struct BiasedGuard<'a, T> {
-    lock: &'a BiasedMutex<T>,
+    hot: NonNull<Hot<T>>,
     /// None if it is by the bias. Guards are not sent to other threads because of it, which the bias needs too.
     shared: Option<MutexGuard<'a, ()>>,
     /// It is shared between threads if that can be.
     value: PhantomData<&'a mut T>,
 }
 
+/// Why a lock lets nobody in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It was closed.
+    Closed,
+    /// It belongs to the process that this one was forked from.
+    Forked,
+}
+
 impl<T> BiasedMutex<T> {
     /// One that nobody has locked.
-    pub fn new(value: T) -> Self {
+    ///
+    /// # Errors
+    /// Those of mmap(2) and madvise(2), for the memory of the value: without memory, and before Linux 4.14.
+    pub fn new(value: T) -> io::Result<Self> {
         // Without a barrier for others nobody can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
-        Self { bias, mutex: Mutex::new(()), value: UnsafeCell::new(value) }
+        let hot = Wiped::new(Hot { bias, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
+        Ok(Self { hot, mutex: Mutex::new(()) })
     }
 
     /// Waits until no other thread holds it.
     ///
+    /// # Errors
+    /// At once if it is closed, or another process's.
+    ///
     /// # Panics
     /// This thread holds it already; or the system has forbidden membarrier(2) since the lock was made.
     #[inline(always)]
-    pub fn lock(&self) -> BiasedGuard<'_, T> {
-        let shared = if self.bias.enter(this_thread()) { None } else { self.lock_slowly() };
-        BiasedGuard { lock: self, shared, value: PhantomData }
+    pub fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
+        let shared = if self.bias().enter(this_thread()) { None } else { self.lock_slowly()? };
+        Ok(BiasedGuard { hot: self.hot.as_ptr(), shared, value: PhantomData })
+    }
+
+    /// Waits until no other thread holds it, and takes the value out once `last` has seen it. Nobody is let in any more from
+    /// before that on.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Panics
+    /// As there.
+    pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
+        let me = number_this_thread();
+        let _mutex = self.bias().lock(&self.mutex)?;
+        match self.bias().owner() {
+            SHARED => {}
+            FREE => self.bias().share(),
+            owner => {
+                assert!(owner != me || !self.bias().is_held(), "a thread closes what it holds");
+                self.bias().revoke();
+            }
+        }
+        // SAFETY: this thread holds the mutex, and nobody has the bias any more: see `Bias`. So it is the only one in, and
+        // as the lock is not closed, the value is there.
+        let value = unsafe { (*self.value()).assume_init_mut() };
+        last(value);
+        self.bias().close();
+        // SAFETY: as above. Nobody reads it again: all ask whether the lock is closed first, and hold the mutex then.
+        Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self) -> Option<MutexGuard<'_, ()>> {
+    fn lock_slowly(&self) -> Result<Option<MutexGuard<'_, ()>>, Refused> {
         let me = number_this_thread();
-        assert!(self.bias.owner() != me, "a thread locks what it holds");
-        let mutex = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.bias.owner() {
+        assert!(self.bias().owner() != me, "a thread locks what it holds");
+        let mutex = self.bias().lock(&self.mutex)?;
+        match self.bias().owner() {
             FREE => {
-                self.bias.give(me);
-                return None;
+                self.bias().give(me);
+                return Ok(None);
             }
             SHARED => {}
-            _ => self.bias.revoke(),
+            _ => self.bias().revoke(),
         }
-        Some(mutex)
+        Ok(Some(mutex))
+    }
+
+    #[inline(always)]
+    fn bias(&self) -> &Bias {
+        // SAFETY: the memory is there as long as this is, and zeros, in a child, are a `Bias` too.
+        unsafe { &(*self.hot.as_ptr().as_ptr()).bias }
+    }
+
+    fn value(&self) -> *mut MaybeUninit<T> {
+        // SAFETY: the memory is there as long as this is; no reference to the value is made.
+        unsafe { (*self.hot.as_ptr().as_ptr()).value.get() }
+    }
+}
+
+/// In a child nothing is dropped: what the value holds may be shared with the parent.
+impl<T> Drop for BiasedMutex<T> {
+    fn drop(&mut self) {
+        if !matches!(self.bias().owner(), CLOSED | FORKED) {
+            // SAFETY: nobody else has it any more, and its value is there: it is neither closed nor another process's.
+            unsafe { (*self.value()).assume_init_drop() };
+        }
     }
 }
 
@@ -96,13 +175,22 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 impl<T> BiasedGuard<'_, T> {
     /// Waits, without the lock, until `condition` is notified or `time` has passed. It may return earlier, and does at
     /// once if no other thread has ever had the lock: then there is none to notify it.
-    #[must_use]
-    pub fn wait(mut self, condition: &Condvar, time: Duration) -> Self {
+    ///
+    /// # Errors
+    /// If the lock was closed meanwhile.
+    pub fn wait(mut self, condition: &Condvar, time: Duration) -> Result<Self, Refused> {
         if let Some(mutex) = self.shared.take() {
             let (mutex, _) = condition.wait_timeout(mutex, time).unwrap_or_else(PoisonError::into_inner);
             self.shared = Some(mutex);
+            self.bias().refusal()?;
         }
-        self
+        Ok(self)
+    }
+
+    #[inline(always)]
+    fn bias(&self) -> &Bias {
+        // SAFETY: the lock is borrowed for as long as its guard is there.
+        unsafe { &(*self.hot.as_ptr()).bias }
     }
 }
 
@@ -110,8 +198,9 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only one there is, see `Bias`; and its borrow lasts as long as this one.
-        unsafe { &*self.lock.value.get() }
+        // SAFETY: the guard is the only one there is, see `Bias`; and its borrow lasts as long as this one. A lock that
+        // gives out a guard is not closed, so the value is there.
+        unsafe { (*(*self.hot.as_ptr()).value.get()).assume_init_ref() }
     }
 }
 
@@ -119,7 +208,7 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above, and it is borrowed exclusively.
-        unsafe { &mut *self.lock.value.get() }
+        unsafe { (*(*self.hot.as_ptr()).value.get()).assume_init_mut() }
     }
 }
 
@@ -127,7 +216,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         match self.shared.take() {
-            None => self.lock.bias.leave(),
+            None => self.bias().leave(),
             Some(mutex) => unlock(mutex),
         }
     }
@@ -142,13 +231,16 @@ fn unlock(mutex: MutexGuard<'_, ()>) {
 
 /// Who may be in without the mutex.
 ///
-/// `owner` is written under the mutex only, and goes from [`FREE`] to a thread to [`SHARED`], once. Of two that are in
+/// `owner` is written under the mutex only, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once. Of two that are in
 /// together, one would be in by the bias. The other is not: there is one owner, it is a number that no other thread has
 /// ever had, and a thread that is in already is not let in. So the other would hold the mutex, after a revocation that
 /// it saw: its own, or an earlier holder's of the mutex. The barrier of that comes in the order of all fences before or
 /// after the one between the owner's store to `held` and its second look at `owner`. If before, the owner sees
 /// [`SHARED`] and is not in. If after, whoever revokes sees `held`, and waits for the store by which the owner leaves;
 /// that is `Release`, and the look for it `Acquire`, so all that the owner did comes before.
+///
+/// In a child of fork(2) both words are 0, which no thread writes to `owner`: nobody is let in.
+#[repr(C)]
 struct Bias {
     owner: AtomicU64,
     /// 1 while the owner is in, or looks whether it may.
@@ -163,6 +255,23 @@ impl Bias {
     #[inline(always)]
     fn owner(&self) -> u64 {
         self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Why nobody is let in, if so.
+    fn refusal(&self) -> Result<(), Refused> {
+        match self.owner() {
+            FORKED => Err(Refused::Forked),
+            CLOSED => Err(Refused::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks the mutex of this bias. A child does not wait for it: a thread may hold it that is not there.
+    fn lock<'a>(&self, mutex: &'a Mutex<()>) -> Result<MutexGuard<'a, ()>, Refused> {
+        self.refusal()?;
+        let mutex = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refusal()?;
+        Ok(mutex)
     }
 
     /// Whether this thread, `me`, is the owner and now in.
@@ -189,6 +298,20 @@ impl Bias {
     fn give(&self, me: u64) {
         self.held.store(1, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) != 0
+    }
+
+    /// Gives the bias to nobody. Under the mutex, and while it is [`FREE`].
+    fn share(&self) {
+        self.owner.store(SHARED, Ordering::Relaxed);
+    }
+
+    /// Lets nobody in any more. Under the mutex, and while it is [`SHARED`].
+    fn close(&self) {
+        self.owner.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Takes the bias from the owner. Under the mutex.
@@ -225,8 +348,12 @@ fn number_this_thread() -> u64 {
     NUMBER.get()
 }
 
+/// What the owner's word is in a child of the process that made the lock.
+const FORKED: u64 = 0;
 /// A thread without a number: no owner.
-const NONE: u64 = 0;
+const NONE: u64 = u64::MAX - 3;
+/// Nobody is let in any more.
+const CLOSED: u64 = u64::MAX - 2;
 /// No thread has locked it yet.
 const FREE: u64 = u64::MAX - 1;
 /// Nobody has the bias any more.

@@ -28,7 +28,7 @@ pub mod sim;
 mod testing;
 pub mod wire;
 
-pub use biased::{BiasedGuard, BiasedMutex};
+pub use biased::{BiasedGuard, BiasedMutex, Refused};
 pub use caps::{Caps, Order};
 pub use error::{Failure, PortError};
 pub use mem::{Heap, Memory, MemoryKind, Region};

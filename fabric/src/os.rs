@@ -5,7 +5,8 @@ pub(crate) mod barrier;
 pub(crate) mod copy;
 pub(crate) mod descriptor;
 pub mod env;
-pub(crate) mod fork;
+#[doc(hidden)]
+pub mod fork;
 #[cfg(feature = "ofi")]
 pub(crate) mod handlers;
 pub mod hwloc;

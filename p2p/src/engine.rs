@@ -480,6 +480,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Lets go of all requests whose buffers are the callers', which may take those back: nothing reads or writes them any more.
+    pub fn forget_lent(&mut self) {
+        let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
+        for id in self.core.requests.select(lent) {
+            self.forget(id);
+        }
+    }
+
     /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of
     /// events; 0 means idle.
     ///

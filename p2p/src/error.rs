@@ -84,6 +84,18 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// Misuse: this rank has left the job, since its `World` was dropped. A call that waits in another thread ends with it
+    /// too.
+    #[error("this rank has left the job, its World was dropped; {fate}")]
+    Closed {
+        /// What is known of the message.
+        fate: Fate,
+    },
+    /// Misuse: this process was forked from a rank, and is none itself. What the rank has is left as it was.
+    #[error(
+        "this process was forked from a rank and is none: send and receive in the process that joined the job"
+    )]
+    Forked,
     /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {

@@ -3,17 +3,27 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use samite_fabric::os::fork::ForkMark;
+
 use crate::watch::Watch;
 
 /// Ends the operations that were begun under it, from any thread. See [`Comm::until`](crate::Comm::until).
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<Cancelled>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cancelled {
     is_cancelled: AtomicBool,
-    /// Who may sleep meanwhile.
+    /// Who may sleep meanwhile. In a child of fork(2) a thread may hold it that is not there.
     sleepers: Mutex<Vec<Weak<Watch>>>,
+    /// None where the system has no such marks: then there is no `World` either.
+    mark: Option<ForkMark>,
+}
+
+impl Default for Cancelled {
+    fn default() -> Self {
+        Self { is_cancelled: AtomicBool::default(), sleepers: Mutex::default(), mark: ForkMark::new().ok() }
+    }
 }
 
 impl Cancel {
@@ -23,9 +33,13 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ends what is under way, and all that is begun under it from now on.
+    /// Ends what is under way, and all that is begun under it from now on. In a child of fork(2) it ends nothing of the
+    /// parent's.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release);
+        if self.0.mark.as_ref().is_some_and(ForkMark::is_in_child) {
+            return;
+        }
         let sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.iter().filter_map(Weak::upgrade).for_each(|watch| watch.wake());
     }

@@ -23,6 +23,10 @@ use crate::transport::Transport;
 ///
 /// Every call ends: with success, or with an [`Error`]. What bounds it is chosen by the `Comm` it is made on:
 /// see [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
+///
+/// A `Comm` may outlive its [`World`](crate::World): then every call ends at once with [`Error::Closed`], and so does a call
+/// that waits in another thread when the `World` is dropped. In a child of fork(2) every call ends with [`Error::Forked`],
+/// and nothing that is dropped there concerns the rank.
 #[derive(Clone)]
 pub struct Comm {
     pub(crate) runtime: Arc<Runtime<Transport>>,
@@ -68,23 +72,26 @@ impl Comm {
     }
 
     /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first
-    /// message to it, or from it.
+    /// message to it, or from it, and after the [`World`](crate::World) was dropped.
     #[must_use]
     pub fn transport(&self, rank: u32) -> Option<String> {
-        self.runtime.start(&Bounds::default(), |engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
+        let mut call = self.runtime.enter(&Bounds::default()).ok()?;
+        call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
     /// Why messages to `rank` go the way they go, in words: the transport, and what speaks against those that
-    /// would have been better. None before the first message to it, or from it.
+    /// would have been better. None before the first message to it, or from it, and after the
+    /// [`World`](crate::World) was dropped.
     #[must_use]
     pub fn explain(&self, rank: u32) -> Option<String> {
-        self.runtime.start(&Bounds::default(), |engine, _, _| {
+        self.runtime.enter(&Bounds::default()).ok()?.start(|engine, _, _| {
             let peer = engine.peer_id(rank)?;
             engine.port().explain(peer)
         })
     }
 
-    /// What this process has sent and received since it began, over all communicators, and what it holds.
+    /// What this process has sent and received since it began, over all communicators, and what it holds. After the
+    /// [`World`](crate::World) was dropped: what it had until then.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -304,10 +311,11 @@ impl Comm {
         start: impl FnOnce(&mut Engine<Transport>, u64, Memory, u64) -> Result<RequestId, (Error, Memory)>,
     ) -> Result<Request<T>, Failed<T>> {
         let memory = Memory::new(buffer);
-        let started = self
-            .runtime
-            .start(&self.bounds, |engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns));
-        match started {
+        let mut call = match self.runtime.enter(&self.bounds) {
+            Ok(call) => call,
+            Err(error) => return Err(Failed::new(error, Some(memory))),
+        };
+        match call.start(|engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
             Err((error, memory)) => Err(Failed::new(error, Some(memory))),
         }
@@ -350,7 +358,7 @@ impl Message {
             })?;
         let Some(claimed) = self.claimed.take() else { return Err(Error::NoSuchRequest) };
         let memory = Memory::new(buffer);
-        let id = self.comm.runtime.start(&self.comm.bounds, |engine, now_ns, deadline_ns| {
+        let id = self.comm.runtime.enter(&self.comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)
         });
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
@@ -364,7 +372,9 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed.take() {
-            self.comm.runtime.start(&Bounds::default(), |engine, now_ns, _| engine.discard(now_ns, claimed));
+            if let Ok(mut call) = self.comm.runtime.enter(&Bounds::default()) {
+                call.start(|engine, now_ns, _| engine.discard(now_ns, claimed));
+            }
         }
     }
 }

@@ -38,13 +38,7 @@ impl Settings {
                 let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
                 let transport = open(&self, &Place::ALONE)?;
                 let address = transport.address();
-                Ok(world(
-                    transport,
-                    identity,
-                    self,
-                    Box::new(Alone { address: Some(address) }),
-                    &Place::ALONE,
-                ))
+                world(transport, identity, self, Box::new(Alone { address: Some(address) }), &Place::ALONE)
             }
             Launch::Invited(invitation) => {
                 let Job { rank, size, incarnation, secret, place, mut connection, .. } =
@@ -52,7 +46,7 @@ impl Settings {
                 let transport = open(&self, &place)?;
                 connection.publish(&transport.address().0)?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                Ok(world(transport, identity, self, Box::new(Member(Some(connection))), &place))
+                world(transport, identity, self, Box::new(Member(Some(connection))), &place)
             }
             Launch::Pmi(job) => {
                 let candidate = job.join(self.join_timeout)?;
@@ -67,7 +61,7 @@ impl Settings {
                 let transport = open(&self, &place)?;
                 guest.publish(&transport.address())?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                Ok(world(transport, identity, self, Box::new(guest), &place))
+                world(transport, identity, self, Box::new(guest), &place)
             }
             Launch::Pmix(job) => {
                 // Its library starts a thread.
@@ -87,7 +81,7 @@ impl Settings {
         let (secret, directory) = candidate.join(&transport.address())?;
         let incarnation = secret.first_incarnation(rank);
         let identity = Identity { rank, size, incarnation, secret: secret.0 };
-        Ok(world(transport, identity, self, Box::new(directory), &place))
+        world(transport, identity, self, Box::new(directory), &place)
     }
 }
 
@@ -136,10 +130,11 @@ fn world(
     settings: Settings,
     directory: Box<dyn Directory>,
     place: &Place,
-) -> World {
+) -> Result<World, InitError> {
     let engine = Engine::new(transport, identity.clone(), settings.engine);
-    let runtime = Arc::new(Runtime::new(engine, directory, &identity, place));
-    World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
+    let runtime = Runtime::new(engine, directory, &identity, place)
+        .map_err(|source| InitError::Transport { name: settings.transport, source })?;
+    Ok(World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() }))
 }
 
 #[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]

@@ -20,7 +20,8 @@ use crate::world::{CONTEXT, World};
 /// send to each other through memory; nothing else differs from ranks that are processes.
 ///
 /// # Panics
-/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here.
+/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here. If the system has
+/// no memory for a rank, or is older than Linux 4.14.
 ///
 /// ```
 /// let sums = samite::local(3, |world| {
@@ -46,8 +47,8 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
         }
         let directory = Box::new(Member { rank, board: board.clone() });
         let place = Place { neighbours: n, ..Place::ALONE };
-        let runtime = Arc::new(Runtime::new(engine, directory, &identity, &place));
-        World::new(Comm { runtime, context: CONTEXT, bounds: Bounds::default() })
+        let runtime = Runtime::new(engine, directory, &identity, &place).expect("there is memory for a rank");
+        World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() })
     });
     let worlds: Vec<_> = worlds.collect();
     let ended: Vec<_> = std::thread::scope(|scope| {

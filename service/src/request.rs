@@ -116,7 +116,9 @@ impl<T: Element> Request<T> {
     /// end.
     pub fn cancel(&self) {
         if let Some(id) = self.id {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(id));
+            if let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds) {
+                call.start(|engine, _, _| engine.cancel(id));
+            }
         }
     }
 }

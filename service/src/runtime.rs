@@ -6,23 +6,24 @@
 //! descriptors; the others wait for it.
 
 mod clock;
+mod closing;
 mod directory;
 mod state;
 mod waiting;
 
-use std::sync::{Arc, Condvar};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::cancel::Cancel;
 use crate::control::{Place, Secret};
-use crate::patience::{Burst, Patience, is_crowded};
+use crate::patience::{Burst, is_crowded};
 use crate::request::Group;
 use crate::stats::Stats;
 use crate::watch::Watch;
-use samite_fabric::{BiasedGuard, BiasedMutex, Port};
+use samite_fabric::{BiasedGuard, BiasedMutex, Port, PortError, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Completion, Engine, Error, Identity, Lent, Outcome, Pattern, Reading, Received,
+    Awaited, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Outcome, Pattern, Reading, Received,
     RequestId, Sent, Source, Status, Writing,
 };
 
@@ -47,6 +48,8 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for those who wait while another sleeps.
     woken: Condvar,
+    /// What [`Runtime::stats`] says once it is closed.
+    last: OnceLock<Stats>,
 }
 
 /// The bounds of one operation.
@@ -58,12 +61,15 @@ pub(crate) struct Bounds {
 
 impl<P: Port> Runtime<P> {
     /// The runtime of a rank at this place.
+    ///
+    /// # Errors
+    /// [`PortError::Provider`] if the system has no memory for it that children of fork(2) get as zeros.
     pub(crate) fn new(
         engine: Engine<P>,
         directory: Box<dyn Directory>,
         identity: &Identity,
         place: &Place,
-    ) -> Self {
+    ) -> Result<Self, PortError> {
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
@@ -83,8 +89,14 @@ impl<P: Port> Runtime<P> {
             sleeper: None,
             followers: 0,
         };
-        Self {
-            core: BiasedMutex::new(core),
+        let core = BiasedMutex::new(core).map_err(|error| PortError::Provider {
+            call: "madvise(MADV_WIPEONFORK)",
+            code: error.raw_os_error().unwrap_or(0),
+            text: error.to_string(),
+            hint: "samite needs Linux 4.14 or later, and some pages of memory".into(),
+        })?;
+        Ok(Self {
+            core,
             clock: Clock::start(),
             rank: identity.rank,
             size: identity.size,
@@ -95,7 +107,8 @@ impl<P: Port> Runtime<P> {
             deals: crowded && place.hosts == 1,
             watch,
             woken: Condvar::new(),
-        }
+            last: OnceLock::new(),
+        })
     }
 
     #[inline]
@@ -107,7 +120,7 @@ impl<P: Port> Runtime<P> {
         data: &[u8],
         bounds: &Bounds,
     ) -> Result<(), Error> {
-        let mut core = self.lock();
+        let mut core = self.lock()?;
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
         match core.engine.send(now_ns, to, context, tag, data, deadline_ns)? {
@@ -124,7 +137,7 @@ impl<P: Port> Runtime<P> {
 
     #[inline]
     pub(crate) fn recv(&self, pattern: Pattern, buffer: &mut [u8], bounds: &Bounds) -> Result<Status, Error> {
-        let mut core = self.lock();
+        let mut core = self.lock()?;
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
         match core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns, &mut ()) {
@@ -145,20 +158,20 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Begins something: `start` gets the engine, the time and the deadline.
+    /// Begins a call, which has the lock until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
     #[inline(always)]
-    pub(crate) fn start<R>(&self, bounds: &Bounds, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
-        let mut call = Call { runtime: self, core: self.lock() };
-        let deadline_ns = self.deadline(&mut call.core, bounds);
-        let now_ns = call.core.now_ns;
-        // The result is made where the caller wants it. A copy would load in one piece what was just stored in several,
-        // which waits for all stores before it, those to cache lines of other cores among them (4 % of an exchange).
-        start(&mut call.core.engine, now_ns, deadline_ns)
+    pub(crate) fn enter(&self, bounds: &Bounds) -> Result<Call<'_, P>, Error> {
+        let mut call = Call { runtime: self, core: self.lock()?, deadline_ns: 0 };
+        call.deadline_ns = self.deadline(&mut call.core, bounds);
+        Ok(call)
     }
 
     /// Lets go of a request whose end nobody wants to know.
     pub(crate) fn forget(&self, id: RequestId) {
-        let mut core = self.lock();
+        let Ok(mut core) = self.lock() else { return };
         core.now_ns = self.clock.now_ns();
         core.forget(id);
     }
@@ -170,7 +183,10 @@ impl<P: Port> Runtime<P> {
         lent: &mut L,
         bounds: &Bounds,
     ) -> Option<Completion> {
-        self.wait(self.lock(), id, lent, bounds)
+        match self.core.lock() {
+            Ok(core) => self.wait(core, id, lent, bounds),
+            Err(refused) => Some(unfinished(refused)),
+        }
     }
 
     /// Drives once. The request's end, if it has ended: see [`finish`](Self::finish).
@@ -179,7 +195,7 @@ impl<P: Port> Runtime<P> {
         id: RequestId,
         lent: &mut L,
     ) -> Result<Poll<Option<Completion>>, Error> {
-        let mut core = self.lock();
+        let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
         if core.step(self.clock.now_ns(), lent)? > 0 {
             self.rouse(&mut core);
         }
@@ -202,7 +218,7 @@ impl<P: Port> Runtime<P> {
 
     /// Drives once, then looks.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Engine<P>) -> Result<R, Error>) -> Result<R, Error> {
-        let mut core = self.lock();
+        let mut core = self.lock()?;
         if core.step(self.clock.now_ns(), &mut ())? > 0 {
             self.rouse(&mut core);
         }
@@ -221,8 +237,10 @@ impl<P: Port> Runtime<P> {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let core = self.lock();
-        Stats::of(self.rank, &core.engine, core.waited_ns)
+        match self.lock() {
+            Ok(core) => Stats::of(self.rank, &core.engine, core.waited_ns),
+            Err(_) => self.last.get().cloned().unwrap_or(Stats { rank: self.rank, ..Stats::default() }),
+        }
     }
 
     /// Which life of a rank takes part, counted from 1.
@@ -248,41 +266,10 @@ impl<P: Port> Runtime<P> {
         Some(incarnation.wrapping_sub(first).wrapping_add(1))
     }
 
-    /// Says goodbye, and waits for the peers to take what was sent to them, a limited time.
-    pub(crate) fn close(&self) {
-        let mut core = self.lock();
-        let start_ns = self.clock.now_ns();
-        core.ask_ns = 0;
-        if core.attend(start_ns).is_err() {
-            // To the others it is dead, and has not left in good order.
-            return;
-        }
-        core.engine.close(start_ns);
-        let mut patience = Patience::new(self.crowded);
-        while !core.engine.closed() {
-            let now_ns = self.clock.now_ns();
-            if now_ns - start_ns > self.linger.as_nanos() as u64 {
-                break;
-            }
-            let Ok(events) = core.step(now_ns, &mut ()) else { break };
-            let until_ns = start_ns + self.linger.as_nanos() as u64;
-            core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, None);
-        }
-        core.tell_at_end();
-        core.directory.leave();
-    }
-
-    /// Does without: this rank panics.
-    pub(crate) fn abandon(&self) {
-        let mut core = self.lock();
-        core.tell_at_end();
-        core.directory.panicked();
-    }
-
     #[inline(always)]
-    fn lock(&self) -> BiasedGuard<'_, Core<P>> {
+    fn lock(&self) -> Result<BiasedGuard<'_, Core<P>>, Error> {
         // Nothing in the engine is left half done by a panic: it has none that input could cause.
-        self.core.lock()
+        self.core.lock().map_err(|refused| error_of(refused, Fate::NotDelivered))
     }
 
     #[inline]
@@ -298,9 +285,21 @@ impl<P: Port> Runtime<P> {
 }
 
 /// A call that may leave work, which is handed over at its end.
-struct Call<'a, P: Port> {
+pub(crate) struct Call<'a, P: Port> {
     runtime: &'a Runtime<P>,
     core: BiasedGuard<'a, Core<P>>,
+    deadline_ns: u64,
+}
+
+impl<P: Port> Call<'_, P> {
+    /// Begins something: `start` gets the engine, the time and the deadline.
+    #[inline(always)]
+    pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
+        let now_ns = self.core.now_ns;
+        // The result is made where the caller wants it. A copy would load in one piece what was just stored in several,
+        // which waits for all stores before it, those to cache lines of other cores among them (4 % of an exchange).
+        start(&mut self.core.engine, now_ns, self.deadline_ns)
+    }
 }
 
 impl<P: Port> Drop for Call<'_, P> {
@@ -308,4 +307,19 @@ impl<P: Port> Drop for Call<'_, P> {
     fn drop(&mut self) {
         self.runtime.hand_over(&mut self.core);
     }
+}
+
+/// What a caller hears that the lock refuses.
+#[cold]
+fn error_of(refused: Refused, fate: Fate) -> Error {
+    match refused {
+        Refused::Closed => Error::Closed { fate },
+        Refused::Forked => Error::Forked,
+    }
+}
+
+/// The end of a request of which nothing more can be known.
+#[cold]
+fn unfinished(refused: Refused) -> Completion {
+    Completion { result: Err(error_of(refused, Fate::Unknown)), memory: None }
 }

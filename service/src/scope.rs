@@ -153,7 +153,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending<'scope>, Error> {
         let Self { comm: Comm { runtime, context, bounds }, loans, brand } = self;
-        runtime.start(bounds, |engine, now_ns, deadline_ns| {
+        runtime.enter(bounds)?.start(|engine, now_ns, deadline_ns| {
             let kind = match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
                 Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
@@ -188,7 +188,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         pattern: Pattern,
     ) -> Result<Pending<'scope>, Error> {
         let Self { comm, loans, brand } = self;
-        comm.runtime.start(&comm.bounds, |engine, now_ns, deadline_ns| {
+        comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             let place = loans.next_place();
             let kind = match engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans)? {
                 Received::Now(status) => Kind::Ended(whole(status, element)?),
@@ -243,7 +243,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Asks for the end of an operation; [`wait`](Self::wait) tells how it ended.
     pub fn cancel(&mut self, operation: &Pending<'scope>) {
         if let Kind::UnderWay { request, .. } = operation.0 {
-            self.comm.runtime.start(&self.comm.bounds, |engine, _, _| engine.cancel(request));
+            if let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds) {
+                call.start(|engine, _, _| engine.cancel(request));
+            }
         }
     }
 

@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use samite_fabric::os::alarm::Alarm;
+use samite_fabric::os::fork::Own;
 
 /// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, in
-/// one descriptor that is readable when any of them is. One that is closed elsewhere is watched no more.
+/// one descriptor that is readable when any of them is. One that is closed elsewhere is watched no more. A child of fork(2)
+/// rings nothing and closes nothing: the alarm is the parent's.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Watch(Own<Watched>);
+
+#[derive(Debug)]
+struct Watched {
     all: OwnedFd,
     alarm: Alarm,
 }
@@ -23,24 +28,29 @@ impl Watch {
         for descriptor in descriptors {
             epoll::add(&all, descriptor, data, epoll::EventFlags::IN)?;
         }
-        Ok(Self { all, alarm })
+        Ok(Self(Own::new(Watched { all, alarm })?))
     }
 
     /// Sleeps until something is readable or the time has passed; or a signal has come, which only makes the
     /// caller look again.
     pub(crate) fn sleep(&self, time: Duration) {
-        let mut watched = [PollFd::new(&self.all, PollFlags::IN)];
-        let _ = poll(&mut watched, Some(&timespec(time)));
+        if let Some(Watched { all, .. }) = self.0.get() {
+            let _ = poll(&mut [PollFd::new(all, PollFlags::IN)], Some(&timespec(time)));
+        }
     }
 
     /// Wakes the thread that sleeps, or that is about to.
     pub(crate) fn wake(&self) {
-        self.alarm.ring();
+        if let Some(Watched { alarm, .. }) = self.0.get() {
+            alarm.ring();
+        }
     }
 
     /// To be called by the thread that slept.
     pub(crate) fn silence(&self) {
-        self.alarm.silence();
+        if let Some(Watched { alarm, .. }) = self.0.get() {
+            alarm.silence();
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use crate::Comm;
 /// This process's place in its job, and the communicator of all its ranks.
 ///
 /// When it is dropped this rank says goodbye, and waits a limited time for the others to take what was sent
-/// to them.
+/// to them. Calls on what is left of it, and calls of other threads that wait, end with [`Error::Closed`](crate::Error).
+///
+/// It belongs to the process that made it. Dropped in a child of fork(2) it does nothing.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,

@@ -16,24 +16,41 @@ struct Model {
 }
 
 impl Model {
-    fn add(&self, me: u64) {
+    /// False if it is closed.
+    fn add(&self, me: u64) -> bool {
         let add = || self.value.with_mut(|value| unsafe { *value += 1 });
         if self.bias.enter(me) {
             add();
-            return self.bias.leave();
+            self.bias.leave();
+            return true;
         }
         let mutex = self.mutex.lock().unwrap();
         match self.bias.owner() {
+            CLOSED => return false,
             FREE => {
                 self.bias.give(me);
                 drop(mutex);
                 add();
-                return self.bias.leave();
+                self.bias.leave();
+                return true;
             }
             SHARED => {}
             _ => self.bias.revoke(),
         }
         add();
+        true
+    }
+
+    /// Closes it, and takes the value out.
+    fn close(&self) -> u64 {
+        let _mutex = self.mutex.lock().unwrap();
+        match self.bias.owner() {
+            FREE => self.bias.share(),
+            SHARED => {}
+            _ => self.bias.revoke(),
+        }
+        self.bias.close();
+        self.value.with_mut(|value| unsafe { std::mem::replace(&mut *value, u64::MAX) })
     }
 }
 
@@ -48,11 +65,11 @@ fn run(times: &'static [u64], owner: u64) {
             .zip(times)
             .map(|(me, &times)| {
                 let model = model.clone();
-                loom::thread::spawn(move || (0..times).for_each(|_| model.add(me)))
+                loom::thread::spawn(move || (0..times).for_each(|_| assert!(model.add(me))))
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        model.add(9);
+        assert!(model.add(9));
         let all = times.iter().sum::<u64>() + 1;
         model.value.with(|value| assert_eq!(unsafe { *value }, all));
     });
@@ -66,4 +83,22 @@ fn the_owner_and_another_are_never_in_together() {
 #[test]
 fn two_may_come_first() {
     run(&[2, 2], FREE);
+}
+
+#[test]
+fn nobody_is_in_once_it_is_closed() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let model = Model { bias: Bias::new(FREE), mutex: Mutex::new(()), value: UnsafeCell::new(0) };
+        let model = Arc::new(model);
+        let threads = [1, 2].map(|me| {
+            let model = model.clone();
+            loom::thread::spawn(move || (0..2).filter(|_| model.add(me)).count() as u64)
+        });
+        let value = model.close();
+        let all: u64 = threads.map(|thread| thread.join().unwrap()).iter().sum();
+        assert_eq!(value, all);
+        assert!(!model.add(9));
+    });
 }

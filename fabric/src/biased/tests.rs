@@ -2,77 +2,168 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::*;
+#[cfg(not(miri))]
+use crate::os::fork::in_a_child;
 
 #[test]
 fn the_first_has_the_bias_until_another_comes() {
-    let lock = BiasedMutex::new(1);
-    let is_biased = || lock.lock().shared.is_none();
+    let lock = BiasedMutex::new(1).unwrap();
+    let is_biased = || lock.lock().unwrap().shared.is_none();
     assert_eq!([is_biased(), is_biased()], [barrier::join(); 2]);
-    *lock.lock() += 1;
+    *lock.lock().unwrap() += 1;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut value = lock.lock();
+            let mut value = lock.lock().unwrap();
             assert!(value.shared.is_some());
             *value += 1;
         });
     });
     assert!(!is_biased());
-    assert_eq!(*lock.lock(), 3);
+    assert_eq!(*lock.lock().unwrap(), 3);
 }
 
 #[test]
 fn threads_exclude_each_other() {
     for threads in 2..5 {
-        let lock = Arc::new(BiasedMutex::new(0_u64));
+        let lock = Arc::new(BiasedMutex::new(0_u64).unwrap());
         let times = if cfg!(miri) { 10 } else { 10_000 };
         std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| (0..times).for_each(|_| *lock.lock() += 1));
+                scope.spawn(|| (0..times).for_each(|_| *lock.lock().unwrap() += 1));
             }
         });
-        assert_eq!(*lock.lock(), threads * times);
+        assert_eq!(*lock.lock().unwrap(), threads * times);
     }
 }
 
 #[test]
 fn a_thread_does_not_lock_it_twice() {
-    let lock = BiasedMutex::new(());
-    drop(lock.lock());
-    let held = lock.lock();
+    let lock = BiasedMutex::new(()).unwrap();
+    drop(lock.lock().unwrap());
+    let held = lock.lock().unwrap();
     if held.shared.is_none() {
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock().unwrap()))).is_err());
     }
     drop(held);
-    drop(lock.lock());
+    drop(lock.lock().unwrap());
 }
 
 #[test]
 fn whoever_waits_lets_others_in() {
-    let (lock, condition) = (BiasedMutex::new(0), Condvar::new());
+    let (lock, condition) = (BiasedMutex::new(0).unwrap(), Condvar::new());
     std::thread::scope(|scope| {
-        drop(lock.lock());
+        drop(lock.lock().unwrap());
         scope.spawn(|| {
-            let mut value = lock.lock();
+            let mut value = lock.lock().unwrap();
             while *value == 0 {
-                value = value.wait(&condition, Duration::from_secs(1));
+                value = value.wait(&condition, Duration::from_secs(1)).unwrap();
             }
             *value = 2;
             condition.notify_all();
         });
-        *lock.lock() = 1;
+        *lock.lock().unwrap() = 1;
         condition.notify_all();
-        let mut value = lock.lock();
+        let mut value = lock.lock().unwrap();
         while *value != 2 {
-            value = value.wait(&condition, Duration::from_millis(1));
+            value = value.wait(&condition, Duration::from_millis(1)).unwrap();
             drop(value);
-            value = lock.lock();
+            value = lock.lock().unwrap();
         }
     });
 }
 
 #[test]
 fn a_panic_leaves_it_free() {
-    let lock = BiasedMutex::new(1);
-    assert!(catch_unwind(AssertUnwindSafe(|| panic!("{}", *lock.lock()))).is_err());
-    assert_eq!(*lock.lock(), 1);
+    let lock = BiasedMutex::new(1).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| panic!("{}", *lock.lock().unwrap()))).is_err());
+    assert_eq!(*lock.lock().unwrap(), 1);
+}
+
+#[test]
+fn a_closed_one_gives_its_value_out_once_and_lets_nobody_in() {
+    for is_shared in [false, true] {
+        let lock = BiasedMutex::new(Arc::new(1)).unwrap();
+        let value = Arc::clone(&lock.lock().unwrap());
+        if is_shared {
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(lock.lock().unwrap()));
+            });
+        }
+        let out = lock.close(|value| *value = Arc::new(2)).unwrap();
+        assert_eq!((*out, Arc::strong_count(&value), Arc::strong_count(&out)), (2, 1, 1));
+        assert!(matches!(lock.lock(), Err(Refused::Closed)));
+        assert!(matches!(lock.close(|_| unreachable!("it is closed")), Err(Refused::Closed)));
+        drop(lock);
+        assert_eq!(Arc::strong_count(&out), 1, "it is not dropped again");
+    }
+    let lock = BiasedMutex::new(Arc::new(1)).unwrap();
+    let value = Arc::clone(&lock.lock().unwrap());
+    drop(lock);
+    assert_eq!(Arc::strong_count(&value), 1, "an open one drops its value");
+}
+
+#[test]
+fn threads_hear_of_the_end() {
+    let (lock, condition) = (BiasedMutex::new(0_u64).unwrap(), Condvar::new());
+    let entered = std::thread::scope(|scope| {
+        let waits = || {
+            for entered in 0_u64.. {
+                match lock.lock() {
+                    Ok(mut value) => *value += 1,
+                    Err(Refused::Closed) => return entered,
+                    Err(Refused::Forked) => unreachable!("there is no fork"),
+                }
+            }
+            0
+        };
+        let threads = [scope.spawn(waits), scope.spawn(waits)];
+        let sleeper = scope.spawn(|| {
+            let mut value = lock.lock().unwrap();
+            while let Ok(again) = value.wait(&condition, Duration::from_secs(60)) {
+                value = again;
+            }
+        });
+        while *lock.lock().unwrap() < 100 {}
+        let value = lock.close(|_| {}).unwrap();
+        condition.notify_all();
+        sleeper.join().unwrap();
+        (value, threads.map(|thread| thread.join().unwrap()).iter().sum::<u64>())
+    });
+    assert_eq!(entered.0, entered.1);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_child_of_a_fork_is_refused_whoever_holds_it() {
+    for is_shared in [false, true] {
+        let lock = BiasedMutex::new(Arc::new(())).unwrap();
+        let value = Arc::clone(&lock.lock().unwrap());
+        let refuses = || {
+            let forked = matches!(lock.lock(), Err(Refused::Forked));
+            forked && matches!(lock.close(|_| unreachable!("it is the parent's")), Err(Refused::Forked))
+        };
+        if is_shared {
+            let (held, end) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let guard = lock.lock().unwrap();
+                    held.wait();
+                    end.wait();
+                    drop(guard);
+                });
+                held.wait();
+                let refused = in_a_child(refuses);
+                end.wait();
+                assert!(refused.unwrap());
+            });
+        }
+        assert!(in_a_child(refuses).unwrap());
+        let dropped_nothing = in_a_child(|| {
+            // SAFETY: the child ends without using the lock again.
+            drop(unsafe { std::ptr::read(&lock) });
+            Arc::strong_count(&value) == 2
+        });
+        assert!(dropped_nothing.unwrap());
+        drop(lock.lock().unwrap());
+    }
 }

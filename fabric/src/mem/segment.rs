@@ -18,6 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::os::copy::load_words;
+use crate::os::fork::ForkMark;
 use crate::os::process::Process;
 use crate::os::shared::{PAGE, Shareable, SharedFile, View};
 use crate::{Access, Atomic, PortError};
@@ -27,6 +28,7 @@ use crate::{Access, Atomic, PortError};
 pub(crate) struct Segment {
     file: SharedFile,
     mapped: Mapped,
+    mark: ForkMark,
 }
 
 impl Segment {
@@ -49,7 +51,13 @@ impl Segment {
         header[0].version.store(VERSION, Ordering::Relaxed);
         header[0].len.store(len as u64, Ordering::Relaxed);
         let mapped = Mapped { words: mapping.view(size_of::<Header>(), len.div_ceil(WORD)), header, len };
-        Ok(Self { file, mapped })
+        let mark = ForkMark::new().map_err(|error| PortError::Provider {
+            call: "madvise(MADV_WIPEONFORK)",
+            code: error.raw_os_error().unwrap_or(0),
+            text: error.to_string(),
+            hint: "shared memory needs Linux 4.14 or later".into(),
+        })?;
+        Ok(Self { file, mapped, mark })
     }
 
     /// The descriptor by which others find it.
@@ -74,8 +82,11 @@ impl Segment {
         true
     }
 
-    /// Lets nobody in any more by this key.
+    /// Lets nobody in any more by this key. Nothing in a child of fork(2): the grants are the parent's.
     pub(crate) fn revoke(&self, key: u64) {
+        if self.mark.is_in_child() {
+            return;
+        }
         for grant in &self.mapped.header[0].grants {
             if grant.key.load(Ordering::Relaxed) == key {
                 grant.key.store(0, Ordering::Release);

@@ -6,11 +6,12 @@ use std::ptr::{NonNull, null_mut};
 use samite_fabric_sys as sys;
 
 use crate::PortError;
+use crate::os::fork::ForkMark;
 
 /// An open libfabric object. Fields of one struct are to be declared in the order in which they must close:
-/// dependents first.
+/// dependents first. In a child of fork(2) it is not closed: that would end connections which are the parent's.
 #[derive(Debug)]
-pub(super) struct Object<T>(NonNull<T>);
+pub(super) struct Object<T>(NonNull<T>, ForkMark);
 
 impl<T> Object<T> {
     /// Opens an object by `open`, which stores it through its argument and returns 0 or a negative error
@@ -23,10 +24,11 @@ impl<T> Object<T> {
         call: &'static str,
         open: impl FnOnce(&mut *mut T) -> c_int,
     ) -> Result<Self, PortError> {
+        let mark = ForkMark::new().map_err(|_| error("madvise(MADV_WIPEONFORK)", sys::FI_ENOSYS))?;
         let mut object = null_mut();
         let status = open(&mut object);
         check(call, status)?;
-        NonNull::new(object).map(Self).ok_or_else(|| error(call, sys::FI_EOTHER))
+        NonNull::new(object).map(|object| Self(object, mark)).ok_or_else(|| error(call, sys::FI_EOTHER))
     }
 
     pub(super) fn as_ptr(&self) -> *mut T {
@@ -40,6 +42,9 @@ impl<T> Object<T> {
 
     /// Closes the object now, and hands it back if the provider refuses.
     pub(super) fn close(self) -> Result<(), Self> {
+        if self.1.is_in_child() {
+            return Err(self);
+        }
         // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). If that changes here,
         // it is not closed again, since it is forgotten.
         if unsafe { sys::fi_close(self.fid()) } == 0 {
@@ -53,6 +58,9 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
+        if self.1.is_in_child() {
+            return;
+        }
         // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which harms
         // nobody: all memory that it might touch hangs on objects whose closing is checked.
         unsafe { sys::fi_close(self.fid()) };

@@ -1,74 +1,252 @@
-//! A mark that the children of a process do not have.
+//! Telling a process from the children that fork(2) makes of it, whichever library function calls that.
+//!
+//! The kernel gives children some memory as zeros (MADV_WIPEONFORK in madvise(2)), so no handler has to run first: those of
+//! pthread_atfork(3) run in turn, and not at all after `_Fork` or clone(2).
 
 use std::io;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem::ManuallyDrop;
+#[cfg(any(test, feature = "forks"))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Tells the process that made it from the children of fork(2), whichever library function called it.
+/// A value in memory that children get as zeros. In a child it must not be read as a `T`, unless zeros are one.
 ///
-/// It is a page that the kernel gives to children as zeros (MADV_WIPEONFORK in madvise(2)), so that no handler has to run
-/// first: those of pthread_atfork(3) run in turn, and not at all after `_Fork` or clone(2).
+/// It is not dropped.
 #[derive(Debug)]
-pub(crate) struct ForkMark(NonNull<AtomicU64>);
+pub(crate) struct Wiped<T>(NonNull<T>);
 
-impl ForkMark {
-    /// A mark of this process.
+impl<T> Wiped<T> {
+    const LEN: usize = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
+
+    /// Moves `value` there.
     ///
     /// # Errors
-    /// Those of mmap(2) and madvise(2): Linux before 4.14 has no such pages.
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Those of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
+    #[cfg(not(miri))]
+    pub(crate) fn new(value: T) -> io::Result<Self> {
+        // A page is at least as large.
+        const { assert!(align_of::<T>() <= 4096) };
         // SAFETY: a new private mapping at an address of the kernel's choice changes no memory in use.
-        let page = unsafe {
+        let memory = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
-                LEN,
+                null_mut(),
+                Self::LEN,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,
             )
         };
-        if page == libc::MAP_FAILED {
+        if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mark = Self(NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
+        let wiped = Self(NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
         // SAFETY: it is the mapping made above, in which nothing is written yet.
-        if unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } != 0 {
+        if unsafe { libc::madvise(memory, Self::LEN, libc::MADV_WIPEONFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        mark.word().store(1, Ordering::Relaxed);
-        Ok(mark)
+        // SAFETY: the mapping is as long as a `T`, begins at a page, and is nobody else's.
+        unsafe { wiped.0.write(value) };
+        Ok(wiped)
     }
 
-    /// True in a child of the process that made the mark.
+    /// Under Miri, which neither forks nor has this memory.
+    #[cfg(miri)]
+    pub(crate) fn new(value: T) -> io::Result<Self> {
+        Ok(Self(NonNull::from(Box::leak(Box::new(value)))))
+    }
+
+    /// Where the value is, until this is dropped.
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> NonNull<T> {
+        self.0
+    }
+}
+
+impl<T> Drop for Wiped<T> {
+    fn drop(&mut self) {
+        #[cfg(not(miri))]
+        // SAFETY: `new` mapped it, and gives it out until now only.
+        unsafe {
+            libc::munmap(self.0.as_ptr().cast(), Self::LEN)
+        };
+        #[cfg(miri)]
+        // SAFETY: it is the box of `new`, whose value is not dropped.
+        drop(unsafe { Box::from_raw(self.0.as_ptr().cast::<ManuallyDrop<T>>()) });
+    }
+}
+
+// SAFETY: it owns the value.
+unsafe impl<T: Send> Send for Wiped<T> {}
+// SAFETY: shared, it gives out the address of the value only.
+unsafe impl<T: Sync> Sync for Wiped<T> {}
+
+/// Tells the process that made it from the children of that process.
+#[derive(Debug)]
+pub struct ForkMark(AtomicU64);
+
+impl ForkMark {
+    /// A mark of this process.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] where the kernel has no memory that it wipes.
+    pub fn new() -> io::Result<Self> {
+        match this_process() {
+            0 => Err(io::ErrorKind::Unsupported.into()),
+            number => Ok(Self(AtomicU64::new(number))),
+        }
+    }
+
+    /// True in a child of the process that made the mark, and in a child of that. Blocks on no other thread.
     #[inline]
-    pub(crate) fn is_in_child(&self) -> bool {
-        self.word().load(Ordering::Relaxed) == 0
+    pub fn is_in_child(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != this_process()
     }
 
     /// Makes this process look like a child.
     #[cfg(test)]
     pub(crate) fn wipe(&self) {
-        self.word().store(0, Ordering::Relaxed);
-    }
-
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the start of a page that is mapped until the mark is dropped, of which any bytes are a number.
-        unsafe { self.0.as_ref() }
+        self.0.store(u64::MAX, Ordering::Relaxed);
     }
 }
 
-impl Drop for ForkMark {
+/// A value that children of the process that made it do not drop: its descriptors may mean other files there.
+#[derive(Debug)]
+pub struct Own<T> {
+    value: ManuallyDrop<T>,
+    mark: ForkMark,
+}
+
+impl<T> Own<T> {
+    /// A value of this process.
+    ///
+    /// # Errors
+    /// As [`ForkMark::new`].
+    pub fn new(value: T) -> io::Result<Self> {
+        Ok(Self { value: ManuallyDrop::new(value), mark: ForkMark::new()? })
+    }
+
+    /// The value; `None` in a child.
+    pub fn get(&self) -> Option<&T> {
+        (!self.mark.is_in_child()).then_some(&*self.value)
+    }
+}
+
+impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped it, and the reference that `word` gives out lives as long as a borrow of the mark.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), LEN) };
+        if !self.mark.is_in_child() {
+            // SAFETY: it is dropped here only, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
     }
 }
 
-// SAFETY: the page belongs to the process, not to a thread, and holds an atomic.
-unsafe impl Send for ForkMark {}
-// SAFETY: as above.
-unsafe impl Sync for ForkMark {}
+/// A number that no process has from which this one was forked: a child copies [`NEXT`], and goes on from there. 0 where
+/// the kernel has no memory that it wipes.
+#[inline]
+fn this_process() -> u64 {
+    let page = NUMBER.load(Ordering::Acquire);
+    // SAFETY: what is stored there is the address of a number that is never freed, and any bytes are one.
+    match unsafe { page.as_ref() }.map(|number| number.load(Ordering::Relaxed)) {
+        Some(number) if number != 0 => number,
+        _ => number_this_process(),
+    }
+}
 
-/// Of the mark; the kernel maps the whole page.
-const LEN: usize = size_of::<AtomicU64>();
+/// Without a lock, which a thread may hold that a child does not have.
+#[cold]
+fn number_this_process() -> u64 {
+    if NUMBER.load(Ordering::Acquire).is_null() {
+        let Ok(wiped) = Wiped::new(AtomicU64::new(0)) else { return 0 };
+        let number = wiped.as_ptr().as_ptr();
+        if NUMBER.compare_exchange(null_mut(), number, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // For good.
+            std::mem::forget(wiped);
+        }
+    }
+    // SAFETY: as in `this_process`; it is not null any more.
+    let number = unsafe { &*NUMBER.load(Ordering::Acquire) };
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    number
+        .compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|first| first, |_| next)
+}
+
+/// The number of this process, in memory that is wiped. Null until it is first asked for.
+static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Runs `body` in a child of this process, which is killed if it takes half a minute. Returns true if `body` did. For tests
+/// of what is refused there.
+///
+/// `body` must not use memory of [`Heap`](crate::Heap) that was allocated before: the child shares it.
+///
+/// # Errors
+/// Those of fork(2) and waitpid(2).
+#[cfg(any(test, feature = "forks"))]
+pub fn in_a_child(body: impl FnOnce() -> bool) -> io::Result<bool> {
+    // SAFETY: the child has this thread only. It allocates, which malloc provides for, takes no lock that another thread
+    // may have held, as the caller sees to, and ends without any handlers.
+    unsafe {
+        let child = libc::fork();
+        match child {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {
+                libc::alarm(30);
+                let said = catch_unwind(AssertUnwindSafe(body));
+                libc::_exit(i32::from(!said.unwrap_or(false)));
+            }
+            _ => {}
+        }
+        let mut status = -1;
+        match libc::waitpid(child, &mut status, 0) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(status == 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_and_theirs_are_told_from_their_parents() {
+        let mark = ForkMark::new().unwrap();
+        assert!(!mark.is_in_child());
+        let is_known = in_a_child(|| {
+            let childs = ForkMark::new().unwrap();
+            mark.is_in_child()
+                && !childs.is_in_child()
+                && in_a_child(|| mark.is_in_child() && childs.is_in_child()).unwrap()
+                && !childs.is_in_child()
+        });
+        assert!(is_known.unwrap());
+        assert!(!mark.is_in_child() && !ForkMark::new().unwrap().is_in_child());
+    }
+
+    #[test]
+    fn a_child_drops_nothing_of_its_parents() {
+        let value = std::rc::Rc::new(());
+        let own = Own::new(value.clone()).unwrap();
+        assert!(own.get().is_some());
+        let dropped = |own: Own<_>| {
+            drop(own);
+            std::rc::Rc::strong_count(&value) == 1
+        };
+        let childs = Own::new(value.clone()).unwrap();
+        assert!(in_a_child(|| childs.get().is_none() && !dropped(childs)).unwrap());
+        drop(own);
+    }
+
+    #[test]
+    fn a_child_gets_zeros() {
+        let wiped = Wiped::new([AtomicU64::new(1), AtomicU64::new(2)]).unwrap();
+        // SAFETY: it lives, and any bytes are numbers.
+        let sum =
+            || unsafe { wiped.as_ptr().as_ref() }.iter().map(|n| n.load(Ordering::Relaxed)).sum::<u64>();
+        assert!(in_a_child(|| sum() == 0).unwrap());
+        assert_eq!(sum(), 3);
+    }
+}

@@ -36,6 +36,7 @@ use super::{Config, address::Whereabouts};
 use crate::PortError;
 use crate::os::alarm::{Alarm, AlarmName};
 use crate::os::barrier;
+use crate::os::fork::ForkMark;
 use crate::os::process::Process;
 use crate::os::shared::{PAGE, Shareable, SharedFile, View};
 
@@ -47,6 +48,7 @@ pub(super) struct Mailbox {
     slots: View<Slot>,
     alarm: Alarm,
     sleeper: Sleeper,
+    mark: ForkMark,
 }
 
 impl Mailbox {
@@ -76,7 +78,7 @@ impl Mailbox {
         ] {
             field.store(value, Ordering::Relaxed);
         }
-        Ok(Self { file, layout, header, slots, alarm, sleeper: Sleeper::default() })
+        Ok(Self { file, layout, header, slots, alarm, sleeper: Sleeper::default(), mark: fork_mark()? })
     }
 
     /// What wakes the owner.
@@ -148,9 +150,12 @@ impl Mailbox {
     }
 }
 
+/// In a child of fork(2) it stays open for the parent.
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.header().closed.store(1, Ordering::Release);
+        if !self.mark.is_in_child() {
+            self.header().closed.store(1, Ordering::Release);
+        }
     }
 }
 
@@ -234,10 +239,11 @@ impl Remote {
     fn open_slot(&self, index: usize, owner: Process, sender: u64) -> Result<Claim, PortError> {
         self.file.allocate(self.layout.first_rings(index))?;
         let rings = MappedRings::map(&self.file, self.layout, &self.slots, index)?;
+        let mark = fork_mark()?;
         self.slots[index].sender.store(sender, Ordering::Relaxed);
         self.slots[index].owner.store(Phase::Open.word(owner), Ordering::Release);
         let (header, alarm) = (self.header.part(0..1), Arc::clone(&self.alarm));
-        let claim = Claim { rings, index, owner, header, alarm, waker: Waker::default() };
+        let claim = Claim { rings, index, owner, header, alarm, waker: Waker::default(), mark };
         claim.ring_bell();
         Ok(claim)
     }
@@ -271,7 +277,7 @@ impl Remote {
     }
 }
 
-/// An open slot, which closes when dropped.
+/// An open slot, which closes when dropped, but not by a child of fork(2).
 pub(super) struct Claim {
     rings: MappedRings,
     index: usize,
@@ -279,6 +285,7 @@ pub(super) struct Claim {
     header: View<Header>,
     alarm: Arc<Alarm>,
     waker: Waker,
+    mark: ForkMark,
 }
 
 impl Claim {
@@ -346,9 +353,20 @@ impl Place for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.slot().owner.store(Phase::Closed.word(self.owner), Ordering::Release);
-        self.ring_bell();
+        if !self.mark.is_in_child() {
+            self.slot().owner.store(Phase::Closed.word(self.owner), Ordering::Release);
+            self.ring_bell();
+        }
     }
+}
+
+fn fork_mark() -> Result<ForkMark, PortError> {
+    ForkMark::new().map_err(|error| PortError::Provider {
+        call: "madvise(MADV_WIPEONFORK)",
+        code: error.raw_os_error().unwrap_or(0),
+        text: error.to_string(),
+        hint: "samite-shm needs Linux 4.14 or later".into(),
+    })
 }
 
 /// The rings of a slot, mapped, one of which is the current one.

@@ -1,9 +1,11 @@
 //! What the runtime's lock protects: the engine, the launcher's news, and who sleeps.
 
+use std::time::Duration;
+
 use crate::figures::Figures;
 use crate::patience::Burst;
 use crate::stats::PeerStats;
-use samite_fabric::Port;
+use samite_fabric::{Port, Sleep};
 use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId};
 
 use super::directory::{Directory, Notice};
@@ -57,10 +59,34 @@ impl<P: Port> Core<P> {
         }
     }
 
+    /// Lets go of all requests whose buffers are lent.
+    pub(super) fn forget_lent(&mut self) {
+        if self.condemned.is_none() {
+            self.engine.forget_lent();
+        }
+    }
+
     /// Drives once, at the current time. Returns the number of events, news among them.
     pub(super) fn step<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
         let news = self.attend(now_ns)?;
         Ok(self.poll(lent)? + usize::from(news))
+    }
+
+    /// How long to sleep at most until something is due; a `nap` long where nothing tells.
+    pub(super) fn time_to_sleep(&self, nap_time: Duration, until_ns: u64) -> Duration {
+        let due_ns = self.engine.due_ns().min(until_ns);
+        let until_due = Duration::from_nanos(due_ns.saturating_sub(self.now_ns)).min(SLEEP_MAX);
+        // What is due at once was refused by the port, and nothing tells when it has room.
+        if until_due.is_zero() { nap_time } else { until_due }
+    }
+
+    /// Arms the port before a sleep. Returns how long that may last, `None` if there is something to do.
+    pub(super) fn arm(&mut self, nap_time: Duration, time: Duration) -> Option<Duration> {
+        match self.engine.port_mut().arm() {
+            Sleep::NotNow => None,
+            Sleep::Briefly => Some(nap_time.min(time)),
+            Sleep::UntilReadable => Some(time),
+        }
     }
 
     /// Notes the time, and hears the news if it is time to; whether there were any.
@@ -130,3 +156,7 @@ impl<P: Port> Core<P> {
 /// How often the directory is asked for news while somebody waits: well under the time in which a death
 /// should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;
+
+/// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
+/// providers that forget to wake.
+const SLEEP_MAX: Duration = Duration::from_millis(100);

@@ -7,13 +7,13 @@ use crate::deal;
 use crate::patience::{Patience, Rest};
 use crate::request::Group;
 use crate::watch::nap;
-use samite_fabric::{BiasedGuard, Port, Sleep};
+use samite_fabric::{BiasedGuard, Port, Refused};
 use samite_p2p::{
     Awaited, Cause, Completion, Engine, Error, Fate, Operation, Outcome, Pattern, Report, RequestId,
 };
 
 use super::state::{Core, Sleeper};
-use super::{Bounds, Runtime};
+use super::{Bounds, Runtime, error_of, unfinished};
 
 impl<P: Port> Runtime<P> {
     pub(super) fn wait<'a, L: Group>(
@@ -63,7 +63,10 @@ impl<P: Port> Runtime<P> {
                     Outcome::Pending => {}
                 }
                 match polled {
-                    Ok(0) if self.crowded && left > 0 => core = self.take_turns(core),
+                    Ok(0) if self.crowded && left > 0 => match self.take_turns(core) {
+                        Ok(again) => core = again,
+                        Err(refused) => return Some(unfinished(refused)),
+                    },
                     Ok(0) => std::hint::spin_loop(),
                     Ok(_) => {}
                     Err(error) => {
@@ -100,7 +103,10 @@ impl<P: Port> Runtime<P> {
             }
             let rest = patience.rest(now_ns, came);
             slept = matches!(rest, Rest::Sleep(_));
-            core = self.rest(core, rest, u64::MAX, bounds.cancel.as_ref());
+            core = match self.rest(core, rest, u64::MAX, bounds.cancel.as_ref()) {
+                Ok(again) => again,
+                Err(refused) => return Some(unfinished(refused)),
+            };
             let rested_ns = self.clock.now_ns();
             core.waited_ns += rested_ns - now_ns;
             begun_ns = (!slept).then_some(rested_ns);
@@ -115,7 +121,7 @@ impl<P: Port> Runtime<P> {
         awaited: Awaited,
         mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
-        let mut core = self.lock();
+        let mut core = self.lock()?;
         let start_ns = self.clock.now_ns();
         let mut patience = Patience::new(self.crowded);
         loop {
@@ -152,7 +158,9 @@ impl<P: Port> Runtime<P> {
                 start_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
             });
             core.sought = Some(report);
-            core = self.rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref());
+            core = self
+                .rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref())
+                .map_err(|refused| error_of(refused, Fate::NotDelivered))?;
             core.waited_ns += self.clock.now_ns() - now_ns;
         }
     }
@@ -169,7 +177,10 @@ impl<P: Port> Runtime<P> {
             match core.engine.failure(rank) {
                 Some(Cause::Lost) if heard => {
                     let until_ns = start_ns + WORD_WITHIN_NS;
-                    core = self.rest(core, patience.rest(now_ns, false), until_ns, None);
+                    match self.rest(core, patience.rest(now_ns, false), until_ns, None) {
+                        Ok(again) => core = again,
+                        Err(_) => return Cause::Lost,
+                    }
                 }
                 cause => return cause.unwrap_or(Cause::Lost),
             }
@@ -183,17 +194,20 @@ impl<P: Port> Runtime<P> {
         rest: Rest,
         until_ns: u64,
         cancel: Option<&Cancel>,
-    ) -> BiasedGuard<'a, Core<P>> {
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         match rest {
             Rest::Spin => drop(core),
             Rest::Yield => return self.take_turns(core),
             Rest::Sleep(nap) => return self.sleep(core, nap, until_ns, cancel),
         }
-        self.lock()
+        self.core.lock()
     }
 
     /// Offers the core to others, some turns in a row or until a glance finds that there is something to do.
-    pub(super) fn take_turns<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>) -> BiasedGuard<'a, Core<P>> {
+    pub(super) fn take_turns<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         core.waits = core.waits.saturating_add(1);
         if self.deals && core.waits == DEAL_AFTER {
             deal::to_core_of(self.rank);
@@ -201,12 +215,12 @@ impl<P: Port> Runtime<P> {
         for _ in 0..TURNS {
             drop(core);
             rustix::thread::sched_yield();
-            core = self.lock();
+            core = self.core.lock()?;
             if !core.engine.seems_idle() {
                 break;
             }
         }
-        core
+        Ok(core)
     }
 
     /// Sleeps until there is something to do; a `nap` long where that is not told.
@@ -216,29 +230,22 @@ impl<P: Port> Runtime<P> {
         nap_time: Duration,
         until_ns: u64,
         cancel: Option<&Cancel>,
-    ) -> BiasedGuard<'a, Core<P>> {
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         let now_ns = core.now_ns;
-        let due_ns = core.engine.due_ns().min(until_ns);
-        let until_due = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
-        // What is due at once was refused by the port, and nothing tells when it has room.
-        let time = if until_due.is_zero() { nap_time } else { until_due };
+        let time = core.time_to_sleep(nap_time, until_ns);
         if core.sleeper.is_some() {
             core.followers += 1;
-            let mut core = core.wait(&self.woken, time);
+            let mut core = core.wait(&self.woken, time)?;
             core.followers -= 1;
-            return core;
+            return Ok(core);
         }
-        let time = match core.engine.port_mut().arm() {
-            Sleep::NotNow => return core,
-            Sleep::Briefly => nap_time.min(time),
-            Sleep::UntilReadable => time,
-        };
+        let Some(time) = core.arm(nap_time, time) else { return Ok(core) };
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
             cancel.wakes(watch);
         }
         if cancel.is_some_and(Cancel::is_cancelled) {
             core.engine.port_mut().disarm();
-            return core;
+            return Ok(core);
         }
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
@@ -249,7 +256,7 @@ impl<P: Port> Runtime<P> {
             Some(watch) => watch.sleep(time),
             None => nap(nap_time.min(time)),
         }
-        let mut core = self.lock();
+        let mut core = self.core.lock()?;
         core.sleeper = None;
         core.engine.port_mut().disarm();
         if let Some(watch) = &self.watch {
@@ -260,7 +267,7 @@ impl<P: Port> Runtime<P> {
         if core.followers > 0 {
             self.woken.notify_all();
         }
-        core
+        Ok(core)
     }
 
     /// Wakes all who sleep: what has come may be theirs.
@@ -301,10 +308,6 @@ impl<P: Port> Runtime<P> {
 /// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
 /// its connections before its status can be had.
 const WORD_WITHIN_NS: u64 = 100_000_000;
-
-/// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
-/// providers that forget to wake.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks at
 /// the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a deadline

@@ -1,7 +1,9 @@
 //! `samite run` with real processes.
 
+mod calls;
 mod claims;
 mod examples;
+mod forked;
 mod hosts;
 mod interrupt;
 mod join;

@@ -68,8 +68,12 @@ impl Arena {
             keys: Keys::new(os::random()?),
             blocks: Mutex::new(blocks),
             page,
-            owner: ForkMark::new()
-                .map_err(|_| os::failed("madvise", "pages that children of a fork do not share"))?,
+            owner: ForkMark::new().map_err(|error| PortError::Provider {
+                call: "madvise",
+                code: error.raw_os_error().unwrap_or(0),
+                text: error.to_string(),
+                hint: "pages that children of a fork do not share".into(),
+            })?,
         })
     }
 

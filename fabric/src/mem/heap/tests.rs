@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::arena::Arena;
 use super::blocks::{ALIGN, GRANULE};
 use super::*;
+use crate::os::fork::in_a_child;
 use crate::os::process::Process;
 use crate::os::shared::SharedFile;
 use crate::{PortError, SplitMix64};
@@ -257,21 +258,6 @@ fn a_retired_arena_gives_nothing_and_takes_nothing() {
     }
 }
 
-/// Runs this in a child of a fork, which is killed if it takes half a minute. Whether it ended in time, and said yes.
-fn in_a_child(says: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child does nothing but to allocate, which malloc provides for, and to end without any handlers.
-    unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            libc::alarm(30);
-            libc::_exit(i32::from(!says()));
-        }
-        let mut status = -1;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status == 0
-    }
-}
-
 #[test]
 fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
     let layout = Layout::new::<[u8; 2 * GRANULE]>();
@@ -296,7 +282,7 @@ fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
                 }
             });
         }
-        let answers: Vec<_> = (0..100).map(|_| in_a_child(|| !is_inside())).collect();
+        let answers: Vec<_> = (0..100).map(|_| in_a_child(|| !is_inside()).unwrap()).collect();
         is_over.store(true, Ordering::Relaxed);
         assert!(answers.into_iter().all(|elsewhere| elsewhere));
     });
@@ -319,7 +305,7 @@ fn nobody_waits_long_for_the_arena_to_be_made() {
         let unexpected = || -> Option<i32> { unreachable!("it is made once") };
         let absent = once.make(unexpected).is_none();
         // The thread that makes it is not there.
-        let absent_in_child = in_a_child(|| once.get().is_none() && once.make(unexpected).is_none());
+        let absent_in_child = in_a_child(|| once.get().is_none() && once.make(unexpected).is_none()).unwrap();
         end.wait();
         assert!(absent && absent_in_child);
     });
