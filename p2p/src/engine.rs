@@ -464,9 +464,10 @@ impl<P: Port> Engine<P> {
         })
     }
 
-    /// Lets go of a request whose end nobody wants to know. It is cancelled if it still can be.
+    /// Lets go of a request whose end nobody wants to know. It ends unless it was matched; a matched one goes on if it owns
+    /// its memory.
     pub fn forget(&mut self, id: RequestId) {
-        self.cancel(id);
+        self.withdraw_unmatched(id);
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         if self.core.requests.get(id).is_some_and(|request| request.result.is_none() && lent(request)) {
             // Matched, it would go on; but nobody will lend it its buffer any more.

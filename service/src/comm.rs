@@ -121,8 +121,11 @@ impl Comm {
         Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used, unless
-    /// they have met their message by then: those go on to their end.
+    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used.
+    ///
+    /// A send ends at once and its data is free, whatever its receiver does; the error says whether the message may have
+    /// arrived. Only where the network reads the data by itself a send that owns them waits for its receiver's answer. A
+    /// receive that has met its message goes on to its end; [`within`](Self::within) bounds it.
     #[must_use]
     pub fn until(&self, cancel: &Cancel) -> Self {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }

@@ -112,8 +112,8 @@ impl<T: Element> Request<T> {
         Ok(self.id.is_none())
     }
 
-    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A message that was matched goes on to its
-    /// end.
+    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A send ends at once, unless the network may be reading
+    /// its buffer: then it waits for its receiver's answer. A receive that was matched goes on to its end.
     pub fn cancel(&self) {
         if let Some(id) = self.id {
             if let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds) {

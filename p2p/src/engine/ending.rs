@@ -5,19 +5,24 @@
 //!  state             deadline                              cancel                       peer fails
 //!  ────────────────  ────────────────────────────────────  ───────────────────────────  ──────────────────
 //!  AwaitingRoom      timed out, not delivered              cancelled, not delivered     not delivered
-//!  AwaitingMatch     timed out, unknown; REVOKE            REVOKE: FIN(withdrawn)       unknown
-//!                                                          cancels, else it goes on
-//!  Pushing           timed out, not delivered; ABORT       too late: goes on            not delivered
-//!   a stream         timed out, unknown; REVOKE            too late: goes on            unknown
+//!  AwaitingMatch     timed out, unknown; REVOKE            cancelled, unknown; REVOKE   unknown
+//!   registered       timed out, unknown; REVOKE; the       REVOKE: FIN(withdrawn)       unknown
+//!                    memory is kept until FIN              cancels, else it goes on
+//!  Pushing           timed out, not delivered; ABORT       cancelled, not delivered;    not delivered
+//!                                                          ABORT
+//!   a stream         timed out, unknown; REVOKE            cancelled, unknown; REVOKE   unknown
 //!  AwaitingMessage   timed out, not delivered              cancelled, not delivered     not delivered
 //!  Pulling           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
 //!                    doned) after the gets outstanding
 //!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
 //!                    FIN(abandoned)
+//! ```
+//!
+//! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it where it is unmatched, and
+//! else it goes on, if it owns its memory.
 //!
 //! A sender that lets its bytes be read ends that before it gives them back. Who reads them meanwhile finds out, and has
 //! received nothing.
-//! ```
 
 use samite_fabric::Port;
 use samite_matching::{Pattern, PostedId, Purged};
@@ -33,17 +38,32 @@ use crate::trace::event;
 use crate::wire::{Abort, Fin, Revoke, Verdict, Way, kind};
 
 impl<P: Port> Engine<P> {
-    /// Asks for the end of a request. Whether it took effect, its completion tells: an operation that was
-    /// matched goes on.
+    /// Ends a request, if it can end before its peer answers. A send ends at once, whatever its peer does, unless a
+    /// provider may still read its memory: then the receiver is asked to give the message back, and the completion tells
+    /// whether it did. A receive that was matched goes on.
     pub fn cancel(&mut self, id: RequestId) {
+        let Some(request) = self.core.requests.get(id) else { return };
+        // A receiver that calls for the bytes of registered memory does not get them.
+        let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
+            && matches!(request.state, State::AwaitingMatch { .. });
+        if !request.is_send() || request.result.is_some() || is_read_by_provider {
+            return self.withdraw_unmatched(id);
+        }
+        let fate = request.fate();
+        self.core.give_up(id, Error::Cancelled { fate });
+        self.drive(&mut ());
+    }
+
+    /// Ends a request that has not been matched. The receiver of a message whose envelope is out is asked whether it has.
+    pub(super) fn withdraw_unmatched(&mut self, id: RequestId) {
         let core = &mut self.core;
         let Some(request) = core.requests.get(id) else { return };
-        let cancelled = Err(Error::Cancelled { fate: Fate::NotDelivered });
+        let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
         match request.state {
-            State::AwaitingRoom { .. } => core.withdraw(id, Error::Cancelled { fate: Fate::NotDelivered }),
+            State::AwaitingRoom { .. } => core.withdraw(id, cancelled),
             State::AwaitingMessage(posted) => {
                 core.matcher.cancel(posted);
-                core.finish(id, cancelled);
+                core.finish(id, Err(cancelled));
             }
             State::AwaitingMatch { revoked: false, .. } => {
                 core.revoke_send(id);

@@ -3,7 +3,7 @@
 use samite_fabric::Memory;
 use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status};
 
-use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, SOON_NS, Whose, bytes, exact};
+use crate::job::{Borrowed, Done, Job, Medium, NEVER, Op, Owned, SOON_NS, Whose, bytes, exact};
 
 /// Longer than the windows below, so that a transfer can be stopped midway.
 const LONG: usize = 400_000;
@@ -97,29 +97,104 @@ pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
+/// Whether a long send of that memory waits until its receiver has answered a cancel: the provider may be reading it.
+fn is_registered<M: Medium>(job: &Job<M>, whose: Whose) -> bool {
+    whose == Owned && job.pulls() && !job.medium.exposes()
+}
+
 pub(crate) fn cancel_a_long_send<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for whose in [Owned, Borrowed] {
         let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER);
         job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
         job.cancel(&send);
+        let fate = if is_registered(&job, whose) { Fate::NotDelivered } else { Fate::Unknown };
+        assert!(fate == Fate::NotDelivered || job.is_over(&send), "at once");
         let done = job.wait(send);
-        assert_eq!(done.result, Err(CANCELLED));
+        assert_eq!(done.result, Err(Error::Cancelled { fate }));
         assert!(done.bytes.unwrap() == bytes(1, LONG));
+        job.settle();
         assert_eq!(job.engine(1).probe(&exact(0, 5)), Ok(None), "it was taken back");
     }
     assert_unharmed(job);
 }
 
-/// Too late: it is matched.
+/// Its receive was matched, but the sender does not know.
 pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
-    let send = job.send(0, 1, 5, &bytes(1, LONG));
-    job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
-    let recv = job.recv(1, exact(0, 5), LONG);
-    job.cancel(&send);
-    assert!(job.wait(recv).message() == bytes(1, LONG));
-    assert!(job.wait(send).result.is_ok());
+    for whose in [Owned, Borrowed] {
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), whose, NEVER);
+        job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+        let recv = job.recv(1, exact(0, 5), LONG);
+        job.cancel(&send);
+        if is_registered(&job, whose) {
+            assert!(job.wait(recv).message() == bytes(1, LONG));
+            assert!(job.wait(send).result.is_ok());
+            continue;
+        }
+        assert!(job.is_over(&send), "at once");
+        let done = job.wait(send);
+        assert_eq!(done.result, Err(Error::Cancelled { fate: Fate::Unknown }));
+        assert!(done.bytes.unwrap() == bytes(1, LONG));
+        match job.wait(recv) {
+            Done { result: Err(Error::Abandoned { rank: 0, fate: Fate::NotDelivered }), .. } => {}
+            read => assert!(job.medium.reads() && read.message() == bytes(1, LONG)),
+        }
+    }
+    assert_unharmed(job);
+}
+
+/// In each state that a long send may be in when its receiver stops to poll, it ends at a cancel and at its deadline, and
+/// gives its memory back. Only memory that a provider may still read is kept.
+pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M) {
+    let mut job = pair(medium);
+    let cases =
+        [Owned, Borrowed].into_iter().flat_map(|whose| [1 << 14, 60_000, LONG].map(|len| (whose, len)));
+    for ((whose, len), (matched, by_deadline)) in
+        cases.flat_map(|case| (0..4).map(move |bits| (case, (bits & 1 > 0, bits & 2 > 0))))
+    {
+        let recv = matched.then(|| job.recv_as(1, exact(0, 5), len, Borrowed, NEVER));
+        // Some fill the port, or use up the credit; the last is begun in its turn.
+        let sends: Vec<_> = (0..5).map(|_| job.send_as(0, 1, 0, 5, &bytes(1, len), whose, NEVER)).collect();
+        if matched {
+            // It calls for the first bytes, and takes none.
+            job.poll();
+        }
+        job.poll_alone(0, |_| false);
+        let (over, pending): (Vec<_>, Vec<_>) = sends.into_iter().partition(|send| job.is_over(send));
+        over.into_iter().for_each(|send| assert!(job.wait(send).result.is_ok()));
+        for send in pending {
+            // What may go eagerly is copied, and then belongs to the request.
+            let is_registered = is_registered(&job, if len > 1 << 14 { whose } else { Owned });
+            if by_deadline {
+                let deadline = job.now_ns();
+                job.engine(0).set_deadline(send.id.unwrap(), deadline);
+                job.poll_alone(0, |_| false);
+            } else {
+                job.cancel(&send);
+            }
+            if !job.is_over(&send) {
+                assert!(is_registered && !by_deadline, "{whose:?} {len} {matched} {by_deadline}");
+                job.settle();
+            }
+            let Done { result, bytes: memory } = job.wait(send);
+            assert!(is_registered || memory.is_some_and(|memory| memory == bytes(1, len)));
+            match result {
+                Err(Error::Cancelled { .. }) => assert!(!by_deadline),
+                Err(Error::TimedOut { .. }) => assert!(by_deadline),
+                // The receiver had it before it was asked to give it back.
+                other => assert!(other.is_ok() && is_registered && !by_deadline, "{other:?}"),
+            }
+        }
+        job.settle();
+        recv.into_iter().for_each(|recv| drop(job.wait(recv)));
+        while let Some((_, claimed)) = job.engine(1).claim(&Pattern::any(0)).unwrap() {
+            let now = job.now_ns();
+            job.engine(1).discard(now, claimed);
+            job.settle();
+        }
+        job.settle();
+    }
     assert_unharmed(job);
 }
 
@@ -146,8 +221,10 @@ pub(crate) fn cancel_twice<M: Medium>(medium: M) {
         job.cancel(&send);
         job.cancel(&recv);
     }
-    assert_eq!(job.wait(send).error(), CANCELLED);
+    let fate = if is_registered(&job, Owned) { Fate::NotDelivered } else { Fate::Unknown };
+    assert_eq!(job.wait(send).error(), Error::Cancelled { fate });
     assert_eq!(job.wait(recv).error(), CANCELLED);
+    job.settle();
     assert_unharmed(job);
 }
 

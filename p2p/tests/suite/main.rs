@@ -323,6 +323,7 @@ on_every_port! {
         truncated_eager, truncated_eager_unexpected, truncated_long, truncated_long_unexpected,
         truncated_borrowed, truncated_to_nothing,
         cancel_a_receive, cancel_a_receive_late, cancel_a_long_send, cancel_a_long_send_late,
+        a_send_ends_though_its_receiver_does_not_poll,
         cancel_one_of_many_receives, cancel_twice, cancel_what_is_over, forget_a_receive, forget_a_long_send,
         forget_a_borrowed_send, forget_a_matched_borrowed_send, forget_a_matched_borrowed_receive,
         forget_a_send_whose_receiver_is_not_ready,

@@ -103,7 +103,9 @@ impl<P: Port> Runtime<P> {
             }
             let rest = patience.rest(now_ns, came);
             slept = matches!(rest, Rest::Sleep(_));
-            core = match self.rest(core, rest, u64::MAX, bounds.cancel.as_ref()) {
+            // A receive that was matched goes on after a cancel, and sleeps as before.
+            let cancel = bounds.cancel.as_ref().filter(|_| !cancelled);
+            core = match self.rest(core, rest, u64::MAX, cancel) {
                 Ok(again) => again,
                 Err(refused) => return Some(unfinished(refused)),
             };
@@ -233,6 +235,13 @@ impl<P: Port> Runtime<P> {
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         let now_ns = core.now_ns;
         let time = core.time_to_sleep(nap_time, until_ns);
+        if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
+            // It wakes the thread that sleeps there, and that wakes the others.
+            cancel.wakes(watch);
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Ok(core);
+        }
         if core.sleeper.is_some() {
             core.followers += 1;
             let mut core = core.wait(&self.woken, time)?;
@@ -240,13 +249,6 @@ impl<P: Port> Runtime<P> {
             return Ok(core);
         }
         let Some(time) = core.arm(nap_time, time) else { return Ok(core) };
-        if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            cancel.wakes(watch);
-        }
-        if cancel.is_some_and(Cancel::is_cancelled) {
-            core.engine.port_mut().disarm();
-            return Ok(core);
-        }
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
         let until_ns = now_ns.saturating_add(time.as_nanos() as u64);

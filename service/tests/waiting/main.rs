@@ -125,6 +125,106 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     world.send(&number, 1, 2).unwrap();
 }
 
+/// Ends what `operation` waits for when that has lasted for a while, and returns what it returned and how long after.
+fn cancelled<R>(operation: impl FnOnce(&Cancel) -> R) -> (R, Duration) {
+    let cancel = Cancel::new();
+    thread::scope(|scope| {
+        let canceller = scope.spawn(|| {
+            thread::sleep(LONG / 5);
+            let now = Instant::now();
+            cancel.cancel();
+            now
+        });
+        let result = operation(&cancel);
+        let ended = Instant::now();
+        (result, ended.saturating_duration_since(canceller.join().unwrap()))
+    })
+}
+
+/// Long messages to a process that is stopped: their buffers come back at a cancel or a deadline. One shorter than a stream
+/// may be, one longer; begun with a free way, and behind others that the peer has not taken.
+#[test]
+fn a_long_send_ends_though_its_receiver_is_stopped() {
+    if !is_rank() {
+        let _turn = turn();
+        for transport in TRANSPORTS {
+            let name = "a_long_send_ends_though_its_receiver_is_stopped";
+            output_of(job_of_test(name, &format!("-n 2 {transport}")));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let bounded = world.within(PATIENCE);
+    let (short, long) = (vec![1_u8; 256 << 10], vec![2_u8; 8 << 20]);
+    if bounded.rank() == 1 {
+        for data in [&short, &long].into_iter().cycle().take(16) {
+            assert!(bounded.recv_vec::<u8>(0, 0).unwrap().0 == *data);
+        }
+        bounded.send(&[getpid().as_raw_pid()], 0, 0).unwrap();
+        kill_process(getpid(), Signal::STOP).unwrap();
+        // Whatever was begun before is over when this comes, and nothing was sent twice or is half there.
+        bounded.recv(&mut [0_u8], 0, 9).unwrap();
+        while let Some(message) = bounded.try_claim(0, 1).unwrap() {
+            let (data, _) = message.recv::<u8>().unwrap();
+            assert!(data == short || data == long);
+        }
+        bounded.send(&[0_u8], 0, 9).unwrap();
+        return;
+    }
+    // So there is credit for what follows its envelope.
+    for data in [&short, &long].into_iter().cycle().take(16) {
+        bounded.send(data, 1, 0).unwrap();
+    }
+    let mut number = [0_i32];
+    bounded.recv(&mut number, 1, 0).unwrap();
+    let pid = Pid::from_raw(number[0]).unwrap();
+    wait_in_vain_until(&world, true);
+    for round in 0..3 {
+        for data in [&short, &long] {
+            let place = format!("round {round}, {} bytes", data.len());
+            let prompt = |late: Duration, what: &str| assert!(late < PROMPT, "{place}: {what} {late:?} late");
+            let ended = |result: Result<(), Error>| match result {
+                // It went while there was room.
+                Ok(()) => {}
+                Err(Error::Cancelled { .. } | Error::TimedOut { .. }) => {}
+                Err(error) => panic!("{place}: {error}"),
+            };
+            let (sent, late) = cancelled(|cancel| world.until(cancel).send(data, 1, 1));
+            ended(sent);
+            prompt(late, "send");
+            let (sent, late) =
+                cancelled(|cancel| world.until(cancel).scope(|scope| scope.isend(data, 1, 1).map(|_| ())));
+            ended(sent);
+            prompt(late, "scope");
+            let start = Instant::now();
+            ended(world.within(LONG / 5).send(data, 1, 1));
+            prompt(start.elapsed().saturating_sub(LONG / 5), "deadline");
+            let request = world.isend(data.clone(), 1, 1).unwrap();
+            let start = Instant::now();
+            request.cancel();
+            match request.wait() {
+                Ok(done) => assert!(done.buffer == *data),
+                Err(failed) => {
+                    assert!(matches!(failed.error, Error::Cancelled { .. }), "{place}: {failed}");
+                    assert!(failed.buffer.is_some_and(|buffer| buffer == *data), "it comes back");
+                }
+            }
+            prompt(start.elapsed(), "request");
+            let start = Instant::now();
+            let result = world.scope(|scope| {
+                let pending = scope.isend(data, 1, 1)?;
+                scope.cancel(&pending);
+                scope.wait(pending)
+            });
+            ended(result.map(|_| ()));
+            prompt(start.elapsed(), "pending");
+        }
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    bounded.send(&[0_u8], 1, 9).unwrap();
+    bounded.recv(&mut [0_u8], 1, 9).unwrap();
+}
+
 /// Receives from rank 1 what it does not send, until the report says whether that is stopped.
 fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
     let start = Instant::now();
