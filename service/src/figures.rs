@@ -6,6 +6,7 @@ use samite_fabric::Port;
 use samite_p2p::{Awaited, Engine, Operation, Report, TagPattern};
 use serde::{Deserialize, Serialize};
 
+use crate::printable::one_line;
 use crate::stats::{PeerStats, Stats};
 
 /// What a rank did until it said so, and what it did then.
@@ -139,7 +140,7 @@ impl fmt::Display for Awaits {
         if !f.alternate() {
             write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
         }
-        write!(f, ": {}", self.awaited)?;
+        write!(f, ": {}", one_line(&self.awaited))?;
         match self.other_tag {
             Some(tag) => write!(f, " ({} under other tags, first {tag})", self.other_tags),
             None => Ok(()),

@@ -28,6 +28,7 @@ mod guard;
 mod hosts;
 mod observe;
 mod output;
+mod place;
 mod profile;
 mod rank;
 pub(crate) mod registry;
@@ -49,7 +50,7 @@ pub use agent::serve as serve_as_agent;
 pub use front::{descriptors_for, run};
 pub use guard::serve as serve_as_guard;
 pub use hosts::Host;
-pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs};
+pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs, unsafe_places};
 
 use self::say::say;
 use crate::control::ChannelError;

@@ -39,6 +39,7 @@ mod init;
 pub mod launch;
 mod local;
 mod patience;
+mod printable;
 mod request;
 mod runtime;
 mod scope;

@@ -24,6 +24,7 @@ use self::server::Server;
 use super::{BootstrapError, Connection};
 use crate::Settings;
 use crate::control::{Channel, Incoming, JobId, PROTOCOL, Ticket, liveness};
+use crate::printable::one_line;
 use crate::watch::{nap, timespec};
 
 /// What the environment says of a job that meets at an address.
@@ -109,6 +110,7 @@ impl Rendezvous {
                     return Ok(Met { ticket, guest });
                 }
                 Ok(Reception::Refused { why }) => {
+                    let why = one_line(&why).into_owned();
                     return Err(BootstrapError::RefusedByRendezvous { address: self.address, why });
                 }
                 // The one who has it may be on its way, and something else there before.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io;
 
 use clap::Args;
-use samite::launch::{Snapshot, running_jobs};
+use samite::launch::{Snapshot, running_jobs, unsafe_places};
 
 use super::print;
 
@@ -22,6 +22,7 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
     if !what.json {
         let _ = writeln!(text, "{:<16} {:>8} {:>6} {:>9}  PROGRAM", "JOB", "PID", "RANKS", "SECONDS");
     }
+    unsafe_places().iter().for_each(|place| complain(&place.to_string()));
     // All at once: one that does not answer is waited for.
     let looks: Vec<_> = std::thread::scope(|scope| {
         let jobs = running_jobs().into_iter();

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use samite::launch::{RunningJob, running_jobs};
+use samite::launch::{RunningJob, running_jobs, unsafe_places};
 
 use self::view::View;
 use super::print;
@@ -69,7 +69,10 @@ fn chosen(prefix: &str, jobs: Vec<RunningJob>) -> Result<RunningJob, String> {
         jobs.into_iter().filter(|job| job.job.to_string().starts_with(prefix)).collect();
     match (fitting.pop(), fitting.len()) {
         (Some(job), 0) => Ok(job),
-        (None, _) if prefix.is_empty() => Err("no job of yours was started by `samite run` here".to_owned()),
+        (None, _) if prefix.is_empty() => {
+            let unsafe_places = unsafe_places().iter().map(|place| format!("; {place}")).collect::<String>();
+            Err(format!("no job of yours was started by `samite run` here{unsafe_places}"))
+        }
         (None, _) => {
             Err(format!("no job whose name begins with `{prefix}`: `samite ps` shows those that run"))
         }

@@ -8,6 +8,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::printable::one_line;
+
 /// The longest line that a rank or an agent may send, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
@@ -40,7 +42,7 @@ pub enum ChannelError {
     #[error("a line longer than {0} bytes")]
     LineTooLong(usize),
     /// A line that is not the message expected.
-    #[error("a line that is no message of this protocol: {0}")]
+    #[error("a line that is no message of this protocol: {}", one_line(&.0.to_string()))]
     Malformed(#[source] serde_json::Error),
     /// The socket itself failed.
     #[error("the connection failed: {0}")]

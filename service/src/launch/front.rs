@@ -18,6 +18,7 @@ use super::agent::PLAN_BYTES_MAX;
 use super::failures::{Failures, TOLD_MAX};
 use super::hosts::{Host, distribute};
 use super::observe::{ANSWER_MAX, Desk, Register};
+use super::place::Untrusted;
 use super::profile::{Matrix, Profile};
 use super::say::{say, say_to_the_end};
 use super::station::{Link, Station, addresses_towards};
@@ -30,6 +31,7 @@ use crate::bootstrap::variable;
 use crate::control::{
     Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
+use crate::printable::one_line;
 
 /// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
@@ -172,7 +174,7 @@ impl Front {
         let mut front = Front {
             register: Register::new(plan.job, program.join(" "), transport(&options), hosts),
             matrix: Matrix::default(),
-            desk: Desk::open(plan.job).ok(),
+            desk: open_desk(plan.job),
             asks_at: options.stats.as_ref().map(|_| Instant::now() + ASK_EVERY),
             stations,
             door,
@@ -280,6 +282,7 @@ impl Front {
                 return Err(LaunchError::Program { program, errno });
             }
             FromAgent::NotBound { why } => {
+                let why = one_line(&why).into_owned();
                 let host = self.stations[index].host.clone().unwrap_or_else(|| "this host".to_owned());
                 return Err(LaunchError::Bind { bind: self.options.bind, host, why });
             }
@@ -293,7 +296,10 @@ impl Front {
             }
             FromAgent::Refused { rank, reason } => say(
                 "run",
-                &format!("rank {rank} broke the launcher's protocol and was cut off from it: {reason}"),
+                &format!(
+                    "rank {rank} broke the launcher's protocol and was cut off from it: {}",
+                    one_line(&reason)
+                ),
             ),
             FromAgent::Question { rank } => {
                 let asked = self.stations.iter_mut().find(|station| station.ranks.contains(&rank));
@@ -608,6 +614,19 @@ impl Front {
     fn tell_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
         self.stations.iter_mut().try_for_each(|station| station.send(message))
     }
+}
+
+/// Opens the socket at which the job is looked at. If the only place for it is not safe that is told, since another user may
+/// have brought that about.
+fn open_desk(job: JobId) -> Option<Desk> {
+    let error = match Desk::open(job) {
+        Ok(desk) => return Some(desk),
+        Err(error) => error,
+    };
+    if error.get_ref().is_some_and(|source| source.is::<Untrusted>()) {
+        say("run", &format!("`samite ps` and `samite top` will not show this job: {error}"));
+    }
+    None
 }
 
 /// A host, its ranks, and our addresses as it reaches them.

@@ -4,19 +4,25 @@
 //! gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; what the others said last is
 //! given with its age.
 
-use std::fs::{self, DirBuilder};
+use std::borrow::Cow;
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
 
+use super::place::{Place, candidates};
+use super::wait::{Interest, wait};
 use crate::Figures;
 use crate::control::{Channel, Ending, Incoming, JobId};
+use crate::printable::one_line;
 
 /// A job at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,13 +77,22 @@ pub enum ObserveError {
         source: io::Error,
     },
     /// It answered something else.
-    #[error("job {job} answers what this version of samite does not understand ({source})")]
+    #[error("job {job} answers what this version of samite does not understand ({})", one_line(&source.to_string()))]
     Foreign {
         /// The job.
         job: String,
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// Its answer has no end.
+    #[error("job {job} answers more than {ANSWER_BYTES_MAX} bytes: it is none that `samite run` has started")]
+    Endless {
+        /// The job.
+        job: String,
+    },
+    /// A directory in which jobs are looked for is not this user's alone.
+    #[error("{0}; jobs in it are not shown")]
+    Unsafe(String),
 }
 
 /// A job that runs, on this host, for this user.
@@ -85,80 +100,127 @@ pub enum ObserveError {
 pub struct RunningJob {
     /// Its name.
     pub job: JobId,
+    place: Arc<Place>,
     socket: PathBuf,
 }
 
 /// The jobs of this user whose `samite run` runs on this host, by name. What one that was killed has left behind is
-/// removed.
+/// removed. A directory that is not this user's alone is passed over: see [`unsafe_places`].
 #[must_use]
 pub fn running_jobs() -> Vec<RunningJob> {
     let mut jobs = Vec::new();
-    for directory in directories() {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        jobs.extend(entries.filter_map(|entry| RunningJob::at(entry.path())));
+    for place in candidates().iter().filter_map(|path| Place::open(path).ok().flatten()) {
+        let place = Arc::new(place);
+        let entries = fs::read_dir(place.path()).into_iter().flatten().flatten();
+        jobs.extend(entries.filter_map(|entry| RunningJob::at(&place, entry.file_name().into())));
     }
     jobs.sort_by_key(|job| job.job.to_string());
     jobs
 }
 
+/// The directories in which jobs of this user are looked for and that were not used, each with the reason: another user
+/// has made them, or could have written there. A job that has no other directory is not shown.
+#[must_use]
+pub fn unsafe_places() -> Vec<ObserveError> {
+    let untrusted = candidates().into_iter().filter_map(|path| Place::open(&path).err());
+    untrusted.map(|untrusted| ObserveError::Unsafe(untrusted.to_string())).collect()
+}
+
 impl RunningJob {
-    fn at(socket: PathBuf) -> Option<RunningJob> {
+    fn at(place: &Arc<Place>, socket: PathBuf) -> Option<RunningJob> {
         let job = socket.file_stem()?.to_str()?.parse().ok()?;
         if socket.extension()? != EXTENSION {
             return None;
         }
-        // A socket is given its name when it is listened at, so one that refuses is nobody's any more.
-        match UnixStream::connect(&socket) {
+        // A socket is given its name when it is listened at, so one that refuses is left by a process that has ended.
+        match place.connect(&socket) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                let _ = fs::remove_file(&socket);
+                let _ = fs::remove_file(place.path().join(socket));
                 None
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            _ => Some(RunningJob { job, socket }),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => None,
+            _ => Some(RunningJob { job, place: place.clone(), socket }),
         }
     }
 
-    /// What it does now. `None` if it has ended meanwhile.
+    /// What it does now. `None` if it has ended meanwhile. Characters that do something to a terminal are replaced in all
+    /// text, as in `\u{1b}`.
     ///
     /// # Errors
     /// [`ObserveError`].
     pub fn look(&self) -> Result<Option<Snapshot>, ObserveError> {
-        let silent = |source| ObserveError::Silent { job: self.job.to_string(), source };
+        let job = || self.job.to_string();
         let mut line = Vec::new();
-        let read = UnixStream::connect(&self.socket).and_then(|mut stream| {
-            stream.set_read_timeout(Some(SILENCE_MAX))?;
-            stream.read_to_end(&mut line)
-        });
+        let read = self.place.connect(&self.socket).and_then(|stream| read_line(stream, &mut line));
         match read {
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
                 return Ok(None);
             }
-            Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(silent(error)),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(ObserveError::Endless { job: job() });
+            }
+            Err(source) if source.kind() != ErrorKind::ConnectionReset => {
+                return Err(ObserveError::Silent { job: job(), source });
+            }
             _ if line.is_empty() => return Ok(None),
             _ => {}
         }
-        let snapshot = serde_json::from_slice(&line);
-        snapshot.map(Some).map_err(|source| ObserveError::Foreign { job: self.job.to_string(), source })
+        match serde_json::from_slice::<Snapshot>(&line) {
+            Ok(snapshot) => Ok(Some(snapshot.printable())),
+            Err(source) => Err(ObserveError::Foreign { job: job(), source }),
+        }
     }
 }
 
-/// Where the sockets are: in the first directory that is there and only ours.
-fn directories() -> Vec<PathBuf> {
-    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(|path| PathBuf::from(path).join("samite"));
-    let ours = PathBuf::from(format!("/tmp/samite-{}", getuid().as_raw()));
-    of_session.into_iter().chain([ours]).filter(|path| path.is_absolute()).collect()
+/// Reads until the end of a line, or of the stream, for a limited time.
+///
+/// # Errors
+/// `TimedOut`, `FileTooLarge`, and those of read(2).
+fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
+    let deadline = Instant::now() + LOOK_MAX;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).min(SILENCE_MAX);
+        if left.is_zero() || wait(vec![Interest::read((), &stream)], Some(left))?.is_empty() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error) => return Err(error),
+        };
+        let end = chunk[..count].iter().position(|&byte| byte == b'\n');
+        line.extend_from_slice(&chunk[..end.unwrap_or(count)]);
+        if end.is_some() {
+            return Ok(());
+        }
+        if line.len() > ANSWER_BYTES_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+    }
 }
 
-/// Makes a directory that only this user can enter, or checks one that is there.
-fn private(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+impl Snapshot {
+    /// The same, with all text fit for a terminal.
+    fn printable(mut self) -> Snapshot {
+        let replace = |text: &mut String| {
+            if let Cow::Owned(replaced) = one_line(text) {
+                *text = replaced;
+            }
+        };
+        replace(&mut self.program);
+        self.transport.iter_mut().for_each(replace);
+        for rank in &mut self.ranks {
+            rank.host.iter_mut().for_each(replace);
+            if let Some(Ending::Lost { host, how }) = &mut rank.ending {
+                [host, how].into_iter().for_each(replace);
+            }
+            let awaits = rank.figures.as_mut().and_then(|figures| figures.awaits.as_mut());
+            awaits.into_iter().for_each(|awaits| replace(&mut awaits.awaited));
+        }
+        self
     }
-    // Somebody else may have made it, or a link.
-    let found = fs::symlink_metadata(directory)?;
-    let is_ours = found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o077 == 0;
-    if is_ours { Ok(()) } else { Err(ErrorKind::PermissionDenied.into()) }
 }
 
 /// Where a job is asked what it does.
@@ -184,8 +246,8 @@ impl Desk {
     /// There is no place for it.
     pub(super) fn open(job: JobId) -> io::Result<Desk> {
         let mut failed = ErrorKind::NotFound.into();
-        for directory in directories() {
-            match private(&directory).and_then(|()| Desk::open_in(&directory, job)) {
+        for directory in candidates() {
+            match Place::make(&directory).and_then(|_| Desk::open_in(&directory, job)) {
                 Ok(desk) => return Ok(desk),
                 Err(error) => failed = error,
             }
@@ -213,7 +275,9 @@ impl Desk {
     /// Lets in who knocks; whether somebody did.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let before = self.visitors.len();
-        while let Ok((connection, _)) = self.listener.accept() {
+        // At most so many at a time, since more can come while these are accepted.
+        let connections = std::iter::from_fn(|| self.listener.accept().ok()).take(VISITORS_MAX);
+        for (connection, _) in connections.filter(|(connection, _)| may_look(connection)) {
             let channel = Channel::new(connection);
             self.visitors.push(Visitor { channel, came: now, is_answered: false });
         }
@@ -248,7 +312,12 @@ impl Desk {
     }
 }
 
-/// Readable when somebody knocks.
+/// Returns true if this user asks, or root.
+fn may_look(connection: &UnixStream) -> bool {
+    socket_peercred(connection).is_ok_and(|peer| peer.uid == getuid() || peer.uid.is_root())
+}
+
+/// Readable when a connection can be accepted.
 impl AsFd for Desk {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -369,8 +438,14 @@ impl Register {
 /// they compute.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
 
-/// How long a job may take to answer us.
+/// How long a job may take to answer us, or to go on with its answer.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a whole answer may take.
+const LOOK_MAX: Duration = Duration::from_secs(4);
+
+/// The longest answer: many times that of a job of the most ranks.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The most who ask at a time.
 const VISITORS_MAX: usize = 64;

@@ -9,15 +9,16 @@ use std::time::Duration;
 use samite_fabric::os::signal::SignalFd;
 
 use super::front::SIGNALS;
+use crate::printable::printable;
 
-/// Prints a message, with one write so that nothing comes between its words. Returns after [`SAY_MAX`] at the latest.
+/// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing comes between its words. Returns after [`SAY_MAX`] at the latest.
 ///
 /// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits for
 /// it would neither notice failures nor obey signals. A message that is not taken in time is printed when it is taken. If
 /// there are many such messages the next ones are dropped.
 pub(super) fn say(who: &str, text: &str) {
     static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
-    let message = format!("samite {who}: {text}\n");
+    let message = format!("samite {who}: {}\n", printable(text));
     let before = UNFINISHED.fetch_add(1, Ordering::Relaxed);
     if before >= UNFINISHED_MAX {
         UNFINISHED.fetch_sub(1, Ordering::Relaxed);
@@ -40,7 +41,7 @@ pub(super) fn say(who: &str, text: &str) {
 
 /// Prints a message and waits until it is taken.
 pub(super) fn say_to_the_end(who: &str, text: &str) {
-    let _ = io::stderr().write_all(format!("samite {who}: {text}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("samite {who}: {}\n", printable(text)).as_bytes());
 }
 
 /// How long the launcher waits for the reader of its standard error.

@@ -9,6 +9,7 @@ mod interrupt;
 mod join;
 mod kill;
 mod observe;
+mod places;
 mod ranks;
 mod rendezvous;
 mod run;
