@@ -22,6 +22,7 @@
 mod agent;
 mod check;
 mod descendants;
+mod door;
 mod failures;
 mod front;
 mod guard;
@@ -45,6 +46,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use agent::serve as serve_as_agent;
 pub use front::{descriptors_for, run};
@@ -78,6 +80,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How long ranks may act on SIGTERM before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How many turns it takes at most to receive what a process has sent before it ended: more than a socket holds.
+const LAST_TURNS_MAX: u32 = 64;
 
 /// The signals by which a user or a batch system ends a job.
 const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
@@ -327,6 +332,12 @@ impl LaunchError {
     fn system(doing: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
         move |source| LaunchError::System { doing, source }
     }
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
 }
 
 fn describe_spawn_error(program: &str, errno: i32) -> String {

@@ -13,14 +13,24 @@ use crate::printable::one_line;
 /// The longest line that a rank or an agent may send, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// One end of a connection, over whatever kind of stream socket. Neither reading nor writing blocks: what the
-/// other end does not take yet is kept here.
+/// How much a turn reads of a socket, in bytes: some hundred messages.
+const TURN_BYTES: usize = 64 << 10;
+
+/// One end of a connection over a stream socket. Neither reading nor writing blocks: what the other end does not
+/// take yet is kept here.
+///
+/// A caller that receives until [`Incoming::Nothing`] takes a *turn*. A turn reads a bounded number of bytes, however
+/// fast the other end writes, so that one connection cannot keep a thread from the others.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     line_bytes_max: usize,
+    /// How many bytes are still read in this turn.
+    allowance: usize,
+    /// Whether the last turn ended because of that.
+    has_more: bool,
     /// Why nothing can be sent any more, until [`Channel::receive`] has said so.
     broken: Option<Errno>,
 }
@@ -29,7 +39,8 @@ pub(crate) struct Channel {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Incoming<M> {
     Message(M),
-    /// No whole message has arrived yet.
+    /// No whole message has arrived yet, or this turn has read its share. No whole line is kept back, so the
+    /// socket is readable if there is more.
     Nothing,
     /// The other end is closed, and everything it sent has been received.
     Closed,
@@ -56,7 +67,15 @@ impl Channel {
 
     pub(crate) fn with_line_limit(socket: impl Into<OwnedFd>, line_bytes_max: usize) -> Channel {
         let socket = socket.into();
-        Channel { socket, inbound: Vec::new(), outbound: Vec::new(), line_bytes_max, broken: None }
+        Channel {
+            socket,
+            inbound: Vec::new(),
+            outbound: Vec::new(),
+            line_bytes_max,
+            allowance: TURN_BYTES,
+            has_more: false,
+            broken: None,
+        }
     }
 
     /// The same connection, with longer lines.
@@ -64,29 +83,50 @@ impl Channel {
         Channel { line_bytes_max, ..self }
     }
 
+    /// Receives the next message. Beats are skipped.
     pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
+        self.receive_line(true)
+    }
+
+    /// Receives the first message of a connection that any process may have made. A beat before it is an error.
+    pub(crate) fn receive_first<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
+        self.receive_line(false)
+    }
+
+    /// Returns true if the last turn ended although more may have arrived.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    fn receive_line<M: DeserializeOwned>(&mut self, skips_beats: bool) -> Result<Incoming<M>, ChannelError> {
         let mut searched = 0;
         loop {
+            if skips_beats && searched == 0 {
+                let beats = self.inbound.iter().take_while(|&&byte| byte == b'\n').count();
+                self.inbound.drain(..beats);
+            }
             if let Some(length) = self.inbound[searched..].iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.inbound.drain(..=searched + length).collect();
-                searched = 0;
-                match &line[..line.len() - 1] {
-                    BEAT => continue,
-                    text => {
-                        let message = serde_json::from_slice(text).map_err(ChannelError::Malformed)?;
-                        return Ok(Incoming::Message(message));
-                    }
-                }
+                let message = serde_json::from_slice(&line[..line.len() - 1]);
+                return message.map(Incoming::Message).map_err(ChannelError::Malformed);
             }
             searched = self.inbound.len();
             if searched > self.line_bytes_max {
                 return Err(ChannelError::LineTooLong(self.line_bytes_max));
             }
+            if self.allowance == 0 {
+                (self.allowance, self.has_more) = (TURN_BYTES, true);
+                return Ok(Incoming::Nothing);
+            }
             let mut chunk = [0; 4096];
             match recv(&self.socket, &mut chunk, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return self.broken.take().map_or(Ok(Incoming::Closed), |why| Err(failed(why))),
-                Ok((_, count)) => self.inbound.extend_from_slice(&chunk[..count]),
+                Ok((_, count)) => {
+                    self.inbound.extend_from_slice(&chunk[..count]);
+                    self.allowance = self.allowance.saturating_sub(count);
+                }
                 Err(Errno::AGAIN) => {
+                    (self.allowance, self.has_more) = (TURN_BYTES, false);
                     return self.broken.take().map_or(Ok(Incoming::Nothing), |why| Err(failed(why)));
                 }
                 Err(Errno::INTR) => {}
@@ -197,6 +237,38 @@ mod tests {
         peer.beat();
         assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Message(1));
         assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Nothing);
+    }
+
+    /// The other end fills the socket again whenever it has been read.
+    #[test]
+    fn a_turn_ends_however_fast_the_other_end_writes() {
+        for flood in ["\n", "7\n", "[1,\n", "1"] {
+            let (ours, peer) = UnixStream::pair().unwrap();
+            let mut channel = Channel::with_line_limit(ours, 1 << 20);
+            peer.set_nonblocking(true).unwrap();
+            let bytes = flood.repeat(1 << 16);
+            let mut turn = 0;
+            loop {
+                while matches!((&peer).write(bytes.as_bytes()), Ok(1..)) {}
+                turn += 1;
+                assert!(turn <= TURN_BYTES, "{flood:?}");
+                if matches!(channel.receive::<u32>(), Ok(Incoming::Nothing)) {
+                    break;
+                }
+            }
+            assert!(channel.has_more());
+            // What has been read so far has been handed out.
+            assert!(!channel.inbound.contains(&b'\n'), "{flood:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_may_come_before_the_first_message() {
+        let (mut channel, mut peer) = pair();
+        assert_eq!(channel.receive_first::<u32>().unwrap(), Incoming::Nothing);
+        peer.write_all(b"7\n\n8\n").unwrap();
+        assert_eq!(channel.receive_first::<u32>().unwrap(), Incoming::Message(7));
+        assert!(matches!(channel.receive_first::<u32>(), Err(ChannelError::Malformed(_))));
     }
 
     #[test]

@@ -18,7 +18,9 @@ use samite_fabric::os::spawn::take_inherited_fd;
 use super::rank::Rank;
 use super::registry::{Post, Registry, Urgent};
 use super::wait::{Interest, wait};
-use super::{AGENT_COMMAND, ENDING_SIGNALS, FAREWELL, GRACE, LaunchError, descendants, output};
+use super::{
+    AGENT_COMMAND, ENDING_SIGNALS, FAREWELL, GRACE, LAST_TURNS_MAX, LaunchError, descendants, output,
+};
 use crate::control::{
     Channel, Ending, FromAgent, FromRank, Incoming, Place, Plan, ToAgent, ToRank, liveness,
 };
@@ -293,7 +295,12 @@ impl Agent {
                 self.registry.stop(number, status.stopped());
                 continue;
             }
-            self.serve_rank(number)?;
+            for _ in 0..LAST_TURNS_MAX {
+                self.serve_rank(number)?;
+                if !self.rank(number).channel.as_ref().is_some_and(Channel::has_more) {
+                    break;
+                }
+            }
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
             self.registry.end(number, ending.clone());
             let restarts = self.rank(number).restarts;

@@ -3,33 +3,30 @@
 mod signals;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Signal, WaitOptions, getrlimit, wait as wait_for_child};
-use rustix::rand::{GetRandomFlags, getrandom};
 use samite_fabric::os::signal::{SignalFd, unblock};
 
 pub(super) use self::signals::SIGNALS;
 use super::agent::PLAN_BYTES_MAX;
+use super::door::{self, Door};
 use super::failures::{Failures, TOLD_MAX};
-use super::hosts::{Host, distribute};
 use super::observe::{ANSWER_MAX, Desk, Register};
 use super::place::Untrusted;
 use super::profile::{Matrix, Profile};
 use super::say::{say, say_to_the_end};
-use super::station::{Link, Station, addresses_towards};
+use super::station::{Link, Station};
 use super::wait::{Interest, wait};
 use super::{
-    ENDING_SIGNALS, EXIT_TIMED_OUT, FAREWELL, GRACE, LaunchError, OnFailure, Options, RANKS_MAX, Remote,
-    Stats, descendants, waits,
+    ENDING_SIGNALS, EXIT_TIMED_OUT, FAREWELL, GRACE, LAST_TURNS_MAX, LaunchError, OnFailure, Options,
+    RANKS_MAX, Stats, descendants, random, waits,
 };
 use crate::bootstrap::variable;
 use crate::control::{
-    Channel, Ending, FromAgent, Incoming, Invitation, JobId, Obituary, Plan, Secret, ToAgent, liveness,
+    Channel, Ending, FromAgent, Incoming, JobId, Obituary, Plan, Secret, ToAgent, liveness,
 };
 use crate::printable::one_line;
 
@@ -135,21 +132,9 @@ enum Then {
     Signal(Signal),
 }
 
-/// Where agents of other hosts call back.
-struct Door {
-    listener: TcpListener,
-    /// Who has connected, and not said yet who it is.
-    visitors: Vec<Channel>,
-    /// What the agent of each host must know.
-    tokens: Vec<Secret>,
-    addresses: Vec<IpAddr>,
-    closes_at: Instant,
-}
-
 enum Event {
     Agent(usize),
-    Listener,
-    Visitor,
+    Door,
     Desk,
     Signals,
 }
@@ -158,12 +143,15 @@ impl Front {
     fn start(options: Options) -> Result<Front, LaunchError> {
         let system = LaunchError::system;
         // While a name is looked up, which may take many seconds, a signal has its usual effect.
-        let routes = options.remote.as_ref().map(|remote| routes(remote, &options)).transpose()?;
+        let routes = options.remote.as_ref().map(|remote| door::routes(remote, &options)).transpose()?;
         let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
 
         let (stations, door) = match (&options.remote, routes) {
-            (Some(remote), Some(routes)) => start_remotely(remote, routes, &options)?,
+            (Some(remote), Some(routes)) => {
+                let (stations, door) = Door::open(remote, routes, &options)?;
+                (stations, Some(door))
+            }
             _ => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
         };
         let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
@@ -204,12 +192,13 @@ impl Front {
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
                     Event::Agent(index) => self.serve_agent(index)?,
-                    Event::Listener => self.open_door(),
-                    Event::Visitor => self.hear_visitors()?,
+                    // What may be due there without one is done below too.
+                    Event::Door => {}
                     Event::Desk => self.open_desk()?,
                     Event::Signals => self.handle_signals()?,
                 }
             }
+            self.admit_agents()?;
             self.handle_deadlines()?;
         }
         Ok(self.code.unwrap_or(0))
@@ -226,8 +215,7 @@ impl Front {
             }
         }
         if let Some(door) = &self.door {
-            interests.push(Interest::read(Event::Listener, &door.listener));
-            interests.extend(door.visitors.iter().map(|visitor| Interest::read(Event::Visitor, visitor)));
+            interests.extend(door.descriptors().map(|fd| Interest::of(Event::Door, fd)));
         }
         let mut answer_at = None;
         if let Some(desk) = &self.desk {
@@ -241,9 +229,8 @@ impl Front {
             answer_at = desk.waiting_since().map(|since| since + ANSWER_MAX);
         }
         let beats = self.stations.iter().filter_map(Station::next_beat);
-        let closes_at = self.door.as_ref().map(|door| door.closes_at);
         let deadline = beats
-            .chain(closes_at)
+            .chain(self.door.as_ref().map(Door::deadline))
             .chain(answer_at)
             .chain(self.asks_at)
             .chain(self.inquiry.as_ref().map(|inquiry| inquiry.asked + INQUIRY_MAX))
@@ -408,35 +395,10 @@ impl Front {
         }
     }
 
-    /// Lets in who knocks. How many there may be at a time is bounded, since anybody can.
-    fn open_door(&mut self) {
-        let Some(door) = &mut self.door else { return };
-        while let Ok((connection, _)) = door.listener.accept() {
-            if door.visitors.len() == VISITORS_MAX {
-                door.visitors.remove(0);
-            }
-            if liveness::bound(&connection, self.options.detection).is_ok() {
-                door.visitors.push(Channel::with_line_limit(connection, HELLO_BYTES_MAX));
-            }
-        }
-    }
-
     /// Gives each agent that has called back its plan.
-    fn hear_visitors(&mut self) -> Result<(), LaunchError> {
+    fn admit_agents(&mut self) -> Result<(), LaunchError> {
         let Some(door) = &mut self.door else { return Ok(()) };
-        let mut known = Vec::new();
-        for mut visitor in std::mem::take(&mut door.visitors) {
-            match visitor.receive() {
-                Ok(Incoming::Nothing) => door.visitors.push(visitor),
-                Ok(Incoming::Message(FromAgent::Hello { host, token }))
-                    if door.tokens.get(host as usize) == Some(&token) =>
-                {
-                    known.push((host as usize, visitor));
-                }
-                // Whoever else it is finds the connection closed.
-                _ => {}
-            }
-        }
+        let known = door.admit(Instant::now());
         for (index, channel) in known {
             let station = &mut self.stations[index];
             if matches!(station.link, Link::Awaited) {
@@ -504,7 +466,12 @@ impl Front {
     /// An agent, or the remote shell that led to one, has ended: what was still said, and whether that was
     /// the end.
     fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
-        self.serve_agent(index)?;
+        for _ in 0..LAST_TURNS_MAX {
+            self.serve_agent(index)?;
+            if !self.stations[index].channel().is_some_and(Channel::has_more) {
+                break;
+            }
+        }
         let station = &mut self.stations[index];
         station.process = None;
         let ending = Ending::from(status);
@@ -582,12 +549,7 @@ impl Front {
         if let Some(door) = self.door.take_if(|door| door.closes_at <= now) {
             let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
             let hosts: Vec<_> = awaited.filter_map(|station| station.host.clone()).collect();
-            let addresses: Vec<_> = door.addresses.iter().map(IpAddr::to_string).collect();
-            return Err(LaunchError::NoAnswer {
-                hosts: hosts.join(", "),
-                seconds: START_MAX.as_secs(),
-                addresses: addresses.join(", "),
-            });
+            return Err(door.no_answer(&hosts));
         }
         if self.times_out_at.is_some_and(|at| at <= now) {
             let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
@@ -629,62 +591,6 @@ fn open_desk(job: JobId) -> Option<Desk> {
     None
 }
 
-/// A host, its ranks, and our addresses as it reaches them.
-type Route = (Host, Range<u32>, Vec<IpAddr>);
-
-/// Finds out what each host is to be told of where to call back.
-fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, LaunchError> {
-    let placed = distribute(&remote.hosts, options.ranks)?.into_iter();
-    let addresses = |name: &str| remote.address.map_or_else(|| addresses_towards(name), |ours| vec![ours]);
-    Ok(placed.map(|(host, ranks)| (host.clone(), ranks, addresses(&host.name))).collect())
-}
-
-/// Begins to start an agent on each host.
-fn start_remotely(
-    remote: &Remote,
-    routes: Vec<Route>,
-    options: &Options,
-) -> Result<(Vec<Station>, Option<Door>), LaunchError> {
-    let system = LaunchError::system;
-    let listener = listen(remote.address).map_err(system("listening for the agents"))?;
-    let port = listener.local_addr().map_err(system("listening for the agents"))?.port();
-    let directory = std::env::current_dir().map_err(system("finding the current directory"))?;
-    let closes_at = Instant::now() + START_MAX;
-    let mut door =
-        Door { listener, visitors: Vec::new(), tokens: Vec::new(), addresses: Vec::new(), closes_at };
-    let mut stations = Vec::new();
-    for (index, (host, ranks, addresses)) in (0..).zip(routes) {
-        let token = Secret(random().map_err(system("reading random bytes"))?);
-        let invitation = Invitation {
-            host: index,
-            name: host.name.clone(),
-            token,
-            addresses: addresses.clone(),
-            port,
-            directory: directory.clone(),
-            detection: options.detection,
-        };
-        stations.push(Station::there(&host, ranks, &remote.shell, &invitation)?);
-        door.tokens.push(token);
-        door.addresses.extend(addresses);
-    }
-    door.addresses.sort();
-    door.addresses.dedup();
-    Ok((stations, Some(door)))
-}
-
-/// On all our addresses, unless one is given.
-fn listen(address: Option<IpAddr>) -> io::Result<TcpListener> {
-    let listener = match address {
-        Some(address) => TcpListener::bind((address, 0)),
-        // Takes IPv4 too, where the system has IPv6 at all.
-        None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
-    }?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
 fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
     let mut env = options.env.clone();
     if options.remote.is_some() {
@@ -723,24 +629,9 @@ fn transport(options: &Options) -> Option<String> {
     options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
 }
 
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(bytes)
-}
-
-/// How long agents have to call back: as long as a slow login takes.
-const START_MAX: Duration = Duration::from_secs(60);
-
 /// How old at most the last figures of a rank are that is killed while it waits.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a job that is to end is kept for its ranks to say what they wait for. Those that wait answer within a
 /// millisecond.
 const INQUIRY_MAX: Duration = Duration::from_millis(500);
-
-/// The most connections whose other side has not said who it is.
-const VISITORS_MAX: usize = 256;
-
-/// More than any hello has.
-const HELLO_BYTES_MAX: usize = 1024;

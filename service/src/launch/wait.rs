@@ -18,6 +18,11 @@ impl<'fd, T> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(fd, PollFlags::IN) }
     }
 
+    /// To read.
+    pub(super) fn of(name: T, fd: BorrowedFd<'fd>) -> Interest<'fd, T> {
+        Interest { name, fd: PollFd::from_borrowed_fd(fd, PollFlags::IN) }
+    }
+
     pub(super) fn write(name: T, fd: &'fd impl AsFd) -> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(fd, PollFlags::OUT) }
     }

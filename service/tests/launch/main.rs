@@ -3,6 +3,7 @@
 mod calls;
 mod claims;
 mod examples;
+mod flood;
 mod forked;
 mod hosts;
 mod interrupt;

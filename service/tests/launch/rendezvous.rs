@@ -6,32 +6,70 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ranks::PATIENCE;
 
+/// A rendezvous with few descriptors for many ranks, and a way to connect to it.
+fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = format!("127.{test}.{high}.{low}:7000");
+    let script = format!("ulimit -n {DESCRIPTORS}; exec \"$0\" rendezvous -n {RANKS} {address}");
+    let server = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_samite")]).spawn().unwrap();
+    (Server(server), move || until(|| TcpStream::connect(&address).ok()))
+}
+
+/// What a rank of another version is told, within this time.
+fn refused(mut rank: TcpStream, within: Duration) -> String {
+    rank.write_all(b"{\"protocol\":0,\"rank\":0,\"size\":2,\"host\":\"\"}\n").unwrap();
+    rank.set_read_timeout(Some(within)).unwrap();
+    let mut answer = String::new();
+    BufReader::new(rank).read_line(&mut answer).unwrap();
+    assert!(answer.contains("refused") && answer.contains("version 0"), "{answer}");
+    answer
+}
+
 #[test]
 fn without_a_descriptor_left_it_sleeps_until_there_is_one() {
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let address = format!("127.90.{high}.{low}:7000");
-    let script = format!("ulimit -n {DESCRIPTORS}; exec \"$0\" rendezvous -n 2 {address}");
-    let server = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_samite")]).spawn().unwrap();
-    let mut server = Server(server);
-    let connect = || TcpStream::connect(&address).ok();
-    let idle: Vec<TcpStream> = (0..2 * DESCRIPTORS).map(|_| until(connect)).collect();
+    let (mut server, connect) = serve(90);
+    let answer = refused(connect(), PATIENCE);
+    let version = answer.split("and the rendezvous ").nth(1).unwrap().split(':').next().unwrap();
+    let join = |rank| {
+        let mut member = connect();
+        let join = format!("{{\"protocol\":{version},\"rank\":{rank},\"size\":{RANKS},\"host\":\"\"}}\n");
+        member.write_all(join.as_bytes()).unwrap();
+        member
+    };
+    let members: Vec<TcpStream> = (1..RANKS).map(join).collect();
     until(|| (server.descriptors() == DESCRIPTORS).then_some(()));
     // Who is woken at once each time never gives the core up of its own accord.
     let naps = server.naps();
     until(|| (server.naps() > naps + 2).then_some(()));
 
-    drop(idle);
-    let mut rank = until(connect);
-    rank.write_all(b"{\"protocol\":0,\"rank\":0,\"size\":2,\"host\":\"\"}\n").unwrap();
-    rank.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = String::new();
-    BufReader::new(rank).read_line(&mut answer).unwrap();
-    assert!(answer.contains("refused") && answer.contains("version 0"), "{answer}");
+    drop(members);
+    refused(connect(), PATIENCE);
     assert_eq!(server.0.try_wait().unwrap(), None);
+}
+
+#[test]
+fn strangers_that_say_nothing_keep_no_descriptor_from_a_rank() {
+    let (_server, connect) = serve(91);
+    let strangers: Vec<TcpStream> = (0..2 * DESCRIPTORS).map(|_| connect()).collect();
+    // Half the time after which they are turned away in any case.
+    refused(connect(), Duration::from_secs(5));
+    drop(strangers);
+}
+
+#[test]
+fn three_hundred_strangers_that_say_nothing_do_not_keep_a_rank_out() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = format!("127.93.{high}.{low}:7000");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
+    let _server = Server(command.args(["rendezvous", "-n", "2", &address]).spawn().unwrap());
+    let connect = || until(|| TcpStream::connect(&address).ok());
+    let strangers: Vec<TcpStream> = (0..300).map(|_| connect()).collect();
+    refused(connect(), Duration::from_secs(5));
+    drop(strangers);
 }
 
 /// What `look` finds, as soon as it does.
@@ -72,3 +110,6 @@ impl Drop for Server {
 }
 
 const DESCRIPTORS: usize = 12;
+
+/// More than it has descriptors for.
+const RANKS: usize = 24;

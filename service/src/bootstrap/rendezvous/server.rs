@@ -14,7 +14,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{Join, Reception};
 use crate::control::{
-    Channel, ChannelError, Ending, FromRank, Incoming, JobId, PROTOCOL, Place, Secret, Ticket, liveness,
+    Channel, ChannelError, Ending, FromRank, Identified, Incoming, JobId, LINE_BYTES_MAX, Listener, PROTOCOL,
+    Place, Secret, Ticket, liveness,
 };
 use crate::launch::registry::{Post, Registry, Urgent};
 
@@ -28,11 +29,7 @@ pub(super) struct Server {
     detection: Duration,
     /// How long to wait for all ranks once the first has come.
     patience: Duration,
-    listener: TcpListener,
-    /// Until when nobody is let in, after the system could not do it.
-    shut_until: Option<Instant>,
-    /// Connections that have not said whose they are, and until when they may.
-    visitors: Vec<(Channel, Instant)>,
+    listener: Listener<()>,
     members: BTreeMap<u32, Member>,
     /// When all must have come, from the first of them on.
     closes_at: Option<Instant>,
@@ -56,8 +53,7 @@ impl Server {
         detection: Duration,
         patience: Duration,
     ) -> io::Result<Server> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
+        let listener = Listener::new(TcpListener::bind(address)?)?;
         let (mut job, mut secret) = ([0; 8], [0; 16]);
         getrandom(&mut job, GetRandomFlags::empty())?;
         getrandom(&mut secret, GetRandomFlags::empty())?;
@@ -69,8 +65,6 @@ impl Server {
             detection,
             patience,
             listener,
-            shut_until: None,
-            visitors: Vec::new(),
             members: BTreeMap::new(),
             closes_at: None,
             registry: None,
@@ -80,7 +74,7 @@ impl Server {
 
     #[cfg(test)]
     pub(super) fn address(&self) -> std::net::SocketAddr {
-        self.listener.local_addr().unwrap()
+        self.listener.socket().local_addr().unwrap()
     }
 
     /// Serves until every rank has ended. Those that failed.
@@ -114,21 +108,18 @@ impl Server {
             None => self.closes_at,
             Some(registry) => registry.untold().map(|_| self.tell_at),
         };
-        let until = self.visitors.iter().map(|&(_, until)| until).chain(until).chain(self.shut_until).min();
+        let until = until.into_iter().chain(self.listener.deadline()).min();
         let time = until.map(|until| until.saturating_duration_since(now()));
         let time =
             time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
         let members = self.members.values().filter_map(|member| member.channel.as_ref());
-        let channels = self.visitors.iter().map(|(visitor, _)| visitor).chain(members);
         let interest = |channel: &Channel| match channel.is_backed_up() {
             true => PollFlags::IN | PollFlags::OUT,
             false => PollFlags::IN,
         };
         let mut watched: Vec<_> =
-            channels.map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), interest(channel))).collect();
-        if self.shut_until.is_none() {
-            watched.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
+            members.map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), interest(channel))).collect();
+        watched.extend(self.listener.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         watched
             .extend(leash.filter(|_| self.registry.is_none()).map(|leash| PollFd::new(leash, PollFlags::IN)));
         match poll(&mut watched, time.as_ref()) {
@@ -140,33 +131,16 @@ impl Server {
     }
 
     fn admit(&mut self) {
-        if self.shut_until.is_some_and(|until| now() < until) {
-            return;
+        let detection = self.detection;
+        let identified = self.listener.turn(now(), |stream| {
+            liveness::bound_by_kernel(&stream, detection).ok().map(|()| (Channel::new(stream), ()))
+        });
+        for Identified { channel, context: (), hello } in identified {
+            self.receive(channel.allowing(LINE_BYTES_MAX), hello);
         }
-        self.shut_until = loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    let is_ready = stream.set_nonblocking(true).is_ok()
-                        && liveness::bound_by_kernel(&stream, self.detection).is_ok();
-                    if is_ready && self.visitors.len() < VISITORS_MAX {
-                        self.visitors.push((Channel::new(stream), now() + HELLO_WITHIN));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
-                // No descriptor is left, say. Nothing tells when one is, and until then the listener stays readable.
-                Err(_) => break Some(now() + SHUT_FOR),
-            }
-        };
     }
 
     fn listen(&mut self) {
-        for (mut visitor, until) in std::mem::take(&mut self.visitors) {
-            match visitor.receive::<Join>() {
-                Ok(Incoming::Nothing) if now() < until => self.visitors.push((visitor, until)),
-                Ok(Incoming::Message(join)) => self.receive(visitor, join),
-                Ok(Incoming::Nothing | Incoming::Closed) | Err(_) => {}
-            }
-        }
         let ranks: Vec<u32> = self.members.keys().copied().collect();
         for rank in ranks {
             self.listen_to(rank);
@@ -316,15 +290,6 @@ impl Server {
 fn now() -> Instant {
     Instant::now()
 }
-
-/// The most connections whose other side has not said who it is.
-const VISITORS_MAX: usize = 256;
-
-/// How long after one that could not be let in the next is tried.
-const SHUT_FOR: Duration = Duration::from_millis(100);
-
-/// How long they may take for that, so that none takes the place of a rank for good.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// How many of those who are missing are named.
 const MISSING_NAMED_MAX: usize = 16;

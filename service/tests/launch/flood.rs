@@ -1,0 +1,383 @@
+//! Each socket that a job listens at, flooded by strangers while the job does its work.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a flood lasts some seconds, and what happens meanwhile has its time"
+)]
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ranks::{PATIENCE, is_rank, job_of_test};
+use crate::strangers::doors;
+use crate::support::{Job, Running, Scratch};
+
+/// What a stranger does.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Writes this over and over.
+    Streams(&'static [u8]),
+    /// Writes this once, and keeps the connection.
+    Keeps(&'static [u8]),
+}
+
+const KINDS: [Kind; 4] =
+    [Kind::Streams(b"\n"), Kind::Streams(b"\xff"), Kind::Keeps(b"{\"hello\":{\"host\":0,"), Kind::Keeps(b"")];
+
+/// How many connections are kept open of each kind that keeps them: more than a listener has place for.
+const KEPT: usize = 300;
+
+/// The least number of connections of each kind for a flood to be called one.
+const CONNECTIONS_MIN: usize = 5;
+
+/// Strangers at some addresses, until the value is dropped.
+struct Flood<'a> {
+    began: Instant,
+    is_over: &'a AtomicBool,
+    connections: &'a [AtomicUsize; 4],
+}
+
+impl<'a> Flood<'a> {
+    /// `kept` limits how many connections of a kind are open at a time.
+    fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        is_over: &'a AtomicBool,
+        connections: &'a [AtomicUsize; 4],
+        addresses: &[SocketAddr],
+        kept: usize,
+    ) -> Flood<'a>
+    where
+        'a: 'scope,
+    {
+        for (kind, count) in KINDS.into_iter().zip(connections) {
+            let addresses = addresses.to_vec();
+            scope.spawn(move || {
+                let mut open = VecDeque::new();
+                for address in addresses.iter().cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // It may be over there; and a listener that is slow is not waited for, so that the flood can end.
+                    let Ok(mut stream) = TcpStream::connect_timeout(address, SLOW) else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    count.fetch_add(1, Ordering::Relaxed);
+                    stream.set_write_timeout(Some(SLOW)).unwrap();
+                    match kind {
+                        Kind::Streams(byte) => {
+                            let bytes = byte.repeat(64 << 10);
+                            while !is_over.load(Ordering::Relaxed) && stream.write_all(&bytes).is_ok() {}
+                        }
+                        Kind::Keeps(bytes) => {
+                            let _ = stream.write_all(bytes);
+                            open.push_back(stream);
+                            open.drain(..open.len().saturating_sub(kept));
+                        }
+                    }
+                }
+            });
+        }
+        Flood { began: Instant::now(), is_over, connections }
+    }
+
+    /// Waits until it has lasted this long.
+    fn last(&self, time: Duration) {
+        thread::sleep(time.saturating_sub(self.began.elapsed()));
+    }
+
+    /// It is one, of every kind.
+    fn check(&self) {
+        assert!(
+            self.connections.iter().all(|count| count.load(Ordering::Relaxed) >= CONNECTIONS_MIN),
+            "{:?}",
+            self.connections
+        );
+    }
+}
+
+impl Drop for Flood<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How long a stranger waits for a connection, or for its bytes to be taken.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// How long each socket is flooded.
+const FLOOD: Duration = Duration::from_secs(5);
+
+/// The time for what takes milliseconds without a flood.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The time for processes to start and meet, on a machine that the flood keeps busy.
+const JOINED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The lines that come, for as long as they do.
+fn lines<'scope>(scope: &'scope Scope<'scope, '_>, from: impl Read + Send + 'scope) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    scope.spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// The rest of the next line that begins so.
+fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let line = lines.recv_timeout(left).unwrap_or_else(|_| panic!("no `{beginning}` within {within:?}"));
+        if let Some(rest) = line.strip_prefix(beginning) {
+            return rest.to_owned();
+        }
+    }
+}
+
+/// As a rank: waits for each other rank to fail. With `talks`, exchanges messages with all meanwhile.
+fn take_part(talks: bool) {
+    // That it has not joined shows in what it does not say.
+    let Ok(world) = samite::init() else { return };
+    println!("\njoined {} {}", world.rank(), std::process::id());
+    let others = 1..world.size();
+    if world.rank() != 0 {
+        while world.recv(&mut [0_u8], 0, 7).is_ok() {
+            world.send(&[1_u8], 0, 7).unwrap();
+        }
+        return;
+    }
+    let mut alive: Vec<u32> = others.collect();
+    while !alive.is_empty() {
+        alive.retain(|&rank| {
+            let sent = if talks { world.send(&[1_u8], rank, 7) } else { Ok(()) };
+            let received = sent.and_then(|()| world.recv(&mut [0_u8], rank, 7).map(drop));
+            match received {
+                Ok(()) => true,
+                Err(samite::Error::PeerFailed { .. }) => {
+                    println!("\nfailed {rank}");
+                    false
+                }
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+}
+
+/// A process that ends with the value.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
+    if is_rank() {
+        return take_part(false);
+    }
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = SocketAddr::from((Ipv4Addr::new(127, 92, high, low), 7000));
+    let serve = |ranks: &str, patience: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
+        command.args(["rendezvous", "-n", ranks, &address.to_string()]).env("SAMITE_JOIN_TIMEOUT", patience);
+        let server = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
+        let began = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(began.elapsed() < PATIENCE, "it does not listen");
+        }
+        server
+    };
+    let join = |number: u32, ranks: &str| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        let test = "flood::a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends";
+        command.args(["--exact", test, "--nocapture"]);
+        let text = number.to_string();
+        let told = [("RENDEZVOUS", &address.to_string()[..]), ("RANK", &text), ("SIZE", ranks)];
+        command.envs(told.map(|(name, value)| (format!("SAMITE_{name}"), value)));
+        Killed(command.env("SAMITE_TRANSPORT", "samite-shm").stdout(Stdio::piped()).spawn().unwrap())
+    };
+    let (is_over, connections) = (AtomicBool::new(false), Default::default());
+    let mut server = serve("5", "60");
+    thread::scope(|scope| {
+        let flood = Flood::start(scope, &is_over, &connections, &[address], KEPT);
+        flood.last(SOON);
+        let mut ranks: Vec<Killed> = (0..5).map(|number| join(number, "5")).collect();
+        let mut told: Vec<_> =
+            ranks.iter_mut().map(|rank| lines(scope, rank.0.stdout.take().unwrap())).collect();
+        for (number, told) in told.iter().enumerate() {
+            let joined = next(told, "joined ", JOINED_WITHIN);
+            assert_eq!(joined, format!("{number} {}", ranks[number].0.id()));
+        }
+        for number in 1..5 {
+            flood.last(SOON * (number as u32 + 1));
+            ranks[number].0.kill().unwrap();
+            assert_eq!(next(&told[0], "failed ", SOON), number.to_string());
+        }
+        told.clear();
+        // All have ended: so does the rendezvous.
+        let stderr = lines(scope, server.0.stderr.take().unwrap());
+        next(&stderr, "samite rendezvous: ", SOON);
+        assert_eq!(server.0.wait().unwrap().code(), Some(1));
+
+        // One that does not come is not waited for longer than it is allowed.
+        let mut server = serve("2", "2");
+        let _first = join(1, "2");
+        let stderr = lines(scope, server.0.stderr.take().unwrap());
+        let said = next(&stderr, "samite: ", SOON * 2 + JOINED_WITHIN);
+        assert!(said.contains("1 of 2 ranks have come within 2 s"), "{said}");
+        flood.last(FLOOD);
+        flood.check();
+    });
+}
+
+/// A remote shell that hands the invitation of each host to the test, and goes on when it is told to.
+fn shell(scratch: &Scratch) -> std::path::PathBuf {
+    for host in HOSTS {
+        for pipe in ["invited", "go"] {
+            let pipe = scratch.0.join(format!("{pipe}-{host}"));
+            assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        }
+    }
+    let at = scratch.0.display();
+    scratch.script(
+        "shell",
+        &format!(
+            "#!/bin/bash\nread -r line; echo \"$line\" >{at}/invited-$1; read -r go <{at}/go-$1; shift\n\
+             exec \"$@\" < <(echo \"$line\"; cat)\n"
+        ),
+    )
+}
+
+const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+
+/// Where the front of such a job listens.
+fn front(scratch: &Scratch) -> SocketAddr {
+    let ports = HOSTS.map(|host| {
+        let invitation = fs::read(scratch.0.join(format!("invited-{host}"))).unwrap();
+        let invitation: serde_json::Value = serde_json::from_slice(&invitation).unwrap();
+        invitation["port"].as_u64().unwrap() as u16
+    });
+    assert_eq!(ports[0], ports[1]);
+    (Ipv4Addr::LOCALHOST, ports[0]).into()
+}
+
+fn go(scratch: &Scratch, host: &str) {
+    fs::write(scratch.0.join(format!("go-{host}")), "go\n").unwrap();
+}
+
+fn kill(process: &str) {
+    kill_process(Pid::from_raw(process.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
+    let scratch = Scratch::new("flood");
+    let mut job = Job::new("-n 6 --on-failure continue --hosts 127.0.0.1:5,127.0.0.2:1 --ssh");
+    job.command.arg(shell(&scratch)).args(["--", "sh", "-c", "echo $SAMITE_RANK $$; exec sleep 1000"]);
+    let mut job = job.start();
+    let front = front(&scratch);
+    let (is_over, connections) = (AtomicBool::new(false), Default::default());
+    thread::scope(|scope| {
+        let flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
+        let Running { stdout, stderr, .. } = &mut job;
+        let (stdout, stderr) = (lines(scope, stdout), lines(scope, stderr));
+        let mut processes = vec![String::new(); 6];
+        let mut start = |host: &str, ranks: usize| {
+            go(&scratch, host);
+            for _ in 0..ranks {
+                let line = next(&stdout, "", JOINED_WITHIN);
+                let (rank, process) = line.split_once(' ').unwrap();
+                processes[rank.parse::<usize>().unwrap()] = process.to_owned();
+            }
+            processes.clone()
+        };
+        flood.last(SOON);
+        let processes = start(HOSTS[0], 5);
+        for rank in 1..5 {
+            flood.last(SOON * (rank as u32 + 1));
+            kill(&processes[rank]);
+            next(&stderr, &format!("samite run: rank {rank} was killed by SIGKILL"), SOON);
+        }
+        flood.last(FLOOD);
+        flood.check();
+        let processes = start(HOSTS[1], 1);
+        for rank in [0, 5] {
+            kill(&processes[rank]);
+            next(&stderr, &format!("samite run: rank {rank} was killed by SIGKILL"), SOON);
+        }
+        drop(flood);
+    });
+    assert_eq!(job.finish().0, Some(137));
+}
+
+#[test]
+fn a_flooded_front_keeps_its_deadline() {
+    let scratch = Scratch::new("flood-deadline");
+    let mut job = Job::new("-n 2 --timeout 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
+    job.command.arg(shell(&scratch)).args(["--", "sleep", "1000"]);
+    let began = Instant::now();
+    let mut job = job.start();
+    let front = front(&scratch);
+    let (is_over, connections) = (AtomicBool::new(false), Default::default());
+    thread::scope(|scope| {
+        let _flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
+        go(&scratch, HOSTS[0]);
+        assert_eq!(job.front.wait().unwrap().code(), Some(124));
+    });
+    // Ranks have half a second to say what they wait for.
+    assert!(began.elapsed() < 4 * SOON, "{:?}", began.elapsed());
+    assert_eq!(job.finish().0, Some(124));
+}
+
+#[test]
+fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
+    if is_rank() {
+        return take_part(true);
+    }
+    let test = "flood::ranks_whose_ports_are_flooded_talk_and_hear_of_failures";
+    let mut job = job_of_test(test, "-n 5 --transport tcp;ofi_rxm --on-failure continue").start();
+    let (is_over, connections) = (AtomicBool::new(false), Default::default());
+    thread::scope(|scope| {
+        let stdout = lines(scope, &mut job.stdout);
+        let mut processes = vec![String::new(); 5];
+        for _ in 0..5 {
+            let line = next(&stdout, "joined ", PATIENCE);
+            let (rank, process) = line.split_once(' ').unwrap();
+            processes[rank.parse::<usize>().unwrap()] = process.to_owned();
+        }
+        let ports: Vec<_> = processes
+            .iter()
+            .flat_map(|process| doors(Pid::from_raw(process.parse().unwrap()).unwrap()))
+            .collect();
+        assert!(ports.len() >= 5, "{ports:?}");
+        let flood = Flood::start(scope, &is_over, &connections, &ports, KEPT_AT_PORTS);
+        for rank in 1..5 {
+            flood.last(SOON * (rank as u32 + 1));
+            kill(&processes[rank]);
+            assert_eq!(next(&stdout, "failed ", SOON), rank.to_string());
+        }
+        flood.check();
+    });
+    assert_eq!(job.finish().0, Some(137));
+}
+
+/// libfabric keeps what strangers do not close, and its process has so many descriptors.
+const KEPT_AT_PORTS: usize = 100;
