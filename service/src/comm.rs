@@ -52,22 +52,23 @@ impl Comm {
     /// has failed or left, or nothing was exchanged with it.
     ///
     /// What was under way with a life that failed ends with [`Error::PeerFailed`]. Once the next one is
-    /// known, what is begun is for that: whoever must not talk to a process that has forgotten everything
-    /// compares.
+    /// known, what is begun is for that: compare incarnations if losing the peer's state matters.
     ///
     /// # Errors
-    /// As [`probe`](Self::probe).
+    /// [`Error::InvalidRank`], [`Error::Condemned`].
     pub fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
+        self.check_rank(rank)?;
         self.runtime.incarnation(rank)
     }
 
-    /// Waits, at most for `timeout`, until a rank that has failed was started again, and returns which life
+    /// Waits, at most for `timeout` or the bounds of this `Comm`, until a rank that has failed was started again, and returns which life
     /// that is: see [`incarnation`](Self::incarnation). One that has not failed is awaited only until it has
     /// joined the job.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
     pub fn await_return(&self, rank: u32, timeout: Duration) -> Result<u32, Error> {
+        let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
         self.runtime.await_return(rank, &self.within(timeout).bounds)
     }
 
@@ -200,10 +201,8 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        if to >= self.size() {
-            // Nothing is posted that could take a message.
-            return Err(Error::InvalidRank { rank: to, size: self.size() });
-        }
+        // Nothing is posted that could take a message.
+        self.check_rank(to)?;
         self.scope(|scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
             scope.isend(data, to, tag)?;
@@ -302,6 +301,11 @@ impl Comm {
         let pattern = self.pattern(from.into(), tag.into());
         let found = self.runtime.look(|engine| engine.claim(&pattern))?;
         Ok(found.map(|(status, claimed)| Message { comm: self.clone(), status, claimed: Some(claimed) }))
+    }
+
+    fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let size = self.size();
+        if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
     pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Pattern {

@@ -59,6 +59,13 @@ pub(crate) struct Bounds {
     pub(crate) cancel: Option<Cancel>,
 }
 
+impl Bounds {
+    /// Returns what is left of them after some time.
+    fn after(&self, gone: Duration) -> Self {
+        Self { timeout: self.timeout.map(|timeout| timeout.saturating_sub(gone)), ..self.clone() }
+    }
+}
+
 impl<P: Port> Runtime<P> {
     /// The runtime of a rank at this place.
     ///
@@ -227,8 +234,7 @@ impl<P: Port> Runtime<P> {
 
     /// What is left of the bounds of a call in two steps, of which the first began at `begun_ns`.
     pub(crate) fn rest_of(&self, bounds: &Bounds, begun_ns: u64) -> Bounds {
-        let gone = Duration::from_nanos(self.clock.now_ns() - begun_ns);
-        Bounds { timeout: bounds.timeout.map(|timeout| timeout.saturating_sub(gone)), ..bounds.clone() }
+        bounds.after(Duration::from_nanos(self.clock.now_ns() - begun_ns))
     }
 
     /// Nanoseconds since it was made.

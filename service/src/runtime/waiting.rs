@@ -46,10 +46,11 @@ impl<P: Port> Runtime<P> {
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
                         let mut completion = core.engine.collect(id, lent)?;
-                        if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, .. }) =
+                        if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, report, .. }) =
                             &mut completion.result
                         {
-                            *cause = self.await_word(core, *rank);
+                            let age = Duration::from_nanos(report.as_ref().map_or(0, |report| report.age_ns));
+                            *cause = self.await_word(core, *rank, &bounds.after(age));
                         }
                         return Some(completion);
                     }
@@ -149,7 +150,9 @@ impl<P: Port> Runtime<P> {
                 awaited,
                 is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
             };
-            if bounds.timeout.is_some_and(|timeout| age >= timeout) {
+            // While polls bring something, what is looked for may be behind it.
+            let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
+            if bounds.timeout.is_some_and(|timeout| age >= timeout.saturating_add(slack)) {
                 let report = Box::new(Report { other_tags: core.engine.other_tags(pattern), ..report });
                 return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
             }
@@ -168,18 +171,26 @@ impl<P: Port> Runtime<P> {
     }
 
     /// A port may see that a peer is gone before the launcher's word of how it ended has come. Waits a moment
-    /// for that, since it is what a user can act on.
+    /// for that, since it is what a user can act on; at most as long as the bounds of the operation allow.
     #[cold]
-    pub(super) fn await_word<'a>(&'a self, mut core: BiasedGuard<'a, Core<P>>, rank: u32) -> Cause {
+    pub(super) fn await_word<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        rank: u32,
+        bounds: &Bounds,
+    ) -> Cause {
         let start_ns = self.clock.now_ns();
+        let within = bounds.timeout.map_or(WORD_WITHIN, |rest| rest.min(WORD_WITHIN));
+        let until_ns = start_ns + within.as_nanos() as u64;
+        let is_cancelled = || bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
         let mut patience = Patience::new(self.crowded);
         loop {
             let now_ns = self.clock.now_ns();
-            let heard = core.step(now_ns, &mut ()).is_ok() && now_ns - start_ns < WORD_WITHIN_NS;
+            let heard = core.step(now_ns, &mut ()).is_ok() && now_ns < until_ns && !is_cancelled();
             match core.engine.failure(rank) {
                 Some(Cause::Lost) if heard => {
-                    let until_ns = start_ns + WORD_WITHIN_NS;
-                    match self.rest(core, patience.rest(now_ns, false), until_ns, None) {
+                    let rest = patience.rest(now_ns, false);
+                    match self.rest(core, rest, until_ns, bounds.cancel.as_ref()) {
                         Ok(again) => core = again,
                         Err(_) => return Cause::Lost,
                     }
@@ -309,7 +320,10 @@ impl<P: Port> Runtime<P> {
 
 /// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
 /// its connections before its status can be had.
-const WORD_WITHIN_NS: u64 = 100_000_000;
+const WORD_WITHIN: Duration = Duration::from_millis(100);
+
+/// How late a look for a message may end while polls bring events: one poll takes a limited number of packets.
+const LOOKED_FOR: Duration = Duration::from_millis(1);
 
 /// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks at
 /// the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a deadline

@@ -1,5 +1,6 @@
 //! `samite run` with real processes.
 
+mod announced;
 mod calls;
 mod claims;
 mod examples;

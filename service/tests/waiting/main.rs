@@ -19,6 +19,7 @@ use samite::{Cancel, Comm, Error, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
+mod bounds;
 #[path = "../launch/ranks.rs"]
 mod ranks;
 #[path = "../launch/support.rs"]
