@@ -161,17 +161,23 @@ impl Route {
     }
 
     /// The first path that leads to one of the addresses, and the peer's name there; why those before it do
-    /// not.
+    /// not, and the first of them that has no room now.
     fn choose(
         &mut self,
         addresses: &Addresses,
         refusals: &mut Vec<(Path, String)>,
+        exhausted: &mut Option<PortError>,
     ) -> Option<(Path, PeerId)> {
         for (path, address) in addresses.iter() {
             match on!(self, path, branch => branch.port.resolve(address)) {
                 Some(Ok(inner)) => return Some((path, inner)),
                 Some(Err(PortError::Unreachable { why })) => refusals.push((path, why)),
-                Some(Err(error)) => refusals.push((path, error.to_string())),
+                Some(Err(error)) => {
+                    refusals.push((path, error.to_string()));
+                    if let PortError::Exhausted { .. } = error {
+                        exhausted.get_or_insert(error);
+                    }
+                }
                 None => refusals.push((path, "this process has no such port".into())),
             }
         }
@@ -223,8 +229,12 @@ impl Port for Route {
 
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
         let addresses = Addresses::decode(address)?;
-        let mut refusals = Vec::new();
-        let Some((path, inner)) = self.choose(&addresses, &mut refusals) else {
+        let (mut refusals, mut exhausted) = (Vec::new(), None);
+        let Some((path, inner)) = self.choose(&addresses, &mut refusals, &mut exhausted) else {
+            // A way that may be free later, or with another setting.
+            if let Some(exhausted) = exhausted {
+                return Err(exhausted);
+            }
             let refusals: Vec<_> = refusals.iter().map(|(path, why)| format!("{path}: {why}")).collect();
             return Err(PortError::Unreachable {
                 why: match refusals.is_empty() {

@@ -46,7 +46,8 @@ use crate::{Caps, Order, PortError, Region, os};
 /// How large a port's mailbox is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`].
+    /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`]. Each takes 192 bytes
+    /// of the mailbox, and its rings once it sends.
     pub peers_max: usize,
     /// Bytes of the ring that a sender uses as long as the receiver keeps up with it: a power of two from 2 KiB to
     /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
@@ -64,7 +65,7 @@ pub struct Config {
 
 impl Config {
     /// The most that [`Config::peers_max`] can be.
-    pub const PEERS_MAX: usize = 1024;
+    pub const PEERS_MAX: usize = 4096;
 }
 
 impl Default for Config {
@@ -325,7 +326,7 @@ impl Port for Shm {
         if self.peers.iter().filter(|peer| !peer.is_gone()).count() >= self.caps.peers_max {
             return Err(PortError::Exhausted {
                 what: "peers of samite-shm",
-                hint: format!("{} are resolved: raise shm::Config::peers_max", self.caps.peers_max),
+                hint: format!("{} are in use: raise SAMITE_SHM_PEERS_MAX", self.caps.peers_max),
             });
         }
         let path = match Remote::open(&theirs) {
@@ -333,7 +334,11 @@ impl Port for Shm {
             Ok(remote) if remote.packet_max() < self.caps.packet_max => {
                 return unreachable("its rings are smaller: use one shm::Config in a job");
             }
-            Ok(remote) => Path::Opened(Box::new(remote)),
+            Ok(remote) => {
+                // Found out now, another way can be chosen.
+                remote.check_room()?;
+                Path::Opened(Box::new(remote))
+            }
             Err(PortError::Unreachable { why }) if theirs.uid != ours.uid => {
                 let why = format!("{why} (it runs as user {}, this process as {})", theirs.uid, ours.uid);
                 return Err(PortError::Unreachable { why });

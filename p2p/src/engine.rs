@@ -614,7 +614,7 @@ impl<P: Port> Engine<P> {
             }
             Posting::Refused(_) => {
                 let (what, hint) = ("memory for posted receives", "post fewer at a time");
-                Err(Error::Exhausted { what, hint })
+                Err(Error::Exhausted { what, hint: hint.into() })
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Errors, by cause: misuse by the caller, failure of a peer, exhaustion of a resource, failure of the
 //! provider.
 
+use std::borrow::Cow;
+
 use samite_fabric::PortError;
 
 /// Why an operation did not succeed. In the debug format too it is its message, so that a `main` that returns
@@ -110,7 +112,7 @@ pub enum Error {
         /// What ran out.
         what: &'static str,
         /// What to do about it.
-        hint: &'static str,
+        hint: Cow<'static, str>,
     },
     /// The port failed.
     #[error(transparent)]

@@ -361,7 +361,7 @@ impl Message {
         let buffer =
             T::new_vec_zeroed(status.bytes / size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
                 what: "memory for the length that a message announces",
-                hint: "receive it in parts, or find out why its sender announces so much",
+                hint: "receive it in parts, or find out why its sender announces so much".into(),
             })?;
         let Some(claimed) = self.claimed.take() else { return Err(Error::NoSuchRequest) };
         let memory = Memory::new(buffer);
@@ -378,10 +378,10 @@ impl Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Some(claimed) = self.claimed.take() {
-            if let Ok(mut call) = self.comm.runtime.enter(&Bounds::default()) {
-                call.start(|engine, now_ns, _| engine.discard(now_ns, claimed));
-            }
+        if let Some(claimed) = self.claimed.take()
+            && let Ok(mut call) = self.comm.runtime.enter(&Bounds::default())
+        {
+            call.start(|engine, now_ns, _| engine.discard(now_ns, claimed));
         }
     }
 }

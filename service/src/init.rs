@@ -36,14 +36,14 @@ impl Settings {
         match Launch::detect(&environment)? {
             Launch::Alone { .. } => {
                 let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
-                let transport = open(&self, &Place::ALONE)?;
+                let transport = open(&self, &Place::ALONE, 1)?;
                 let address = transport.address();
                 world(transport, identity, self, Box::new(Alone { address: Some(address) }), &Place::ALONE)
             }
             Launch::Invited(invitation) => {
                 let Job { rank, size, incarnation, secret, place, mut connection, .. } =
                     invitation.accept()?;
-                let transport = open(&self, &place)?;
+                let transport = open(&self, &place, size)?;
                 connection.publish(&transport.address().0)?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
                 world(transport, identity, self, Box::new(Member(Some(connection))), &place)
@@ -58,7 +58,7 @@ impl Settings {
                 samite_fabric::ofi::settle_environment();
                 let Met { ticket, mut guest } = rendezvous.join(self.detection, self.join_timeout)?;
                 let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
-                let transport = open(&self, &place)?;
+                let transport = open(&self, &place, size)?;
                 guest.publish(&transport.address())?;
                 let identity = Identity { rank, size, incarnation, secret: secret.0 };
                 world(transport, identity, self, Box::new(guest), &place)
@@ -77,7 +77,7 @@ impl Settings {
     fn meet(self, candidate: Candidate) -> Result<World, InitError> {
         let Candidate { rank, size, .. } = candidate;
         let place = candidate.place.clone();
-        let transport = open(&self, &place)?;
+        let transport = open(&self, &place, size)?;
         let (secret, directory) = candidate.join(&transport.address())?;
         let incarnation = secret.first_incarnation(rank);
         let identity = Identity { rank, size, incarnation, secret: secret.0 };
@@ -118,8 +118,8 @@ impl fmt::Debug for InitError {
     }
 }
 
-fn open(settings: &Settings, place: &Place) -> Result<Transport, InitError> {
-    transport::open(settings, place)
+fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, InitError> {
+    transport::open(settings, place, size)
         .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
 }
 

@@ -24,7 +24,7 @@ pub struct Request<T: Element> {
 /// Checks that a message is made of whole elements of so many bytes.
 #[inline(always)]
 pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
-    match element > 1 && status.bytes % element != 0 {
+    match element > 1 && !status.bytes.is_multiple_of(element) {
         false => Ok(status),
         true => Err(Error::PartialElement { status, element }),
     }
@@ -115,10 +115,10 @@ impl<T: Element> Request<T> {
     /// Asks for its end; [`wait`](Self::wait) tells how it ended. A send ends at once, unless the network may be reading
     /// its buffer: then it waits for its receiver's answer. A receive that was matched goes on to its end.
     pub fn cancel(&self) {
-        if let Some(id) = self.id {
-            if let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds) {
-                call.start(|engine, _, _| engine.cancel(id));
-            }
+        if let Some(id) = self.id
+            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+        {
+            call.start(|engine, _, _| engine.cancel(id));
         }
     }
 }

@@ -243,10 +243,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Asks for the end of an operation; [`wait`](Self::wait) tells how it ended. A send ends at once; a receive that was
     /// matched goes on to its end.
     pub fn cancel(&mut self, operation: &Pending<'scope>) {
-        if let Kind::UnderWay { request, .. } = operation.0 {
-            if let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds) {
-                call.start(|engine, _, _| engine.cancel(request));
-            }
+        if let Kind::UnderWay { request, .. } = operation.0
+            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+        {
+            call.start(|engine, _, _| engine.cancel(request));
         }
     }
 

@@ -23,6 +23,8 @@ use crate::launch::{DETECTION_DEFAULT, DETECTION_MIN, REMOTE_SHELL_DEFAULT};
 pub struct Settings {
     pub(crate) engine: Config,
     pub(crate) shm: shm::Config,
+    /// In place of that in `shm`.
+    pub(crate) shm_peers_max: Option<usize>,
     pub(crate) transport: Option<String>,
     pub(crate) interface: Option<String>,
     pub(crate) network_wakes: Option<bool>,
@@ -82,6 +84,7 @@ impl Default for Settings {
         Self {
             engine: Config::default(),
             shm: shm::Config::default(),
+            shm_peers_max: None,
             transport: None,
             interface: None,
             network_wakes: None,
@@ -314,6 +317,22 @@ const OTHERS: &[Parameter] = &[
             set: |settings, text| yes_or_no(text).map(|wakes| settings.network_wakes = wakes),
         },
     },
+    Parameter {
+        name: "shm_peers_max",
+        meaning: "How many ranks a rank reaches by shared memory, and by how many it is reached, at a time. Each takes 192 \
+                  bytes, and 72 KiB (with the default `shm_ring_bytes` and `shm_ring_bytes_min`) once it sends. With more, \
+                  a send takes another transport if the job has one, else it ends with `Error::Exhausted`. By default as \
+                  many as the job has ranks and a quarter more, for those that are started again, but at least 256.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`auto` or a number from 1 to 4096",
+            get: |settings| {
+                settings.shm_peers_max.map_or_else(|| AUTOMATIC.to_owned(), |peers| peers.to_string())
+            },
+            set: |settings, text| peers_max(text).map(|peers| settings.shm_peers_max = peers),
+        },
+    },
     shm_bytes!(
         ring_bytes,
         (12, 17, "a power of two from 4K to 128K"),
@@ -380,6 +399,13 @@ fn name(text: &str) -> Option<Option<String>> {
         "" => None,
         AUTOMATIC => Some(None),
         name => Some(Some(name.to_owned())),
+    }
+}
+
+fn peers_max(text: &str) -> Option<Option<usize>> {
+    match text {
+        AUTOMATIC => Some(None),
+        text => text.parse().ok().filter(|peers| (1..=shm::Config::PEERS_MAX).contains(peers)).map(Some),
     }
 }
 

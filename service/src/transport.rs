@@ -15,21 +15,21 @@ use crate::control::Place;
 /// Chosen peer by peer.
 pub(crate) type Transport = Route;
 
-/// Opens the transport that the settings ask for. By default: shared memory between ranks of one host, and
+/// Opens the transport that the settings ask for, for one of `size` ranks. By default: shared memory between ranks of one host, and
 /// libfabric between hosts, and where there is no shared memory.
 ///
 /// Whatever the choice, what a rank sends to itself does not leave the process.
-pub(crate) fn open(settings: &Settings, place: &Place) -> Result<Transport, PortError> {
+pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, PortError> {
     let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
     match settings.transport() {
-        Some(SHM) => ports.shm = Some(open_shm(settings, place)?),
+        Some(SHM) => ports.shm = Some(open_shm(settings, place, size)?),
         Some(provider) => open_provider(provider, settings, place, &mut ports)?,
         None if place.hosts > 1 => {
             open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
             // Without it neighbours are reached like all others.
-            ports.shm = open_shm(settings, place).ok();
+            ports.shm = open_shm(settings, place, size).ok();
         }
-        None => match open_shm(settings, place) {
+        None => match open_shm(settings, place, size) {
             Ok(shm) => ports.shm = Some(shm),
             // Its reason counts if there is nothing else either.
             Err(reason) => {
@@ -50,9 +50,13 @@ const SHM: &str = "samite-shm";
 
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
-fn open_shm(settings: &Settings, place: &Place) -> Result<Shm, PortError> {
+fn open_shm(settings: &Settings, place: &Place, size: u32) -> Result<Shm, PortError> {
     let shm::Config { ring_bytes_min, ring_bytes, ring_bytes_max, .. } = settings.shm;
+    // Of several hosts it is not known how many ranks each has.
+    let peers = size as usize;
+    let for_job = (peers + peers / 4).clamp(shm::Config::default().peers_max, shm::Config::PEERS_MAX);
     let config = shm::Config {
+        peers_max: settings.shm_peers_max.unwrap_or(for_job),
         ring_bytes_min: ring_bytes_min.min(ring_bytes),
         ring_bytes_max: ring_bytes_max.max(ring_bytes),
         ..settings.shm.clone()

@@ -103,6 +103,48 @@ fn without_a_path_all_reasons_are_told() {
 }
 
 #[test]
+fn where_the_only_path_has_no_room_that_is_told() {
+    let mut here = without_ofi(None, Some(Shm::open(&Config { peers_max: 1, ..SHM }).unwrap()));
+    let (first, second) = (shm_only(), shm_only());
+    here.resolve(&first.address()).unwrap();
+    match here.resolve(&second.address()) {
+        Err(PortError::Exhausted { hint, .. }) => {
+            assert!(hint.contains("raise SAMITE_SHM_PEERS_MAX"), "{hint}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A route over shared memory with room for one peer, and over the network.
+#[cfg(feature = "ofi")]
+fn with_ofi() -> Route {
+    let config = crate::ofi::OfiConfig {
+        provider: "tcp;ofi_rxm".into(),
+        stays_on_host: true,
+        ..crate::ofi::OfiConfig::default()
+    };
+    let shm = Shm::open(&Config { peers_max: 1, ..SHM }).unwrap();
+    Route::new(Ports { loopback: None, shm: Some(shm), ofi: Some(OfiPort::open(&config).unwrap()) }).unwrap()
+}
+
+#[test]
+#[cfg(feature = "ofi")]
+fn where_one_path_has_no_room_another_is_taken() {
+    let [mut here, first, second] = std::array::from_fn(|_| with_ofi());
+    let first = here.resolve(&first.address()).unwrap();
+    let second = here.resolve(&second.address()).unwrap();
+    assert_eq!((&*here.caps_for(first).name, &*here.caps_for(second).name), ("samite-shm", "tcp;ofi_rxm"));
+    let why = here.explain(second).unwrap();
+    assert!(why.contains("raise SAMITE_SHM_PEERS_MAX"), "{why}");
+    // It has no room for others that come.
+    let [mut one, mut two, there] = std::array::from_fn(|_| with_ofi());
+    let to_there = one.resolve(&there.address()).unwrap();
+    assert_eq!(one.send(to_there, b"first", &[]), Ok(Post::Done));
+    let to_there = two.resolve(&there.address()).unwrap();
+    assert_eq!(two.caps_for(to_there).name, "tcp;ofi_rxm");
+}
+
+#[test]
 fn the_caps_hold_on_every_path() {
     let route = route(&Hub::new());
     let (caps, shm, loopback) =

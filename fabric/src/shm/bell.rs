@@ -12,13 +12,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Config, word::Word};
 
 /// The bell of a mailbox, which all senders ring.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Bell<W = AtomicU64> {
     count: W,
     _alone: [W; 7],
     /// A bit for each slot.
     marks: [W; MARKS],
+}
+
+impl<W: Default> Default for Bell<W> {
+    fn default() -> Self {
+        Self {
+            count: W::default(),
+            _alone: std::array::from_fn(|_| W::default()),
+            marks: std::array::from_fn(|_| W::default()),
+        }
+    }
 }
 
 impl<W: Word> Bell<W> {
@@ -69,7 +79,9 @@ impl<W: Word> Bell<W> {
 /// Words of marks.
 const MARKS: usize = Config::PEERS_MAX.div_ceil(64);
 
-// SAFETY: 24 atomic words, `repr(C)`, 192 bytes: no padding.
+const _: () = assert!(size_of::<Bell>() == (8 + MARKS) * size_of::<AtomicU64>());
+
+// SAFETY: atomic words, `repr(C)`, in whole lines of 64 bytes: no padding.
 unsafe impl crate::os::shared::Shareable for Bell {}
 
 #[cfg(all(test, loom))]

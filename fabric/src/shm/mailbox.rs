@@ -248,25 +248,33 @@ impl Remote {
         Ok(claim)
     }
 
+    /// Whether there is a slot that is free, or will be once the owner has looked around.
+    ///
+    /// # Errors
+    /// [`PortError::Exhausted`].
+    pub(super) fn check_room(&self) -> Result<(), PortError> {
+        let is_left = |slot: &Slot| match Phase::parse(slot.owner.load(Ordering::Acquire)) {
+            Some((Phase::Claimed | Phase::Open, owner)) => !owner.is_alive(),
+            Some((Phase::Closed, _)) | None => true,
+        };
+        // Most often there is a free one, and no process has to be looked for.
+        let is_free = |slot: &Slot| slot.owner.load(Ordering::Relaxed) == FREE;
+        if self.slots.iter().any(is_free) || self.slots.iter().any(is_left) {
+            return Ok(());
+        }
+        Err(PortError::Exhausted {
+            what: "places for senders in the peer's shared memory",
+            hint: format!("{} are in use: raise SAMITE_SHM_PEERS_MAX", self.slots.len()),
+        })
+    }
+
     #[cold]
     fn ask_for_a_slot(&self) -> Result<(), PortError> {
         let header = self.header();
         if header.wanted.load(Ordering::Relaxed) != 0 {
             return Ok(());
         }
-        let any_left = self.slots.iter().any(|slot| match Phase::parse(slot.owner.load(Ordering::Acquire)) {
-            Some((Phase::Claimed | Phase::Open, owner)) => !owner.is_alive(),
-            Some((Phase::Closed, _)) | None => true,
-        });
-        if !any_left {
-            return Err(PortError::Exhausted {
-                what: "slots in the peer's mailbox",
-                hint: format!(
-                    "{} senders are connected to it: raise shm::Config::peers_max",
-                    self.slots.len()
-                ),
-            });
-        }
+        self.check_room()?;
         header.wanted.store(1, Ordering::Relaxed);
         // To no slot: the mark of a sender that was killed when it had just set it is not rung for again.
         header.bell.call();
@@ -569,7 +577,7 @@ const GRANTED: u64 = 1;
 const REFUSED: u64 = 2;
 
 /// Of the layout of header, slots and rings.
-const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x05");
+const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 
 /// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet is still shorter than what
 /// stands in place of a length. The smallest small ring carries packets of 896 bytes.
@@ -579,7 +587,7 @@ const LINES_MAX: u64 = 2048;
 const GROWN_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
-    assert!(size_of::<Header>() == 384 && size_of::<Slot>() == 192);
+    assert!(size_of::<Header>() == 768 && size_of::<Slot>() == 192);
     // Three lengths mean something else.
     assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 2);
 };

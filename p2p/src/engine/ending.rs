@@ -439,6 +439,22 @@ impl Core {
         }
     }
 
+    /// The port has no room for another peer. That is no failure of the peer: operations that need the path end, and the next
+    /// send looks for one again.
+    pub(super) fn exhausted(&mut self, index: u32, what: &'static str, hint: &str) {
+        let rank = self.peers[index].rank;
+        event!(WARN, peer = rank, what, hint, "no room for a peer");
+        let waiting =
+            self.requests.select(|request| request.rank() == Some(rank) && request.result.is_none());
+        for id in waiting {
+            self.give_up(id, Error::Exhausted { what, hint: hint.to_owned().into() });
+        }
+        let peer = &mut self.peers[index];
+        (peer.path, peer.sought) = (None, false);
+        peer.packets.clear();
+        peer.messages.clear();
+    }
+
     /// Whether an incarnation of a peer is the one known and did not fail, or news; if it is news, the known
     /// one is ended first.
     pub(super) fn expects(&mut self, index: u32, incarnation: u32) -> bool {

@@ -525,7 +525,7 @@ impl Core {
             Verdict::Abandoned => Err(Error::Abandoned { rank, fate: Fate::NotDelivered }),
             Verdict::Refused => Err(Error::Exhausted {
                 what: "the receiver's memory for messages that wait for a receive",
-                hint: "have it receive them, or raise its envelopes_max",
+                hint: "have it receive them, or raise its envelopes_max".into(),
             }),
         };
         self.finish(id, result);

@@ -175,6 +175,7 @@ impl<P: Port> Engine<P> {
         }
         let path = match self.port.resolve(&place.address) {
             Ok(path) => path,
+            Err(PortError::Exhausted { what, hint }) => return core.exhausted(index, what, &hint),
             Err(error) => return core.bury(index, Cause::Unreachable(error.to_string())),
         };
         peer.path = Some((path, Limits::new(self.port.caps_for(path), &core.config)));
@@ -298,6 +299,10 @@ impl<P: Port> Engine<P> {
                     peer.packets.push_back(Packet::credit(Flags::STARVED));
                 }
                 Err(PortError::PeerGone(_)) => return core.bury(index, Cause::Lost),
+                // Of the first packet: later ones find the path there.
+                Err(PortError::Exhausted { what, hint }) if is_hello => {
+                    return core.exhausted(index, what, &hint);
+                }
                 Err(error) => return core.bury(index, Cause::Unreachable(error.to_string())),
             }
         }

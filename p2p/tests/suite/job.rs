@@ -14,7 +14,7 @@ pub(crate) const SOON_NS: u64 = 5_000_000;
 const QUIET_POLLS: u32 = 300;
 /// What a case may take at most.
 const PATIENCE_NS: u64 = 60_000_000_000;
-const INCARNATION: u32 = 7;
+pub(crate) const INCARNATION: u32 = 7;
 const UNTOUCHED: u8 = 0xee;
 
 /// Where ports come from, and what time it is there.

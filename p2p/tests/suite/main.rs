@@ -9,6 +9,7 @@ mod lengths;
 mod matching;
 mod misuse;
 mod quarantine;
+mod room;
 
 use std::time::Instant;
 

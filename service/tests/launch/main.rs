@@ -3,6 +3,7 @@
 mod announced;
 mod calls;
 mod claims;
+mod crowd;
 mod examples;
 mod flood;
 mod forked;

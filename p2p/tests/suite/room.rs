@@ -1,0 +1,51 @@
+//! Ports that have no room for another peer: the caller hears it, and the peer has not failed.
+
+use samite_fabric::Port;
+use samite_fabric::sim::{Config as SimConfig, Net};
+use samite_p2p::{Config, Error};
+
+use crate::Simulated;
+use crate::job::{Done, INCARNATION, Job, NEVER, Op, Owned, bytes, exact, killed};
+
+/// Tells rank 0, as often as it asks, where rank 2 is, until an operation of it has ended.
+fn ended(job: &mut Job<Simulated>, op: Op) -> Done {
+    let address = job.engine(2).port().address();
+    job.poll_until(|job| {
+        let wanted: Vec<u32> = job.engine(0).wanted().collect();
+        for rank in wanted {
+            assert_eq!(rank, 2);
+            job.engine(0).introduce(rank, INCARNATION, address.clone()).unwrap();
+        }
+        job.is_over(&op)
+    });
+    job.wait(op)
+}
+
+#[test]
+fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
+    let mut network = SimConfig::default();
+    // Rank 0 itself, and rank 1.
+    network.caps.peers_max = 2;
+    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
+    let both_ways = |job: &mut Job<Simulated>, to: u32| {
+        for len in [3, 200_000] {
+            let recv = job.recv(to as usize, exact(0, 5), len);
+            let send = job.send(0, to, 5, &bytes(1, len));
+            assert_eq!(ended(job, recv).message(), bytes(1, len));
+            assert!(ended(job, send).result.is_ok());
+        }
+    };
+    both_ways(&mut job, 1);
+    for len in [3, 200_000, 3] {
+        let recv = job.recv_as(0, exact(2, 5), 10, Owned, NEVER);
+        let send = job.send(0, 2, 5, &bytes(1, len));
+        let error = ended(&mut job, send).error();
+        assert!(matches!(&error, Error::Exhausted { what: "peers", .. }), "{error}");
+        assert!(matches!(ended(&mut job, recv).error(), Error::Exhausted { .. }), "nothing can come");
+    }
+    assert_eq!((job.engine(0).failure(2), job.engine(0).counters().failed_peers), (None, 0));
+    both_ways(&mut job, 1);
+    // One that has failed gives its room back.
+    job.engine(0).peer_failed(1, None, killed()).unwrap();
+    both_ways(&mut job, 2);
+}

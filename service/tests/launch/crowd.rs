@@ -1,0 +1,89 @@
+//! Many ranks on one host, and what becomes of those for whom shared memory has no room.
+//!
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
+//! part.
+
+use samite::{Cause, Error, Source};
+
+use crate::ranks::{PATIENCE, is_rank, job_of_test, output_of};
+
+const RING: u64 = 1;
+const TO_ONE: u64 = 2;
+const ANSWER: u64 = 3;
+
+#[test]
+fn five_hundred_ranks_talk_on_one_host() {
+    if !is_rank() {
+        let ranks = "-n 512 --timeout 100";
+        output_of(job_of_test("crowd::five_hundred_ranks_talk_on_one_host", ranks));
+        return;
+    }
+    let world = samite::init().unwrap();
+    let (rank, size) = (world.rank(), world.size());
+    assert_eq!(size, 512);
+    // In a ring, then with one who so has all others as peers.
+    let mut from = [u32::MAX];
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    world.sendrecv(&[rank], right, RING, &mut from, left, RING).unwrap();
+    assert_eq!(from, [left]);
+    let all: u32 = (1..size).sum();
+    if rank == 0 {
+        let mut sum = 0_u32;
+        for _ in 1..size {
+            let mut number = [0];
+            let status = world.recv(&mut number, Source::ANY, TO_ONE).unwrap();
+            assert_eq!(number, [status.source]);
+            sum += number[0];
+        }
+        assert_eq!(sum, all);
+        (1..size).for_each(|to| world.send(&[sum], to, ANSWER).unwrap());
+    } else {
+        world.send(&[rank], 0, TO_ONE).unwrap();
+        let mut sum = [0];
+        world.recv(&mut sum, 0, ANSWER).unwrap();
+        assert_eq!(sum, [all]);
+    }
+}
+
+#[test]
+fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
+    if !is_rank() {
+        for transport in ["", "--transport samite-shm"] {
+            let test = "crowd::who_finds_no_room_in_shared_memory_hears_which_setting_to_raise";
+            let mut job = job_of_test(test, &format!("-n 4 --timeout 100 {transport}"));
+            job.command.env("SAMITE_SHM_PEERS_MAX", "1");
+            output_of(job);
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    let is_told = |error: &Error| {
+        let text = error.to_string();
+        matches!(error, Error::Exhausted { .. }) && text.contains("raise SAMITE_SHM_PEERS_MAX")
+    };
+    // Pairs fill each other's room.
+    let pair = world.rank() ^ 1;
+    let exchange = |number: u32| {
+        let mut from = [u32::MAX];
+        patient.sendrecv(&[number], pair, RING, &mut from, pair, RING).unwrap();
+        assert_eq!(from, [number]);
+    };
+    exchange(0);
+    let other = world.rank() ^ 2;
+    if world.rank() >= 2 {
+        // It stays until the other has tried: what ends the wait is that the other leaves.
+        let left = world.recv(&mut [0_u8], other, TO_ONE).unwrap_err();
+        assert!(matches!(left, Error::PeerFailed { cause: Cause::Left, .. }), "{left}");
+        return exchange(11);
+    }
+    for number in 1..10 {
+        // Each time at once, since it is no failure of the other.
+        let refused = world.send(&[1_u8], other, TO_ONE).unwrap_err();
+        assert!(is_told(&refused), "{refused}");
+        let refused = world.isend(vec![1_u8; 1 << 20], other, TO_ONE).unwrap().wait().unwrap_err();
+        assert!(is_told(&refused.error), "{refused}");
+        exchange(number);
+    }
+    assert_eq!(world.stats().failed_peers, 0);
+}
