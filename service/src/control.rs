@@ -9,6 +9,7 @@
 
 mod channel;
 mod ending;
+mod handshake;
 mod listener;
 pub(crate) mod liveness;
 mod message;
@@ -17,7 +18,8 @@ mod ticket;
 pub use channel::ChannelError;
 pub(crate) use channel::{Channel, Incoming, LINE_BYTES_MAX};
 pub use ending::Ending;
-pub(crate) use listener::{Identified, Listener};
+pub(crate) use handshake::{Answer, Challenge, Hello, Keys, Nonce, Side, Transcript};
+pub(crate) use listener::{HELLO_BYTES_MAX, Identified, Listener};
 pub use message::JobId;
 pub(crate) use message::Secret;
 pub(crate) use message::{

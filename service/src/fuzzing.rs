@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::bootstrap::{Entry, Join, Reception, read_pmi};
-use crate::control::{FromAgent, FromRank, Ticket, ToAgent, ToRank};
+use crate::control::{Answer, Challenge, FromAgent, FromRank, Hello, Ticket, ToAgent, ToRank};
 
 /// A line of the control connections, as each of the messages that it could be, or a ticket; what a launcher of
 /// another kind says, and what a rank has published there.
@@ -15,6 +15,9 @@ pub fn control(line: &[u8]) {
     same::<FromAgent>(line);
     same::<Ticket>(line);
     same::<Join>(line);
+    same::<Challenge>(line);
+    same::<Hello>(line);
+    same::<Answer>(line);
     same::<Reception>(line);
     read_pmi(line);
     if let Ok(entry) = str::from_utf8(line).unwrap_or_default().parse::<Entry>() {

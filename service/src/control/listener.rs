@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Channel, Incoming};
 
-/// A listening socket, and the connections to it that have not sent their hello. `C` is what the caller keeps of each
+/// A listening socket, and the connections to it that have not sent their hello. The caller keeps a `C` for each
 /// until then.
 #[derive(Debug)]
 pub(crate) struct Listener<C> {
@@ -55,7 +55,7 @@ impl<C> Listener<C> {
         &self.socket
     }
 
-    /// Accepts connections and reads hellos, as many as one turn allows, and returns those that have sent one.
+    /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a hello.
     /// `prepare` makes a new connection ready, or refuses it.
     pub(crate) fn turn<M: DeserializeOwned>(
         &mut self,
@@ -84,7 +84,7 @@ impl<C> Listener<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // No descriptor is left, say. One of those that have not said anything is given up for the new one.
+                // For example, no descriptor is left. The oldest connection makes room for the new one.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.close_oldest()),
                 // Nothing tells when there is one again, and until then the socket stays readable.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
@@ -157,7 +157,7 @@ const HELLO_WITHIN: Duration = Duration::from_secs(10);
 const SHUT_FOR: Duration = Duration::from_millis(100);
 
 /// The longest hello, in bytes.
-const HELLO_BYTES_MAX: usize = 1024;
+pub(crate) const HELLO_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "time is given to the listener")]

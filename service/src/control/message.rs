@@ -12,7 +12,7 @@ use std::time::Duration;
 use samite_fabric::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use super::Ending;
+use super::{Ending, Keys};
 use crate::figures::Figures;
 use crate::stats::PeerStats;
 use crate::topology::Bind;
@@ -47,8 +47,6 @@ pub(crate) enum ToAgent {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FromAgent {
-    /// The first message over a network: who this is, and that the launcher has sent it.
-    Hello { host: u32, token: Secret },
     /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
     /// The ranks of this agent cannot be bound as asked for; none was started.
@@ -76,15 +74,18 @@ pub(crate) enum FromAgent {
 }
 
 /// What `samite run` writes to the remote shell for the process that that starts on a host: how to find back.
-/// One line of JSON, and the only way for the token, which others could see on a command line.
+/// One line of JSON, and the only way for the keys, which others could see on a command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Invitation {
+    pub(crate) protocol: u32,
     pub(crate) host: u32,
     /// What the launcher calls the host.
     pub(crate) name: String,
-    pub(crate) token: Secret,
+    pub(crate) keys: Keys,
     /// Where the launcher listens, the likeliest first.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Whether the user has given the address.
+    pub(crate) is_given: bool,
     pub(crate) port: u16,
     pub(crate) directory: PathBuf,
     pub(crate) detection: Duration,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobId, Secret};
 
 /// The version of the messages in [`super::message`]; a rank and its launcher must agree.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 const TICKET_BYTES_MAX: usize = 1024;
 

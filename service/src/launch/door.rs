@@ -1,21 +1,26 @@
 //! Where the agents of other hosts call back.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use rustix::net::getsockname;
+
 use super::hosts::{Host, distribute};
 use super::station::{Station, addresses_towards};
 use super::{LaunchError, Options, Remote, random};
-use crate::control::{Channel, FromAgent, Identified, Invitation, Listener, Secret, liveness};
+use crate::control::{
+    Answer, Challenge, Channel, Hello, Identified, Invitation, Keys, Listener, Nonce, PROTOCOL, Secret, Side,
+    Transcript, liveness,
+};
 
-/// The socket where agents of other hosts call back, as long as one of them is awaited.
+/// The socket where agents of other hosts call back, while one of them is awaited.
 pub(super) struct Door {
-    listener: Listener<()>,
-    /// What the agent of each host must know.
-    tokens: Vec<Secret>,
+    listener: Listener<Nonce>,
+    /// The secrets of each host: the agent must prove that it knows its own, and we prove ours.
+    keys: Vec<Keys>,
     addresses: Vec<IpAddr>,
     detection: Duration,
     pub(super) closes_at: Instant,
@@ -34,25 +39,28 @@ impl Door {
         let directory = std::env::current_dir().map_err(system("finding the current directory"))?;
         let mut door = Door {
             listener,
-            tokens: Vec::new(),
+            keys: Vec::new(),
             addresses: Vec::new(),
             detection: options.detection,
             closes_at: Instant::now() + START_MAX,
         };
         let mut stations = Vec::new();
         for (index, (host, ranks, addresses)) in (0..).zip(routes) {
-            let token = Secret(random().map_err(system("reading random bytes"))?);
+            let secret = || random().map(Secret).map_err(system("reading random bytes"));
+            let keys = Keys { front: secret()?, agent: secret()? };
             let invitation = Invitation {
+                protocol: PROTOCOL,
                 host: index,
                 name: host.name.clone(),
-                token,
+                keys,
                 addresses: addresses.clone(),
+                is_given: remote.address.is_some(),
                 port,
                 directory: directory.clone(),
                 detection: options.detection,
             };
             stations.push(Station::there(&host, ranks, &remote.shell, &invitation)?);
-            door.tokens.push(token);
+            door.keys.push(keys);
             door.addresses.extend(addresses);
         }
         door.addresses.sort();
@@ -60,20 +68,24 @@ impl Door {
         Ok((stations, door))
     }
 
-    /// Accepts connections, and returns those of agents with the index of their host.
+    /// Accepts connections. Returns those of agents that have proven to be ours, with the index of their host.
     pub(super) fn admit(&mut self, now: Instant) -> Vec<(usize, Channel)> {
         let detection = self.detection;
-        let identified = self.listener.turn(now, |stream| {
-            liveness::bound(&stream, detection).ok().map(|()| (Channel::new(stream), ()))
-        });
-        let known =
-            identified.into_iter().filter_map(|Identified { channel, context: (), hello }| match hello {
-                FromAgent::Hello { host, token } => {
-                    (self.tokens.get(host as usize) == Some(&token)).then_some((host as usize, channel))
-                }
-                _ => None,
-            });
-        known.collect()
+        let identified = self.listener.turn(now, |stream| challenge(stream, detection).ok());
+        identified.into_iter().filter_map(|identified| self.recognize(identified)).collect()
+    }
+
+    /// Answers a hello, if that is proven.
+    fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
+        let Identified { mut channel, context: front_nonce, hello } = identified;
+        let keys = self.keys.get(hello.host as usize)?;
+        let front = SocketAddr::try_from(getsockname(&channel).ok()?).ok()?.ip();
+        let transcript = Transcript { host: hello.host, front, front_nonce, agent_nonce: hello.nonce };
+        if !transcript.is_proven(Side::Agent, keys, &hello.proof) {
+            return None;
+        }
+        channel.send(&Answer { proof: transcript.prove(Side::Front, keys) }).ok()?;
+        Some((hello.host as usize, channel))
     }
 
     /// The descriptors that [`admit`](Self::admit) reads.
@@ -97,10 +109,19 @@ impl Door {
     }
 }
 
+/// Makes a new connection ready, and challenges its other side.
+fn challenge(stream: TcpStream, detection: Duration) -> Result<(Channel, Nonce), LaunchError> {
+    let nonce = random().map_err(LaunchError::system("reading random bytes"))?;
+    liveness::bound(&stream, detection).map_err(LaunchError::system("setting up a connection"))?;
+    let mut channel = Channel::new(stream);
+    channel.send(&Challenge { nonce })?;
+    Ok((channel, nonce))
+}
+
 /// A host, its ranks, and our addresses as it reaches them.
 pub(super) type Route = (Host, Range<u32>, Vec<IpAddr>);
 
-/// Finds out what each host is to be told of where to call back.
+/// Finds out at which addresses each host is to call back.
 pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, LaunchError> {
     let placed = distribute(&remote.hosts, options.ranks)?.into_iter();
     let addresses = |name: &str| remote.address.map_or_else(|| addresses_towards(name), |ours| vec![ours]);
@@ -108,7 +129,7 @@ pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, L
 }
 
 /// On all our addresses, unless one is given.
-fn listen(address: Option<IpAddr>) -> io::Result<Listener<()>> {
+fn listen(address: Option<IpAddr>) -> io::Result<Listener<Nonce>> {
     let listener = match address {
         Some(address) => TcpListener::bind((address, 0)),
         // Takes IPv4 too, where the system has IPv6 at all.

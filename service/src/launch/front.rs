@@ -308,7 +308,6 @@ impl Front {
             FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
             FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
             FromAgent::Done => self.stations[index].link = Link::Done,
-            FromAgent::Hello { .. } => {}
         }
         Ok(())
     }

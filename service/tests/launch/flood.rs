@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use serde_json::Value;
 
 use crate::ranks::{PATIENCE, is_rank, job_of_test};
 use crate::strangers::doors;
@@ -248,9 +251,9 @@ fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
     });
 }
 
-/// A remote shell that hands the invitation of each host to the test, and goes on when it is told to.
-fn shell(scratch: &Scratch) -> std::path::PathBuf {
-    for host in HOSTS {
+/// A remote shell that hands the invitation of each host to the test, and goes on with what the test gives back.
+pub(crate) fn shell_that_asks(scratch: &Scratch, hosts: &[&str]) -> PathBuf {
+    for host in hosts {
         for pipe in ["invited", "go"] {
             let pipe = scratch.0.join(format!("{pipe}-{host}"));
             assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
@@ -260,27 +263,29 @@ fn shell(scratch: &Scratch) -> std::path::PathBuf {
     scratch.script(
         "shell",
         &format!(
-            "#!/bin/bash\nread -r line; echo \"$line\" >{at}/invited-$1; read -r go <{at}/go-$1; shift\n\
+            "#!/bin/bash\nread -r line; echo \"$line\" >{at}/invited-$1; read -r line <{at}/go-$1; shift\n\
              exec \"$@\" < <(echo \"$line\"; cat)\n"
         ),
     )
 }
 
-const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
-
-/// Where the front of such a job listens.
-fn front(scratch: &Scratch) -> SocketAddr {
-    let ports = HOSTS.map(|host| {
-        let invitation = fs::read(scratch.0.join(format!("invited-{host}"))).unwrap();
-        let invitation: serde_json::Value = serde_json::from_slice(&invitation).unwrap();
-        invitation["port"].as_u64().unwrap() as u16
-    });
-    assert_eq!(ports[0], ports[1]);
-    (Ipv4Addr::LOCALHOST, ports[0]).into()
+/// The invitation of a host, which is handed over once.
+pub(crate) fn invitation(scratch: &Scratch, host: &str) -> Value {
+    serde_json::from_slice(&fs::read(scratch.0.join(format!("invited-{host}"))).unwrap()).unwrap()
 }
 
-fn go(scratch: &Scratch, host: &str) {
-    fs::write(scratch.0.join(format!("go-{host}")), "go\n").unwrap();
+const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+
+/// The invitations of the hosts, and where the front listens.
+fn invitations(scratch: &Scratch) -> ([Value; 2], SocketAddr) {
+    let invitations = HOSTS.map(|host| invitation(scratch, host));
+    let port = invitations[0]["port"].as_u64().unwrap() as u16;
+    (invitations, (Ipv4Addr::LOCALHOST, port).into())
+}
+
+/// Lets the agent of a host start.
+fn go(scratch: &Scratch, host: &str, invitation: &Value) {
+    fs::write(scratch.0.join(format!("go-{host}")), format!("{invitation}\n")).unwrap();
 }
 
 fn kill(process: &str) {
@@ -291,17 +296,22 @@ fn kill(process: &str) {
 fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
     let scratch = Scratch::new("flood");
     let mut job = Job::new("-n 6 --on-failure continue --hosts 127.0.0.1:5,127.0.0.2:1 --ssh");
-    job.command.arg(shell(&scratch)).args(["--", "sh", "-c", "echo $SAMITE_RANK $$; exec sleep 1000"]);
+    job.command.arg(shell_that_asks(&scratch, &HOSTS)).args([
+        "--",
+        "sh",
+        "-c",
+        "echo $SAMITE_RANK $$; exec sleep 1000",
+    ]);
     let mut job = job.start();
-    let front = front(&scratch);
+    let (invited, front) = invitations(&scratch);
     let (is_over, connections) = (AtomicBool::new(false), Default::default());
     thread::scope(|scope| {
         let flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
         let Running { stdout, stderr, .. } = &mut job;
         let (stdout, stderr) = (lines(scope, stdout), lines(scope, stderr));
         let mut processes = vec![String::new(); 6];
-        let mut start = |host: &str, ranks: usize| {
-            go(&scratch, host);
+        let mut start = |host: usize, ranks: usize| {
+            go(&scratch, HOSTS[host], &invited[host]);
             for _ in 0..ranks {
                 let line = next(&stdout, "", JOINED_WITHIN);
                 let (rank, process) = line.split_once(' ').unwrap();
@@ -310,7 +320,7 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
             processes.clone()
         };
         flood.last(SOON);
-        let processes = start(HOSTS[0], 5);
+        let processes = start(0, 5);
         for rank in 1..5 {
             flood.last(SOON * (rank as u32 + 1));
             kill(&processes[rank]);
@@ -318,7 +328,7 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
         }
         flood.last(FLOOD);
         flood.check();
-        let processes = start(HOSTS[1], 1);
+        let processes = start(1, 1);
         for rank in [0, 5] {
             kill(&processes[rank]);
             next(&stderr, &format!("samite run: rank {rank} was killed by SIGKILL"), SOON);
@@ -332,14 +342,14 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
 fn a_flooded_front_keeps_its_deadline() {
     let scratch = Scratch::new("flood-deadline");
     let mut job = Job::new("-n 2 --timeout 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
-    job.command.arg(shell(&scratch)).args(["--", "sleep", "1000"]);
+    job.command.arg(shell_that_asks(&scratch, &HOSTS)).args(["--", "sleep", "1000"]);
     let began = Instant::now();
     let mut job = job.start();
-    let front = front(&scratch);
+    let (invited, front) = invitations(&scratch);
     let (is_over, connections) = (AtomicBool::new(false), Default::default());
     thread::scope(|scope| {
         let _flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
-        go(&scratch, HOSTS[0]);
+        go(&scratch, HOSTS[0], &invited[0]);
         assert_eq!(job.front.wait().unwrap().code(), Some(124));
     });
     // Ranks have half a second to say what they wait for.

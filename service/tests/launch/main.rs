@@ -20,4 +20,5 @@ mod strangers;
 mod support;
 mod told;
 mod top;
+mod trust;
 mod world;

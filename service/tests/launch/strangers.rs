@@ -28,11 +28,12 @@ fn met_by(name: &str, stranger: &str) -> (Option<i32>, Vec<String>, String) {
 }
 
 #[test]
-fn who_does_not_know_the_token_is_turned_away() {
+fn who_does_not_know_the_secret_is_turned_away() {
     let ended = met_by(
         "token",
         "exec 3<>/dev/tcp/127.0.0.1/$port; \
-         printf '{\"hello\":{\"host\":0,\"token\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}\\n' >&3; \
+         zeros=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0; read -r challenge <&3; \
+         echo \"{\\\"host\\\":0,\\\"nonce\\\":[$zeros],\\\"proof\\\":[$zeros,$zeros]}\" >&3; \
          read -r answer <&3 && echo admitted",
     );
     assert_eq!(ended, (Some(0), vec!["0".to_owned(), "1".to_owned()], String::new()));
@@ -43,11 +44,11 @@ fn rubbish_at_the_launchers_door_is_turned_away() {
     // Half a message, no message, one of another host's, one without end, noise; and many who say nothing.
     let ended = met_by(
         "rubbish",
-        "say() { exec {fd}<>/dev/tcp/127.0.0.1/$port && printf \"$1\" >&$fd; }; \
+        "zeros=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0; say() { exec {fd}<>/dev/tcp/127.0.0.1/$port && printf \"$1\" >&$fd; }; \
          for round in 1 2 3; do \
-             say '{\"hello\":{\"host\":0,\"tok'; say '{}\\n'; say '\\n\\n'; say 'GET / HTTP/1.1\\r\\n\\r\\n'; \
-             say '{\"hello\":{\"host\":4294967295,\"token\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}\\n'; \
-             say '{\"hello\":{\"host\":0,\"token\":[]}}\\n'; \
+             say '{\"host\":0,\"non'; say '{}\\n'; say '\\n\\n'; say 'GET / HTTP/1.1\\r\\n\\r\\n'; \
+             say \"{\\\"host\\\":4294967295,\\\"nonce\\\":[$zeros],\\\"proof\\\":[$zeros,$zeros]}\\n\"; \
+             say '{\"host\":0,\"nonce\":[],\"proof\":[]}\\n'; \
              say ''; (trap '' PIPE; head -c 1000000 /dev/zero >&$fd; true) 2>/dev/null; \
              say ''; (trap '' PIPE; head -c 1000000 /dev/urandom >&$fd; true) 2>/dev/null; \
          done; for idle in $(seq 100); do say ''; done",

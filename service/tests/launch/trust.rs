@@ -1,0 +1,176 @@
+//! What the agent of another host believes, and whom.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::flood::{invitation, shell_that_asks};
+use crate::ranks::PATIENCE;
+use crate::support::{Job, Scratch};
+
+/// What a false launcher does with a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trick {
+    /// Sends a plan at once.
+    Commands,
+    /// Speaks the protocol as far as it can without a secret, and sends a plan.
+    Pretends,
+    /// Passes on what is said to the launcher, and from it.
+    Relays,
+    /// Closes it in the middle of a message.
+    HangsUp,
+}
+
+const HOST: &str = "127.0.0.1";
+
+/// Runs a job of one rank whose agent is told to call a false launcher at the first address. With `ssh`, that is where
+/// the remote shell says it was called from. Returns what the two sides said to the false one.
+fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>) {
+    let scratch = Scratch::new(name);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let false_one = Ipv4Addr::new(127, 95, high, low);
+    // Only there, so that the port is free at other addresses.
+    let mut job = Job::new("-n 1 --address 127.0.0.1 --hosts 127.0.0.1 --ssh");
+    job.command.arg(shell_that_asks(&scratch, &[HOST])).args(["--", "echo", "done"]);
+    if ssh {
+        job.command.env("SSH_CONNECTION", format!("{false_one} 5022 127.0.0.1 22"));
+    }
+    let job = job.start();
+    let mut invitation = invitation(&scratch, HOST);
+    let front = SocketAddr::from((Ipv4Addr::LOCALHOST, invitation["port"].as_u64().unwrap() as u16));
+    let listener = TcpListener::bind((false_one, front.port())).unwrap();
+    invitation["is_given"] = json!(false);
+    if !ssh {
+        invitation["addresses"] = json!([false_one, Ipv4Addr::LOCALHOST]);
+    }
+    let marker = scratch.0.join("obeyed");
+    let plan = plan(marker.to_str().unwrap());
+    let (said, heard) = channel();
+    thread::spawn(move || {
+        let (stranger, _) = listener.accept().unwrap();
+        drop(listener);
+        said.send(play(trick, stranger, front, &plan)).unwrap();
+    });
+    std::fs::write(scratch.0.join(format!("go-{HOST}")), format!("{invitation}\n")).unwrap();
+    let said = heard.recv_timeout(PATIENCE).expect("the false launcher was called");
+    assert_eq!(job.finish(), (Some(0), "done\n".to_owned(), String::new()));
+    assert!(!marker.exists(), "the false launcher was obeyed");
+    // Neither secret was told, in whatever form a list of numbers has.
+    let mut secrets = Vec::new();
+    find_secrets(&invitation, &mut secrets);
+    assert!(!secrets.is_empty());
+    for secret in secrets {
+        let bytes: Vec<u8> = secret.iter().map(|byte| byte.as_u64().unwrap() as u8).collect();
+        for form in [serde_json::to_vec(&secret).unwrap(), bytes] {
+            assert!(!said.0.windows(form.len()).any(|window| window == form), "a secret was told");
+        }
+    }
+    said
+}
+
+/// Lists of numbers.
+fn find_secrets(value: &Value, found: &mut Vec<Vec<Value>>) {
+    match value {
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => found.push(list.clone()),
+        Value::Object(fields) => fields.values().for_each(|value| find_secrets(value, found)),
+        _ => {}
+    }
+}
+
+/// A plan that starts a process which leaves a mark.
+fn plan(marker: &str) -> Vec<u8> {
+    let words = |word: &str| json!({ "Unix": word.as_bytes() });
+    let plan = json!({ "start": {
+        "job": "0000000000000001", "secret": vec![0; 16], "size": 1, "ranks": { "start": 0, "end": 1 }, "host": 0,
+        "hosts": 1, "detection": { "secs": 10, "nanos": 0 }, "restarts": 0, "bind": "none", "transport": null,
+        "env": [], "prefix": false, "stats": false,
+        "program": words("/bin/sh"), "args": [words("-c"), words(&format!("touch {marker}"))],
+    } });
+    format!("{plan}\n").into_bytes()
+}
+
+/// Returns what the agent said, and the launcher.
+fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    agent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut by_agent, mut by_front) = (Vec::new(), Vec::new());
+    match trick {
+        Trick::Commands => agent.write_all(plan).unwrap(),
+        Trick::Pretends => {
+            writeln!(agent, "{}", json!({ "nonce": vec![0; 16] })).unwrap();
+            BufReader::new(&agent).read_until(b'\n', &mut by_agent).unwrap();
+            writeln!(agent, "{}", json!({ "proof": vec![0; 32] })).unwrap();
+            agent.write_all(plan).unwrap();
+        }
+        Trick::Relays => {
+            let launcher = TcpStream::connect(front).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| by_front = pass_on(&launcher, &agent));
+                by_agent = pass_on(&agent, &launcher);
+            });
+        }
+        Trick::HangsUp => {
+            agent.write_all(b"{\"nonce\":[0,").unwrap();
+            agent.shutdown(Shutdown::Write).unwrap();
+        }
+    }
+    // It ends when the agent, or what it has started, closes it.
+    let _ = agent.read_to_end(&mut by_agent);
+    (by_agent, by_front)
+}
+
+fn pass_on(mut from: &TcpStream, mut to: &TcpStream) -> Vec<u8> {
+    from.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (mut all, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = from.read(&mut chunk) {
+        all.extend_from_slice(&chunk[..count]);
+        if to.write_all(&chunk[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    all
+}
+
+#[test]
+fn a_false_launcher_is_not_obeyed() {
+    with_false_launcher("trust-commands", Trick::Commands, false);
+}
+
+#[test]
+fn a_false_launcher_that_speaks_the_protocol_is_not_obeyed_and_learns_no_secret() {
+    let (by_agent, _) = with_false_launcher("trust-pretends", Trick::Pretends, false);
+    // It did get a proof, of what it said itself.
+    assert!(String::from_utf8(by_agent).unwrap().contains("\"proof\""));
+}
+
+#[test]
+fn a_false_launcher_cannot_take_the_agents_place() {
+    let (by_agent, by_front) = with_false_launcher("trust-relays", Trick::Relays, false);
+    let [by_agent, by_front] = [by_agent, by_front].map(|text| String::from_utf8(text).unwrap());
+    assert!(by_agent.contains("\"proof\""), "{by_agent}");
+    assert!(by_front.contains("\"nonce\"") && !by_front.contains("start"), "{by_front}");
+}
+
+#[test]
+fn the_address_of_the_remote_shells_caller_is_called_first() {
+    with_false_launcher("trust-ssh", Trick::HangsUp, true);
+}
+
+#[test]
+fn an_invitation_of_another_version_is_refused() {
+    let scratch = Scratch::new("trust-version");
+    let mut job = Job::new("-n 1 --hosts 127.0.0.1 --ssh");
+    job.command.arg(shell_that_asks(&scratch, &[HOST])).args(["--", "true"]);
+    let job = job.start();
+    let mut invitation = invitation(&scratch, HOST);
+    invitation["protocol"] = json!(1);
+    std::fs::write(scratch.0.join(format!("go-{HOST}")), format!("{invitation}\n")).unwrap();
+    let (code, _, stderr) = job.finish();
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("`samite run` speaks version 1 of the protocol"), "{stderr}");
+    assert!(stderr.contains("use one release on all hosts"), "{stderr}");
+}
