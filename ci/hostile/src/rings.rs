@@ -199,4 +199,4 @@ const RINGS: [(usize, usize); 2] =
     [(64 << 10, CONFIG.ring_bytes_min), ((64 << 10) + CONFIG.ring_bytes_min, CONFIG.ring_bytes)];
 const LINE: usize = 64;
 /// Of header and slots.
-const TABLE_WORDS: usize = 120;
+const TABLE_WORDS: usize = 168;

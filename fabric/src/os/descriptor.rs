@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
 
 use super::process::Process;
+use crate::PortError;
 
 /// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` says so. It takes the right to read that process's
 /// state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
@@ -30,6 +31,17 @@ pub(crate) fn open(
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::empty())?.into())
+}
+
+/// What a port says of a file of a peer that does not open: `why`, unless this process has no room for another file.
+pub(crate) fn refused(error: &io::Error, why: String) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => PortError::Exhausted {
+            what: "descriptors of open files",
+            hint: format!("{why}: raise their limit (ulimit -n)"),
+        },
+        _ => PortError::Unreachable { why },
+    }
 }
 
 /// Where it is found.

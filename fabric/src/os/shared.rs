@@ -85,11 +85,12 @@ impl SharedFile {
     fn open_by(flags: OFlags, owner: Process, fd: u32) -> Result<Self, PortError> {
         let path = descriptor::path(owner, fd);
         let unreachable = |why: String| PortError::Unreachable { why };
-        let home =
-            home().map_err(|error| unreachable(format!("this process has no file in memory: {error}")))?;
+        let home = home().map_err(|error| {
+            descriptor::refused(&error, format!("this process has no file in memory: {error}"))
+        })?;
         let is_meant = |kind: &Kind| kind.file_type == FileType::RegularFile && kind.device == home;
         let file = descriptor::open(owner, fd, flags, is_meant)
-            .map_err(|error| unreachable(format!("{path} cannot be opened: {error}")))?;
+            .map_err(|error| descriptor::refused(&error, format!("{path} cannot be opened: {error}")))?;
         // SAFETY: fcntl(2) with F_GET_SEALS takes no third argument.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & SEALS != SEALS {

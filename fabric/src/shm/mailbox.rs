@@ -35,10 +35,10 @@ use super::ring::{Line, Place, RINGS, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
 use crate::os::alarm::{Alarm, AlarmName};
-use crate::os::barrier;
 use crate::os::fork::ForkMark;
 use crate::os::process::Process;
 use crate::os::shared::{PAGE, Shareable, SharedFile, View};
+use crate::os::{barrier, descriptor};
 
 /// The receiver's end.
 pub(super) struct Mailbox {
@@ -194,8 +194,11 @@ impl Remote {
             .filter(|layout| layout.file_len() == file.len())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
         let name = AlarmName { fd: field(&fields.alarm) as u32, inode: field(&fields.alarm_inode) };
-        let alarm = Alarm::open(whereabouts.owner, name).map_err(|error| PortError::Unreachable {
-            why: format!("the pipe by which the peer is woken cannot be opened: {error}"),
+        let alarm = Alarm::open(whereabouts.owner, name).map_err(|error| {
+            descriptor::refused(
+                &error,
+                format!("the pipe by which the peer is woken cannot be opened: {error}"),
+            )
         })?;
         if !barrier::join() {
             fields.unruly.store(1, Ordering::Release);

@@ -1,4 +1,7 @@
 use super::*;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::os::fork::in_a_child;
 use crate::os::shared::SharedFile;
 use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{Failure, Memory};
@@ -276,6 +279,26 @@ fn peers_are_limited_and_known_again() {
     assert!(matches!(this.resolve(&others[4].address()), Err(PortError::Exhausted { .. })));
     this.fence_peer(ids[0]);
     assert_eq!(this.resolve(&others[4].address()), Ok(PeerId(4)));
+}
+
+/// In a child, whose limit of open files is its own.
+#[test]
+fn a_peer_is_not_out_of_reach_for_lack_of_descriptors() {
+    // What is found out once is found out before the fork.
+    let other = port();
+    port().resolve(&other.address()).unwrap();
+    let is_told = in_a_child(|| {
+        let (mut this, other) = (port(), port());
+        let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..getrlimit(Resource::Nofile) });
+        let before = getrlimit(Resource::Nofile).current;
+        set(Some(3)).unwrap();
+        let refused = this.resolve(&other.address()).unwrap_err();
+        set(before).unwrap();
+        let is_told = |text: String| text.contains("raise their limit (ulimit -n)");
+        matches!(&refused, PortError::Exhausted { hint, .. } if is_told(hint.clone()))
+            && this.resolve(&other.address()).is_ok()
+    });
+    assert!(is_told.unwrap());
 }
 
 #[test]
