@@ -18,6 +18,7 @@ mod rendezvous;
 mod run;
 mod strangers;
 mod support;
+mod survivors;
 mod told;
 mod top;
 mod trust;

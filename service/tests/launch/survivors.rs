@@ -1,0 +1,124 @@
+//! Exchanges around a rank that is dead, or out of reach: each end, and those who are left go on together.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+use samite::{Cause, Comm, Error, Source};
+
+use crate::ranks::{TRANSPORTS, is_rank, job_of_test};
+use crate::support::{Job, text};
+
+/// The time in which survivors are told: much more than it takes, and much less than any other wait here.
+const SOON: Duration = Duration::from_secs(1);
+
+#[expect(clippy::disallowed_methods, reason = "what is tested is how long it takes")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Exchanges `length` bytes around the ring: to the next rank, from the one before.
+fn around(world: &Comm, length: usize, tag: u64) -> Result<(), Error> {
+    let (rank, size) = (world.rank(), world.size());
+    let mut from = vec![0_u8; length];
+    let status = world.sendrecv(
+        &vec![1_u8; length],
+        (rank + 1) % size,
+        tag,
+        &mut from,
+        (rank + size - 1) % size,
+        tag,
+    )?;
+    assert_eq!((status.bytes, from), (length, vec![1_u8; length]));
+    Ok(())
+}
+
+/// Rank 2 of a ring of three is killed at some moment of an exchange that never ends otherwise. Both others get an error,
+/// though no deadline is set, and the other half of each exchange is with the living; and so they do afterwards.
+#[test]
+fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
+    let name = "survivors::a_ring_that_loses_a_rank_ends_and_its_rest_goes_on";
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            let output = job_of_test(name, &format!("-n 3 --on-failure continue {transport}")).output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(stdout.matches("went on").count(), 2, "{transport}: {stdout}{stderr}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    for (round, length) in [8, 20_000, 1 << 20].into_iter().enumerate() {
+        around(&world, length, round as u64).unwrap();
+    }
+    if world.rank() == 2 {
+        // Both others are in the exchange that it does not take part in, or about to be.
+        for _ in 0..2 {
+            world.recv(&mut [0_u8], Source::ANY, 8).unwrap();
+        }
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    world.send(&[1_u8], 2, 8).unwrap();
+    // A short send would be over before the death.
+    for (round, length) in [1 << 20, 8, 20_000, 1 << 20].into_iter().enumerate() {
+        let begin = now();
+        let error = around(&world, length, 9).unwrap_err();
+        let is_told = match &error {
+            Error::PeerFailed { rank: 2, .. } => true,
+            // Rank 0 heard of it before, and took its half back.
+            Error::Abandoned { rank: 0, .. } => round == 0 && world.rank() == 1,
+            _ => false,
+        };
+        assert!(is_told, "{error}");
+        let error = world.recv(&mut [0_u8], 2, 8).unwrap_err();
+        assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        // The two that are left exchange under another tag, as a new round would.
+        let (mut from, other) = (vec![0_u8; length], 1 - world.rank());
+        world.sendrecv(&vec![1_u8; length], other, 10, &mut from, other, 10).unwrap();
+        assert_eq!(from, vec![1_u8; length]);
+    }
+    println!("\nwent on");
+}
+
+/// On a host without a network ranks that are to use it do not reach each other: each of them is told, and waits for
+/// nothing, whoever of them it was to receive from.
+#[test]
+fn an_exchange_without_a_network_ends() {
+    let name = "survivors::an_exchange_without_a_network_ends";
+    if !is_rank() {
+        for ranks in [2, 3] {
+            let arguments = format!("-n {ranks} --timeout 20 --on-failure continue --transport tcp;ofi_rxm");
+            let output = without_network(job_of_test(name, &arguments)).output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(stdout.matches("was told").count(), ranks, "{ranks} ranks: {stdout}{stderr}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    for length in [8, 1 << 20] {
+        let begin = now();
+        let error = around(&world, length, 1).unwrap_err();
+        // One of three may leave before this one has tried.
+        let is_told = match &error {
+            Error::PeerFailed { cause: Cause::Unreachable(why), .. } => {
+                why.contains("Network is unreachable")
+            }
+            Error::PeerFailed { cause: Cause::Left, .. } => true,
+            _ => false,
+        };
+        assert!(is_told, "{error}");
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    }
+    println!("\nwas told");
+}
+
+/// The same job, in a network namespace in which no interface is up.
+fn without_network(mut job: Job) -> Job {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--"]).arg(job.command.get_program()).args(job.command.get_args());
+    command.envs(job.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    job.command = command;
+    job
+}
