@@ -1,0 +1,272 @@
+//! The table: each public call by a line, with what its partner does meanwhile, and its kind, from which follows how it may
+//! end in each situation.
+
+use std::time::Duration;
+
+use samite::{Cancel, Cause, Comm, Error, Source};
+
+/// The rank that all calls deal with.
+pub(crate) const PEER: u32 = 1;
+
+/// Tags. No message has the first; `GIVEN` has those that the peer has begun to send before.
+pub(crate) const NEVER: u64 = 1;
+pub(crate) const GIVEN: u64 = 2;
+const TAG: u64 = 3;
+
+/// Longer than what goes without the receiver.
+const LONG: usize = 1 << 20;
+
+/// One call, or several whose end is one: `name` as in `ci/api/samite.txt`, then what distinguishes it.
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Begins what must be under way before the situation arises, and returns the rest.
+    pub(crate) begin: fn(&Comm) -> Rest,
+    /// What the peer does for the call to succeed.
+    pub(crate) partner: fn(&Comm) -> Result<(), Error>,
+}
+
+impl Call {
+    /// Returns whether it ends where nothing is amiss. One half of some exchanges never does.
+    pub(crate) fn ends_well(&self) -> bool {
+        !self.name.ends_with("itself")
+    }
+}
+
+pub(crate) type Rest = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// How a call depends on its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Waits for the peer: it fails with it.
+    Waits,
+    /// Waits for any rank.
+    WaitsForAny,
+    /// Receives what the peer has begun to send.
+    Claimed,
+    /// Looks, and does not wait.
+    Looks,
+    /// Waits for the peer's next life.
+    Returns,
+    /// Asks the runtime about the peer.
+    Asks,
+    /// Is cancelled.
+    Cancelled,
+    /// Has a bound that has passed.
+    Bounded,
+    /// Does not depend on anything.
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Situation {
+    /// The peer's partner function runs: also while another thread drives, in a scope, beside another World.
+    Alive,
+    Dead,
+    Left,
+    /// By SIGSTOP; the calls have a bound.
+    Stopped,
+    /// The World was dropped.
+    Closed,
+    /// In a child of fork(2).
+    Forked,
+}
+
+impl Kind {
+    /// Whether a call of this kind may end so.
+    pub(crate) fn allows(self, situation: Situation, end: &Result<(), Error>) -> bool {
+        use Situation as S;
+        let is_peer = |rank: &u32| *rank == PEER;
+        let is_of_end = |cause: &Cause| match situation {
+            // A connection may end before the launcher's word has come, which a call with a bound does not wait for.
+            S::Dead => matches!(cause, Cause::Died(_) | Cause::Lost),
+            _ => matches!(cause, Cause::Left),
+        };
+        match (self, situation, end) {
+            (Self::Local, _, end) => end.is_ok(),
+            (_, S::Closed, end) => matches!(end, Err(Error::Closed { .. })),
+            (_, S::Forked, end) => *end == Err(Error::Forked),
+
+            (Self::Bounded, _, Err(Error::TimedOut { .. })) => true,
+            (Self::Cancelled, _, Err(Error::Cancelled { .. })) => true,
+            // There the calls have a bound, which may pass before a thread of many has its turn.
+            (Self::Cancelled, S::Stopped, Err(Error::TimedOut { .. })) => true,
+            (Self::Bounded | Self::Cancelled, S::Alive | S::Stopped, _) => false,
+            (_, S::Alive, end) => end.is_ok(),
+
+            (Self::Looks | Self::Asks, S::Stopped, end) => end.is_ok(),
+            (Self::Asks, _, end) => end.is_ok(),
+            // While its peer is there, or is it still, it returns at once.
+            (Self::Returns, _, end) => matches!(end, Ok(()) | Err(Error::TimedOut { .. })),
+            (_, S::Stopped, end) => matches!(end, Err(Error::TimedOut { .. })),
+
+            (Self::WaitsForAny, _, Err(Error::Deserted)) => true,
+            (Self::WaitsForAny, _, Err(Error::FailurePending { rank, .. })) => is_peer(rank),
+            (Self::Claimed, S::Left, Err(Error::Abandoned { rank, .. })) => is_peer(rank),
+            (_, _, Err(Error::PeerFailed { rank, cause, .. })) => is_peer(rank) && is_of_end(cause),
+            _ => false,
+        }
+    }
+}
+
+fn long() -> Vec<u8> {
+    vec![7_u8; LONG]
+}
+
+fn nothing(_: &Comm) -> Result<(), Error> {
+    Ok(())
+}
+
+fn takes(comm: &Comm) -> Result<(), Error> {
+    comm.recv(&mut long(), 0, TAG).map(drop)
+}
+
+fn gives(comm: &Comm) -> Result<(), Error> {
+    comm.send(&long(), 0, TAG)
+}
+
+fn gives_before(comm: &Comm) -> Result<(), Error> {
+    comm.send(&long(), 0, GIVEN)
+}
+
+fn exchanges(comm: &Comm) -> Result<(), Error> {
+    comm.sendrecv(&long(), 0, TAG, &mut long(), 0, TAG).map(drop)
+}
+
+/// The rest of a call that has nothing to begin before.
+fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
+    let comm = comm.clone();
+    Box::new(move || call(&comm))
+}
+
+/// Begins an operation, or tells why it cannot be begun.
+fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Result<(), Error>) -> Rest {
+    let begun = begun.map_err(Into::into);
+    Box::new(move || rest(begun?))
+}
+
+macro_rules! calls {
+    ($($name:literal, $kind:ident, $partner:ident, |$comm:ident| $begin:expr;)+) => {
+        pub(crate) const CALLS: &[Call] = &[
+            $(Call { name: $name, kind: Kind::$kind, begin: |$comm| $begin, partner: $partner }),+
+        ];
+    };
+}
+
+calls! {
+    "Comm::send", Waits, takes, |c| whole(c, |c| c.send(&long(), PEER, TAG));
+    "Comm::recv", Waits, gives, |c| whole(c, |c| c.recv(&mut long(), PEER, TAG).map(drop));
+    "Comm::recv from any", WaitsForAny, gives, |c| whole(c, |c| c.recv(&mut long(), Source::ANY, TAG).map(drop));
+    "Comm::recv_vec", Waits, gives, |c| whole(c, |c| c.recv_vec::<u8>(PEER, TAG).map(drop));
+    "Comm::sendrecv", Waits, exchanges, |c| whole(c, |c| {
+        c.sendrecv(&long(), PEER, TAG, &mut long(), PEER, TAG).map(drop)
+    });
+    "Comm::sendrecv from itself", Waits, takes, |c| whole(c, |c| {
+        c.sendrecv(&long(), PEER, TAG, &mut long(), 0, NEVER).map(drop)
+    });
+    "Comm::sendrecv to itself", Waits, gives, |c| whole(c, |c| {
+        c.sendrecv(&long(), 0, NEVER, &mut long(), PEER, TAG).map(drop)
+    });
+    "Comm::isend", Waits, takes, |c| held(c.isend(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
+    "Comm::irecv", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
+    "Request::wait for any", WaitsForAny, gives, |c| {
+        held(c.irecv(long(), Source::ANY, TAG), |r| Ok(r.wait().map(drop)?))
+    };
+    "Request::wait", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
+    "Request::is_done", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |mut r| {
+        while !r.is_done()? {}
+        Ok(r.wait().map(drop)?)
+    });
+    "Request::cancel a receive", Cancelled, nothing, |c| held(c.irecv(long(), PEER, NEVER), |r| {
+        r.cancel();
+        Ok(r.wait().map(drop)?)
+    });
+    "Request::cancel a send", Cancelled, nothing, |c| held(c.isend(long(), PEER, NEVER), |r| {
+        r.cancel();
+        Ok(r.wait().map(drop)?)
+    });
+    "Comm::scope", Waits, takes, |c| whole(c, |c| {
+        let data = long();
+        c.scope(|scope| scope.isend(&data, PEER, TAG).map(drop))
+    });
+    "Scope::isend", Waits, takes, |c| whole(c, |c| {
+        let data = long();
+        c.scope(|scope| {
+            let sent = scope.isend(&data, PEER, TAG)?;
+            scope.wait(sent).map(drop)
+        })
+    });
+    "Scope::irecv", Waits, gives, |c| whole(c, |c| {
+        let mut buffer = long();
+        c.scope(|scope| scope.irecv(&mut buffer, PEER, TAG).map(drop))
+    });
+    "Scope::wait", Waits, gives, |c| whole(c, |c| {
+        let (mut buffer, mut other) = (long(), long());
+        c.scope(|scope| {
+            let never = scope.irecv(&mut other, 0, NEVER)?;
+            let posted = scope.irecv(&mut buffer, PEER, TAG)?;
+            scope.wait(posted)?;
+            scope.cancel(&never);
+            assert!(matches!(scope.wait(never), Err(Error::Cancelled { .. })));
+            Ok(())
+        })
+    });
+    "Scope::test", Waits, gives, |c| whole(c, |c| {
+        let mut buffer = long();
+        c.scope(|scope| {
+            let mut posted = scope.irecv(&mut buffer, PEER, TAG)?;
+            while scope.test(&mut posted)?.is_none() {}
+            Ok(())
+        })
+    });
+    "Scope::cancel", Cancelled, nothing, |c| whole(c, |c| {
+        let mut buffer = long();
+        c.scope(|scope| {
+            let posted = scope.irecv(&mut buffer, PEER, NEVER)?;
+            scope.cancel(&posted);
+            scope.wait(posted).map(drop)
+        })
+    });
+    "Comm::probe", Claimed, gives_before, |c| whole(c, |c| {
+        c.probe(PEER, GIVEN)?;
+        c.recv(&mut long(), PEER, GIVEN).map(drop)
+    });
+    "Comm::probe of nothing", Bounded, nothing, |c| whole(c, |c| {
+        c.within(Duration::from_millis(1)).probe(PEER, NEVER).map(drop)
+    });
+    "Comm::try_probe", Looks, nothing, |c| whole(c, |c| c.try_probe(PEER, NEVER).map(drop));
+    "Comm::claim", Claimed, gives_before, |c| whole(c, |c| c.claim(PEER, GIVEN)?.recv::<u8>().map(drop));
+    "Comm::try_claim", Looks, nothing, |c| whole(c, |c| c.try_claim(PEER, NEVER).map(drop));
+    "Message::recv", Claimed, gives_before, |c| {
+        held(c.claim(PEER, GIVEN), |message| message.recv::<u8>().map(drop))
+    };
+    "Message::status", Local, gives_before, |c| {
+        let message = c.claim(PEER, GIVEN);
+        Box::new(move || {
+            let _ = message.map(|message| assert_eq!(message.status().bytes, LONG));
+            Ok(())
+        })
+    };
+    "Comm::within", Bounded, nothing, |c| whole(c, |c| {
+        c.within(Duration::from_millis(1)).recv(&mut long(), PEER, NEVER).map(drop)
+    });
+    "Comm::until", Cancelled, nothing, |c| whole(c, |c| {
+        let cancel = Cancel::new();
+        cancel.cancel();
+        c.until(&cancel).recv(&mut long(), PEER, NEVER).map(drop)
+    });
+    "Cancel::cancel", Local, nothing, |c| whole(c, |_| Ok(Cancel::new().cancel()));
+    "Cancel::new", Local, nothing, |c| whole(c, |_| Ok(drop(Cancel::new())));
+    "Comm::incarnation", Asks, nothing, |c| whole(c, |c| c.incarnation(PEER).map(drop));
+    "Comm::await_return", Returns, nothing, |c| whole(c, |c| {
+        c.await_return(PEER, Duration::from_millis(100)).map(drop)
+    });
+    "Comm::rank", Local, nothing, |c| whole(c, |c| Ok(assert_eq!(c.rank(), 0)));
+    "Comm::size", Local, nothing, |c| whole(c, |c| Ok(assert_eq!(c.size(), 2)));
+    "Comm::transport", Local, nothing, |c| whole(c, |c| Ok(drop(c.transport(PEER))));
+    "Comm::explain", Local, nothing, |c| whole(c, |c| Ok(drop(c.explain(PEER))));
+    "Comm::stats", Local, nothing, |c| whole(c, |c| Ok(assert_eq!(c.stats().rank, 0)));
+}
+
+/// Public methods of World. They end it: the tests use them to make their situations.
+pub(crate) const ENDS_OF_WORLD: &[&str] = &[];
