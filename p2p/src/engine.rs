@@ -150,8 +150,10 @@ struct Core {
     credit_out: u64,
     /// Without what is counted by peer.
     counters: Counters,
-    /// Other ranks that have left or failed.
+    /// Other ranks that take no part: they have left or failed.
     ended: u32,
+    /// Whether the launcher tells how each rank ends.
+    expects_word: bool,
 }
 
 /// One get.
@@ -229,6 +231,7 @@ impl<P: Port> Engine<P> {
             credit_out: 0,
             counters: Counters::default(),
             ended: 0,
+            expects_word: false,
         };
         Self { port, core }
     }
@@ -381,8 +384,8 @@ impl<P: Port> Engine<P> {
     /// The first message that `pattern` matches, if one has arrived. It stays.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`]; if none has, [`Error::PeerFailed`] or [`Error::Deserted`] when none will, and from any source
-    /// [`Error::FailurePending`], once for each failure that nobody was told of.
+    /// [`Error::InvalidRank`]; if none has, [`Error::PeerFailed`] when none will, and from any source
+    /// [`Error::FailurePending`], once for each failure that nobody was told of, and then [`Error::Deserted`] when none will.
     pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
         self.core.check_source(pattern)?;
         match self.core.matcher.probe(pattern) {
@@ -407,6 +410,7 @@ impl<P: Port> Engine<P> {
             Some(Request { partner: Partner::Any { told }, .. }) if self.core.failures.more_than(*told) => {
                 Outcome::FailurePending
             }
+            Some(request) if self.core.is_in_vain(request) => Outcome::Ready,
             Some(_) => Outcome::Pending,
             None => Outcome::Ready,
         }
@@ -423,8 +427,10 @@ impl<P: Port> Engine<P> {
     /// not at hand.
     #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let Some(result) = self.core.requests.get_mut(id)?.take_result() else {
+            return self.collect_deserted(id, lent);
+        };
         let request = self.core.requests.get_mut(id)?;
-        let result = request.take_result()?;
         let is_over = matches!(request.state, State::Over);
         let memory = match &mut request.buffer {
             Buffer::Lent { staged, place, .. } => {
@@ -462,6 +468,22 @@ impl<P: Port> Engine<P> {
             Ok(status) => Completion { result: Ok(status), memory },
             Err(error) => Completion { result: Err(*error), memory },
         })
+    }
+
+    /// Ends a receive from any source for which nothing can come. It is decided here, when it is asked for, and not when
+    /// it is posted: a receive may be posted before the send to this rank itself that it is meant for.
+    #[cold]
+    fn collect_deserted<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let core = &mut self.core;
+        let request = core.requests.get(id)?;
+        if let State::AwaitingMessage(posted) = request.state
+            && core.is_in_vain(request)
+        {
+            core.matcher.cancel(posted);
+            core.finish(id, Err(Error::Deserted));
+            return self.collect(id, lent);
+        }
+        None
     }
 
     /// Lets go of a request whose end nobody wants to know. It ends unless it was matched; a matched one goes on if it owns
@@ -647,12 +669,10 @@ impl Core {
         pattern.source.as_rank().map_or(Ok(()), |rank| self.check_rank(rank))
     }
 
-    /// Why nothing will come from the source, if so.
+    /// Why nothing will come from the source, if it is one rank.
     #[inline(always)]
     fn source_failure(&mut self, pattern: &Pattern) -> Option<Error> {
-        let Some(rank) = pattern.source.as_rank() else {
-            return self.is_deserted().then_some(Error::Deserted);
-        };
+        let rank = pattern.source.as_rank()?;
         let index = self.peers.find(rank)?;
         if self.peers[index].is_alive() {
             return None;
@@ -664,7 +684,10 @@ impl Core {
     /// What is to be said where no message has arrived.
     fn nothing_from<T>(&mut self, pattern: &Pattern) -> Result<Option<T>, Error> {
         let failure = match self.source_failure(pattern) {
-            None if pattern.source.is_any() => self.failures.tell_next(pattern.context),
+            None if pattern.source.is_any() => {
+                let told = self.failures.tell_next(pattern.context);
+                told.or_else(|| self.is_deserted().then_some(Error::Deserted))
+            }
             failure => failure,
         };
         failure.map_or(Ok(None), Err)

@@ -76,8 +76,14 @@ pub enum Error {
         /// How.
         cause: Cause,
     },
-    /// A receive from any source, or one that would be, has nobody left to receive from.
-    #[error("every other rank has left or failed: no message can come")]
+    /// A receive or probe from any source waits for nothing: every other rank has left, or has failed and is not started
+    /// again, and no message of this rank to itself is on its way. Each failure was told before, by
+    /// [`Error::FailurePending`]. Whether another thread of this rank will send to it cannot be known: a thread that waits
+    /// for such messages names its own rank as their source, and such a receive never ends with this error.
+    #[error(
+        "every other rank has left or failed, and no message of this rank to itself is on its way: nothing can come from \
+         any source"
+    )]
     Deserted,
     /// This rank itself was given up: the others take it for dead, and it is about to be ended. What it still
     /// computes must not be written anywhere that the others rely on.

@@ -21,6 +21,13 @@ impl Failures {
         self.known.push((rank, cause));
     }
 
+    /// Replaces the cause of a rank's latest failure: the launcher knows more than the port that noticed it.
+    pub(crate) fn amend(&mut self, rank: u32, cause: &Cause) {
+        if let Some((_, known)) = self.known.iter_mut().rfind(|(failed, _)| *failed == rank) {
+            known.clone_from(cause);
+        }
+    }
+
     /// How many of them need not be told to who begins to wait in a context.
     #[inline(always)]
     pub(crate) fn told(&self, context: u32) -> u32 {

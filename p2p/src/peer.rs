@@ -22,6 +22,11 @@ pub(crate) struct Peer {
     pub(crate) standing: Standing,
     /// Whether its process is stopped, as whoever watches over it says.
     pub(crate) is_stopped: bool,
+    /// When it ceased to take part, whether the launcher has told how its process ended, and whether the launcher starts
+    /// it again.
+    pub(crate) ended_ns: u64,
+    pub(crate) is_told: bool,
+    pub(crate) returns: bool,
     /// The way to it; none until its address is known. Whether that is wanted.
     pub(crate) path: Option<(PeerId, Limits)>,
     pub(crate) sought: bool,
@@ -121,6 +126,9 @@ impl Peer {
             incarnation: None,
             standing: Standing::Alive,
             is_stopped: false,
+            ended_ns: 0,
+            is_told: false,
+            returns: false,
             path: None,
             sought: false,
             sequence: 0,
@@ -195,6 +203,11 @@ impl Peer {
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self.standing, Standing::Alive)
+    }
+
+    /// Returns true if the launcher will still tell how the peer's process ended: it said goodbye, or the port lost it.
+    pub(crate) fn awaits_word(&self) -> bool {
+        !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
     }
 
     /// Why it takes no part, if so.

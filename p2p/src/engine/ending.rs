@@ -82,15 +82,50 @@ impl<P: Port> Engine<P> {
         self.core.set_deadline(id, deadline_ns);
     }
 
+    /// Announces that the launcher tells how each rank ends, by [`Engine::peer_failed`] or [`Engine::peer_left`]. A
+    /// goodbye is not final then: the process may still fail, and a failure after the goodbye counts as any other.
+    pub fn expect_word(&mut self) {
+        self.core.expects_word = true;
+    }
+
+    /// Returns since when, in nanoseconds, a rank takes no part whose end the launcher has not told yet: the cause that
+    /// is known so far is the goodbye or the lost connection, and how its process ended may say more.
+    pub fn unexplained_since(&mut self, rank: u32) -> Option<u64> {
+        let core = &mut self.core;
+        let index = core.peers.find(rank)?;
+        let peer = &core.peers[index];
+        // A lost connection is worth a moment where the launcher may be silent, too.
+        let may_come = core.expects_word || peer.standing == Standing::Failed(Cause::Lost);
+        (may_come && peer.awaits_word()).then_some(peer.ended_ns)
+    }
+
     /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known
-    /// one if `incarnation` is not told; nothing for a later one.
+    /// one if `incarnation` is not told; nothing for a later one. A rank that has said goodbye may still fail if the
+    /// launcher tells of ends ([`Engine::expect_word`]): what it sent stays until its next incarnation takes part.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn peer_failed(&mut self, rank: u32, incarnation: Option<u32>, cause: Cause) -> Result<(), Error> {
         if let Some(index) = self.core.whose_end(rank, incarnation)? {
             self.core.bury(index, cause);
+            self.core.peers[index].is_told = true;
             self.drive(&mut ());
+        }
+        Ok(())
+    }
+
+    /// The launcher says whether it starts a rank again that has failed. While it does, a receive from any source waits
+    /// for that rank. Ignored if another incarnation is known by now.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_returns(&mut self, rank: u32, incarnation: u32, returns: bool) -> Result<(), Error> {
+        let core = &mut self.core;
+        core.check_rank(rank)?;
+        if let Some(index) = core.peers.find(rank)
+            && core.peers[index].incarnation == Some(incarnation)
+        {
+            core.peers[index].returns = returns;
         }
         Ok(())
     }
@@ -105,6 +140,12 @@ impl<P: Port> Engine<P> {
         if let Some(index) = self.core.whose_end(rank, incarnation)? {
             event!(DEBUG, peer = rank, "peer left");
             self.core.farewell(index);
+            let peer = &mut self.core.peers[index];
+            peer.is_told = true;
+            if peer.standing == Standing::Failed(Cause::Lost) {
+                peer.standing = Standing::Failed(Cause::Left);
+                self.core.failures.amend(rank, &Cause::Left);
+            }
             self.core.depart(index);
             self.drive(&mut ());
         }
@@ -279,22 +320,51 @@ impl Core {
         Ok(Some(index))
     }
 
-    /// A peer failed: everything that concerns it ends. One that has left in good order cannot fail any more:
-    /// what it sent stays.
+    /// A peer failed: everything that concerns it ends. One that has said goodbye fails only if the launcher says so,
+    /// or has started it again.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
-        let standing = &mut self.peers[index].standing;
-        if *standing != Standing::Alive {
-            // The word of who watches over it says more than the port, which only saw that it was gone.
-            if matches!((&*standing, &cause), (Standing::Failed(Cause::Lost), Cause::Died(_))) {
+        let expects_word = self.expects_word;
+        let Peer { standing, rank, is_told, .. } = &mut self.peers[index];
+        match (&*standing, &cause) {
+            (Standing::Alive, _) => {}
+            // The launcher knows more than the port, which only noticed that the peer was gone.
+            (Standing::Failed(Cause::Lost), Cause::Died(_)) => {
+                self.failures.amend(*rank, &cause);
                 *standing = Standing::Failed(cause);
+                return self.depart(index);
             }
-            return self.depart(index);
+            (Standing::Left, Cause::Died(_)) if expects_word => return self.fail_after_goodbye(index, cause),
+            // The launcher starts ranks again that failed, and its word of that is on its way.
+            (Standing::Left, Cause::Restarted) if expects_word && !*is_told => {
+                return self.fail_after_goodbye(index, cause);
+            }
+            _ => return self.depart(index),
         }
         self.counters.failed_peers += 1;
         event!(WARN, peer = self.peers[index].rank, ?cause, "peer failed");
         self.end_peer(index, Standing::Failed(cause.clone()));
         self.depart(index);
         let rank = self.peers[index].rank;
+        self.purge(rank);
+        self.fail_requests(rank, &cause);
+        self.end_streams(index);
+        self.failures.add(rank, cause);
+    }
+
+    /// A peer failed after its goodbye. What waits for it has ended by the goodbye, and what it sent stays: all of it had
+    /// arrived.
+    #[cold]
+    fn fail_after_goodbye(&mut self, index: u32, cause: Cause) {
+        let peer = &mut self.peers[index];
+        event!(WARN, peer = peer.rank, ?cause, "peer failed after its goodbye");
+        self.counters.failed_peers += 1;
+        peer.standing = Standing::Failed(cause.clone());
+        self.failures.add(peer.rank, cause);
+        self.depart(index);
+    }
+
+    /// Drops the messages of a rank that wait for their receive.
+    fn purge(&mut self, rank: u32) {
         let (mut unexpected_cost, mut waiting) = (0, Vec::new());
         let store = &mut self.store;
         self.matcher.purge_source(rank, |purged| {
@@ -315,10 +385,6 @@ impl Core {
         for send in waiting {
             self.forget_envelope(rank, send);
         }
-        self.fail_requests(rank, &cause);
-        self.end_streams(index);
-        self.failures.add(rank, cause);
-        self.end_if_deserted();
     }
 
     /// A peer says goodbye: what it sent stays, what waits for it ends.
@@ -339,7 +405,6 @@ impl Core {
         }
         self.fail_requests(rank, &Cause::Left);
         self.end_streams(index);
-        self.end_if_deserted();
     }
 
     /// Tells the next failure to a receive from any source, if it waits and there is one.
@@ -359,31 +424,11 @@ impl Core {
             self.ended += 1;
         }
         peer.standing = standing;
+        peer.ended_ns = self.now_ns;
         // The answer to a goodbye makes no sense without the hello before it.
         peer.packets.retain(Packet::is_hello);
         peer.messages.clear();
         peer.pushes.clear();
-    }
-
-    /// Ends the receives from any source if nobody is left to receive from. One that was not told of a failure
-    /// yet ends with that.
-    fn end_if_deserted(&mut self) {
-        if !self.is_deserted() {
-            return;
-        }
-        let mut any = Vec::new();
-        self.matcher.visit_any_source(|posted, _, id| any.push((posted, *id)));
-        for (posted, id) in any {
-            self.matcher.cancel(posted);
-            let first = self.tell_failure(id);
-            let error = first.map_or(Error::Deserted, |(rank, cause)| Error::PeerFailed {
-                rank,
-                cause,
-                fate: Fate::NotDelivered,
-                report: None,
-            });
-            self.finish(id, Err(error));
-        }
     }
 
     /// Nobody is there any more whose goodbye could be answered, or to get bytes from.
@@ -398,16 +443,47 @@ impl Core {
     /// A peer that has ended begins another life.
     pub(super) fn renew(&mut self, index: u32) {
         let peer = &self.peers[index];
-        if peer.standing != Standing::Alive && peer.rank != self.identity.rank {
+        let rank = peer.rank;
+        if peer.standing != Standing::Alive && rank != self.identity.rank {
             self.ended -= 1;
         }
+        // What was sent before a goodbye is still there, and no receive may take it for the next incarnation's.
+        self.purge(rank);
         self.peers.renew(index);
     }
 
-    /// Whether every other rank has left or failed.
+    /// Returns true if no message can come but those that this rank may yet send to itself: every other rank has left or
+    /// failed for good, and no message of this rank to itself is on its way.
+    #[inline(always)]
     pub(super) fn is_deserted(&self) -> bool {
         let others = self.identity.size - 1;
-        others > 0 && self.ended == others
+        others > 0 && self.ended == others && self.is_alone()
+    }
+
+    /// What [`Core::is_deserted`] asks once no other rank takes part.
+    #[cold]
+    fn is_alone(&self) -> bool {
+        self.peers.iter().all(|(_, peer)| {
+            if peer.rank == self.identity.rank {
+                // Both numbers count the packets of this engine to itself.
+                return !peer.is_alive() || peer.is_idle() && peer.sequence == peer.expected;
+            }
+            let is_final = match peer.standing {
+                _ if peer.is_told || !self.expects_word => true,
+                Standing::Left => false,
+                // The process may be alive, and then the launcher says nothing.
+                Standing::Failed(Cause::Lost) => self.now_ns >= peer.ended_ns + LOST_FOR_GOOD_NS,
+                _ => true,
+            };
+            is_final && !peer.returns
+        })
+    }
+
+    /// Returns true if a receive from any source has been told of all failures, and nothing can come for it.
+    pub(super) fn is_in_vain(&self, request: &Request) -> bool {
+        matches!(request.partner, Partner::Any { told } if !self.failures.more_than(told))
+            && matches!(request.state, State::AwaitingMessage(_))
+            && self.is_deserted()
     }
 
     /// Ends the requests that have to do with a rank.
@@ -520,6 +596,10 @@ impl Core {
         found
     }
 }
+
+/// After so long a rank that the port lost, and of which the launcher says nothing, is not being started again. The
+/// launcher tells of the end of a process within milliseconds.
+const LOST_FOR_GOOD_NS: u64 = 1_000_000_000;
 
 /// How many messages that wait for their receive are gone through for a report. A program may have many receives
 /// time out in a row, so the limit bounds what each costs to some 10 us.

@@ -2,7 +2,7 @@
 
 use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern};
 
-use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
+use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact, killed};
 
 const LONG: usize = 400_000;
 
@@ -197,18 +197,161 @@ pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: 
     assert_unharmed(&mut job);
 }
 
+/// A receive from any source hears of these failures, each once.
+#[track_caller]
+fn assert_told<M: Medium>(job: &mut Job<M>, recv: &Op, ranks: &[u32]) {
+    let id = recv.id.unwrap();
+    for rank in ranks {
+        assert_eq!(job.engine(0).outcome(id), Outcome::FailurePending);
+        let told = job.engine(0).failure_pending(id);
+        assert!(matches!(&told, Some(Error::FailurePending { rank: of, .. }) if of == rank), "{told:?}");
+    }
+}
+
 pub(crate) fn death_of_all_others_ends_any_source<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let recv = job.recv(0, Pattern::any(0), 10);
     job.kill(1);
     job.kill(2);
+    assert_told(&mut job, &recv, &[1, 2]);
+    assert_eq!(job.wait(recv).error(), Error::Deserted);
+    let again = job.recv(0, Pattern::any(0), 10);
+    assert_eq!(job.wait(again).error(), Error::Deserted);
+    assert_eq!(job.engine(0).probe(&Pattern::any(0)), Err(Error::Deserted));
+    let elsewhere = job.engine(0).probe(&Pattern::any(7));
     assert!(
-        matches!(job.wait(recv).error(), Error::PeerFailed { rank: 1, .. }),
-        "the first that nobody was told of"
+        matches!(elsewhere, Err(Error::FailurePending { rank: 1, .. })),
+        "first of the failures: {elsewhere:?}"
     );
-    let again = job.try_recv(0, Pattern::any(0), 10, Owned, NEVER).map(|_| ());
-    assert_eq!(again, Err(Error::Deserted));
     job.assert_at_rest();
+}
+
+/// A rank that the launcher starts again may still send.
+pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let recv = job.recv(0, Pattern::any(0), 10);
+    job.kill(1);
+    job.kill(2);
+    for (incarnation, returns) in [(7, true), (6, false), (8, false)] {
+        job.engine(0).peer_returns(2, incarnation, returns).unwrap();
+    }
+    assert_told(&mut job, &recv, &[1, 2]);
+    job.settle();
+    assert!(!job.is_over(&recv));
+    job.restart(2);
+    let send = job.send(2, 0, 5, b"back");
+    assert_eq!(job.wait(recv).message(), b"back");
+    assert!(job.wait(send).result.is_ok());
+
+    // The second incarnation fails too, and there is no third.
+    let recv = job.recv(0, Pattern::any(0), 10);
+    job.kill(2);
+    job.engine(0).peer_returns(2, 8, true).unwrap();
+    assert_told(&mut job, &recv, &[2]);
+    assert!(!job.is_over(&recv));
+    job.engine(0).peer_returns(2, 8, false).unwrap();
+    assert_eq!(job.wait(recv).error(), Error::Deserted);
+    job.assert_at_rest();
+}
+
+/// What this rank has sent to itself arrives, also where the receive was posted first.
+pub(crate) fn own_messages_come_without_others<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.kill(1);
+    job.kill(2);
+    let recv = job.recv(0, Pattern::any(0), LONG);
+    assert_told(&mut job, &recv, &[1, 2]);
+    job.forget(recv);
+    for len in [10, LONG] {
+        let recv = job.recv(0, Pattern::any(0), LONG);
+        let send = job.send(0, 0, 5, &bytes(1, len));
+        assert!(job.wait(recv).message() == bytes(1, len));
+        assert!(job.wait(send).result.is_ok());
+        // As another thread's would: sent before, and not yet arrived.
+        let send = job.send(0, 0, 5, &bytes(1, len));
+        let recv = job.recv(0, Pattern::any(0), LONG);
+        assert!(job.wait(recv).message() == bytes(1, len));
+        assert!(job.wait(send).result.is_ok());
+    }
+    let named = job.recv(0, exact(0, 6), 10);
+    job.settle();
+    assert!(!job.is_over(&named), "another thread may send it");
+    let recv = job.recv(0, Pattern::any(0), 10);
+    assert_eq!(job.wait(recv).error(), Error::Deserted, "everything has arrived");
+    job.forget(named);
+    job.assert_at_rest();
+}
+
+/// A process may fail after it has said goodbye, as one does whose main function returns an error.
+pub(crate) fn failing_after_goodbye<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.engine(0).expect_word();
+    let recv = job.recv(0, Pattern::any(0), 10);
+    job.kill(2);
+    assert_told(&mut job, &recv, &[2]);
+    let named = job.recv(0, exact(1, 1), 10);
+    let sends = [2, 3].map(|tag| job.send(1, 0, tag, b"last"));
+    assert_eq!(job.wait(recv).message(), b"last");
+    assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
+    job.leave(1);
+    let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(named).error() else {
+        panic!("it has said goodbye")
+    };
+    assert!(job.engine(0).unexplained_since(1).is_some());
+    let any = job.recv(0, Pattern::any(0), 10);
+    let wanted = job.recv(0, Pattern { tag: 9, mask: !0, ..Pattern::any(0) }, 10);
+    assert_eq!(job.wait(any).message(), b"last");
+    job.settle();
+    assert!(!job.is_over(&wanted), "how the process ends is not known yet");
+
+    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
+    assert_eq!((job.engine(0).unexplained_since(1), job.engine(0).failure(1)), (None, Some(killed())));
+    assert_told(&mut job, &wanted, &[1]);
+    assert_eq!(job.wait(wanted).error(), Error::Deserted);
+    assert_killed(&job.engine(0).probe(&exact(1, 1)).unwrap_err(), Fate::NotDelivered);
+    job.assert_at_rest();
+}
+
+/// What was sent before a goodbye stays, but not for the receives that are meant for the next incarnation.
+pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.engine(0).expect_word();
+    let sends = [5, 6].map(|tag| job.send(1, 0, tag, b"old"));
+    job.settle();
+    assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
+    job.leave(1);
+    job.settle();
+    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
+    let recv = job.recv(0, exact(1, 5), 10);
+    assert_eq!(job.wait(recv).message(), b"old");
+    job.restart(1);
+    let recv = job.recv(0, exact(1, 6), 10);
+    let send = job.send(1, 0, 6, b"new");
+    assert_eq!(job.wait(recv).message(), b"new");
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}
+
+/// A rank that is started again says hello before the launcher has told how it ended.
+pub(crate) fn a_hello_tells_of_a_failure_after_goodbye<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.engine(0).expect_word();
+    let recv = job.recv(0, Pattern::any(0), 10);
+    let send = job.send(1, 0, 5, b"x");
+    assert_eq!(job.wait(recv).message(), b"x");
+    assert!(job.wait(send).result.is_ok());
+    job.leave(1);
+    job.settle();
+    let recv = job.recv(0, Pattern::any(0), 10);
+    job.restart(1);
+    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
+    assert_told(&mut job, &recv, &[1]);
+    job.settle();
+    assert_eq!(job.engine(0).outcome(recv.id.unwrap()), Outcome::Pending, "told once");
+    let send = job.send(1, 0, 5, b"y");
+    assert_eq!(job.wait(recv).message(), b"y");
+    assert!(job.wait(send).result.is_ok());
+    assert_unharmed(&mut job);
 }
 
 pub(crate) fn death_spares_other_pairs<M: Medium>(medium: M) {
