@@ -28,6 +28,11 @@ impl Failures {
         }
     }
 
+    /// Returns the cause of a rank's latest failure.
+    pub(crate) fn latest(&self, rank: u32) -> Option<&Cause> {
+        self.known.iter().rfind(|(failed, _)| *failed == rank).map(|(_, cause)| cause)
+    }
+
     /// How many of them need not be told to who begins to wait in a context.
     #[inline(always)]
     pub(crate) fn told(&self, context: u32) -> u32 {

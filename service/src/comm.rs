@@ -260,9 +260,13 @@ impl Comm {
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut scope = Scope::new(self.clone());
-        let value = body(&mut scope)?;
-        scope.wait_all()?;
-        Ok(value)
+        let result = body(&mut scope).and_then(|value| scope.wait_all().map(|()| value));
+        drop(scope);
+        result.map_err(|error| match error {
+            // An operation that was not begun. Those that were waited for have told what is known.
+            Error::PeerFailed { report: None, .. } => self.runtime.explain(error, &self.bounds),
+            error => error,
+        })
     }
 
     /// Waits until a message that matches has arrived, and tells what it is. It stays.

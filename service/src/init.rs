@@ -175,11 +175,11 @@ impl From<bootstrap::Notice> for Notice {
             bootstrap::Notice::Address { rank, address, incarnation } => {
                 Notice::Address { rank, incarnation, address: Address(address) }
             }
-            bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left } => {
+            bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left, .. } => {
                 Notice::Left { rank, incarnation }
             }
-            bootstrap::Notice::Died { rank, incarnation, ending } => {
-                Notice::Failed { rank, incarnation, how: format!("it {ending}") }
+            bootstrap::Notice::Died { rank, incarnation, ending, returns } => {
+                Notice::Failed { rank, incarnation, how: format!("it {ending}"), returns }
             }
             bootstrap::Notice::Stopped { rank, incarnation, is_stopped } => {
                 Notice::Stopped { rank, incarnation, is_stopped }
@@ -228,10 +228,21 @@ impl Directory for Member {
         }
     }
 
+    fn tells_ends(&self) -> bool {
+        true
+    }
+
     fn leave(&mut self) {
         if let Some(connection) = self.0.take() {
-            // If it fails, the agent sees that the connection has closed, and tells the others the same.
+            // If it fails, the agent sees that the connection has closed, and takes it for a closed world.
             let _ = connection.leave();
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(connection) = self.0.take() {
+            // As above.
+            let _ = connection.close();
         }
     }
 

@@ -111,6 +111,8 @@ pub struct Options {
     pub stats: Option<Stats>,
     /// What a rank's failure means for the others.
     pub on_failure: OnFailure,
+    /// Which rank's exit code is that of the job.
+    pub exit_code: ExitCodeOf,
     /// The program, found as a shell would.
     pub program: OsString,
     /// Its arguments.
@@ -131,6 +133,7 @@ impl Options {
             prefix: false,
             stats: None,
             on_failure: OnFailure::End,
+            exit_code: ExitCodeOf::FirstFailed,
             program: program.into(),
             args: Vec::new(),
         }
@@ -167,12 +170,38 @@ pub enum OnFailure {
     /// Let the survivors go on.
     Continue,
     /// Start the rank again, on the same host: a new process, to which the survivors can send when they have
-    /// been told that the old one failed. The survivors go on without those that fail more often, and those
-    /// of a host that is lost.
+    /// been told that the old one failed. From the second time on after a pause, which doubles from 0.1 s to 10 s. The
+    /// survivors go on without those that fail more often, and those of a host that is lost.
     Restart {
         /// How often each rank is started again.
         max: u32,
     },
+}
+
+/// How often each rank is started again unless a number is given.
+const RESTARTS_DEFAULT: u32 = 3;
+
+/// Which rank's exit code is that of the job: 128 + the signal if it was killed. A job that ran into its time limit, or was
+/// killed by a second interrupt, has a code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitCodeOf {
+    /// That of the rank that failed first, or 0 if none failed. A failure after which the rank was started again does not count.
+    FirstFailed,
+    /// That of rank 0, of its last process if it was started again.
+    Rank0,
+}
+
+/// `first-failed` or `rank0`.
+impl FromStr for ExitCodeOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExitCodeOf, String> {
+        match text {
+            "first-failed" => Ok(ExitCodeOf::FirstFailed),
+            "rank0" => Ok(ExitCodeOf::Rank0),
+            _ => Err("it is `first-failed` or `rank0`".to_owned()),
+        }
+    }
 }
 
 /// `end`, `continue`, `restart`, which means three times, or `restart=N`.
@@ -184,7 +213,7 @@ impl FromStr for OnFailure {
         match (text, restart) {
             ("end", _) => Ok(OnFailure::End),
             ("continue", _) => Ok(OnFailure::Continue),
-            ("restart", _) => Ok(OnFailure::Restart { max: 3 }),
+            ("restart", _) => Ok(OnFailure::Restart { max: RESTARTS_DEFAULT }),
             (_, Some(Ok(max))) => Ok(OnFailure::Restart { max }),
             _ => Err("it is `end`, `continue`, `restart` or `restart=N`".to_owned()),
         }

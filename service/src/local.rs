@@ -115,7 +115,12 @@ impl Directory for Member {
         drop(ends);
         let (rank, failed) = end?;
         Some(if failed {
-            Notice::Failed { rank, incarnation: first_life(rank), how: "its thread panicked".into() }
+            Notice::Failed {
+                rank,
+                incarnation: first_life(rank),
+                how: "its thread panicked".into(),
+                returns: false,
+            }
         } else {
             Notice::Left { rank, incarnation: first_life(rank) }
         })

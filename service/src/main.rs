@@ -18,8 +18,8 @@ use clap_complete::Shell;
 use samite::Settings;
 use samite::bootstrap::serve_rendezvous;
 use samite::launch::{
-    self, AGENT_COMMAND, DETECTION_MIN, GUARD_COMMAND, Host, LaunchError, OnFailure, Options, RANKS_MAX,
-    REMOTE_SHELL_DEFAULT, Remote, Stats,
+    self, AGENT_COMMAND, DETECTION_MIN, ExitCodeOf, GUARD_COMMAND, Host, LaunchError, OnFailure, Options,
+    RANKS_MAX, REMOTE_SHELL_DEFAULT, Remote, Stats,
 };
 use samite::topology::Bind;
 
@@ -43,8 +43,8 @@ struct Cli {
 enum Command {
     /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
-    /// The exit code is that of the first rank that failed (128 + signal if it was killed), 124 after a
-    /// timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
+    /// The exit code is that of the first rank that failed (128 + signal if it was killed), or of rank 0 with
+    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
     /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
     /// kills them.
     Run(Box<Run>),
@@ -141,9 +141,17 @@ struct Run {
     /// spent waiting. A file whose name ends in .html becomes a page, with a picture of who sent to whom.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
-    /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times
+    /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times (default 3)
+    ///
+    /// A rank fails if it is killed, panics, or exits with a code other than 0. It is started again at once the first time, and
+    /// from then on after a pause that doubles from 0.1 s to 10 s.
     #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end", value_parser = one_of::<OnFailure>(&["end", "continue", "restart"]))]
     on_failure: OnFailure,
+    /// Whose exit code is that of the job: of the rank that failed first, or of rank 0, whatever the others did
+    ///
+    /// 124 after a timeout, and 130 after a second interrupt, whichever is chosen.
+    #[arg(long, value_name = "first-failed|rank0", default_value = "first-failed", value_parser = one_of::<ExitCodeOf>(&["first-failed", "rank0"]))]
+    exit_code: ExitCodeOf,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
@@ -238,6 +246,7 @@ impl From<Run> for Options {
             prefix: run.prefix,
             stats: run.stats.map(|file| file.map_or(Stats::Table, Stats::File)),
             on_failure: run.on_failure,
+            exit_code: run.exit_code,
             args: program.collect(),
             ..options
         }

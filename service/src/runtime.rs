@@ -72,7 +72,7 @@ impl<P: Port> Runtime<P> {
     /// # Errors
     /// [`PortError::Provider`] if the system has no memory for it that children of fork(2) get as zeros.
     pub(crate) fn new(
-        engine: Engine<P>,
+        mut engine: Engine<P>,
         directory: Box<dyn Directory>,
         identity: &Identity,
         place: &Place,
@@ -81,6 +81,9 @@ impl<P: Port> Runtime<P> {
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
         let crowded = is_crowded(place.neighbours);
+        if directory.tells_ends() {
+            engine.expect_word();
+        }
         let core = Core {
             engine,
             directory,
@@ -130,12 +133,16 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock()?;
         let deadline_ns = self.deadline(&mut core, bounds);
         let now_ns = core.now_ns;
-        match core.engine.send(now_ns, to, context, tag, data, deadline_ns)? {
-            Sent::Now => {
+        match core.engine.send(now_ns, to, context, tag, data, deadline_ns) {
+            Ok(Sent::Now) => {
                 self.hand_over(&mut core);
                 Ok(())
             }
-            Sent::Pending(id) => {
+            Err(error) => {
+                drop(core);
+                Err(self.explain(error, bounds))
+            }
+            Ok(Sent::Pending(id)) => {
                 let completion = self.wait(core, id, &mut Reading(id, data), bounds);
                 completion.map_or(Err(Error::NoSuchRequest), |completion| completion.result.map(|_| ()))
             }
@@ -154,7 +161,8 @@ impl<P: Port> Runtime<P> {
             }
             Err(error) => {
                 self.hand_over(&mut core);
-                Err(error)
+                drop(core);
+                Err(self.explain(error, bounds))
             }
             Ok(Received::Pending(id)) => {
                 self.hand_over(&mut core);

@@ -2,14 +2,25 @@
 
 use std::ops::Deref;
 
-use crate::Comm;
+use crate::{Comm, Error};
 
 /// This process's place in its job, and the communicator of all its ranks.
 ///
-/// When it is dropped this rank says goodbye, and waits a limited time for the others to take what was sent
-/// to them. Calls on what is left of it, and calls of other threads that wait, end with [`Error::Closed`](crate::Error).
+/// A rank leaves the job by [`leave`](Self::leave), or when this is dropped. Either says goodbye, and waits a limited time
+/// (`SAMITE_LINGER_US`) for the others to take what was sent to them. What the others hear depends on the way:
 ///
-/// It belongs to the process that made it. Dropped in a child of fork(2) it does nothing.
+/// * After `leave` the rank has left in good order, whatever its process does then.
+/// * After a drop, `samite run` waits for the process to end. Exit code 0: the rank has left in good order. Any other code or a
+///   signal: it has failed, and is started again under `--on-failure restart`. So a `main` that returns `Err` has
+///   failed. If the process still runs a second later, the others are told that the rank has left, and of a failure if
+///   one follows.
+/// * Dropped while the thread panics, the rank has failed at once.
+///
+/// Launchers other than `samite run` do not tell how a process ended: there a drop is the same as `leave`, unless the
+/// thread panics.
+///
+/// Calls on what is left of it, and calls of other threads that wait, end with [`Error::Closed`]. It belongs to the process
+/// that made it: dropped in a child of fork(2) it does nothing.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,
@@ -18,6 +29,16 @@ pub struct World {
 impl World {
     pub(crate) fn new(comm: Comm) -> Self {
         Self { comm }
+    }
+
+    /// Leaves the job in good order, and finally: for the others nothing that this process does afterwards is a failure,
+    /// and it is not started again. Its exit code still counts for that of `samite run`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if a rank has not taken what was sent to it within `SAMITE_LINGER_US`; this rank has left all
+    /// the same. [`Error::Condemned`] if it was given up before, [`Error::Forked`] in a child of fork(2).
+    pub fn leave(self) -> Result<(), Error> {
+        self.comm.runtime.leave()
     }
 }
 

@@ -209,3 +209,38 @@ fn part_of_an_element_is_an_error_everywhere() {
         assert_eq!(world.try_probe(0, 1), Ok(None), "each is used up");
     });
 }
+
+/// The last rank may still send to itself, from this thread and from others.
+#[test]
+fn a_rank_that_all_others_have_left_receives_from_itself() {
+    samite::local(2, |world| {
+        let world = if world.rank() == 1 { return world.leave().unwrap() } else { world };
+        let gone = world.recv(&mut [0_u8], 1, 0).unwrap_err();
+        assert!(matches!(gone, Error::PeerFailed { rank: 1, .. }), "{gone}");
+        let mut number = [0];
+        assert_eq!(world.recv(&mut number, Source::ANY, 0), Err(Error::Deserted));
+        for length in [1, 500_000] {
+            // The receive is posted before there is anything to receive.
+            let (sent, mut received) = (vec![7_u32; length], vec![0; length]);
+            world.sendrecv(&sent, 0, 1, &mut received, Source::ANY, 1).unwrap();
+            assert_eq!(sent, received);
+            let posted = world.irecv(vec![0_u32; length], Source::ANY, 1).unwrap();
+            let under_way = world.isend(sent, 0, 1).unwrap();
+            assert_eq!(posted.wait().unwrap().buffer, received);
+            under_way.wait().unwrap();
+            assert_eq!(
+                world.recv(&mut number, Source::ANY, 0),
+                Err(Error::Deserted),
+                "nothing is on its way"
+            );
+        }
+        // Of a message that another thread may send nothing is known, so its receiver names this rank.
+        std::thread::scope(|threads| {
+            let receiver = threads.spawn(|| world.recv(&mut number, 0, 2).map(|status| status.source));
+            assert_eq!(world.recv(&mut [0], Source::ANY, 0), Err(Error::Deserted));
+            world.send(&[5_u32], 0, 2).unwrap();
+            assert_eq!(receiver.join().unwrap(), Ok(0));
+        });
+        assert_eq!(number, [5]);
+    });
+}

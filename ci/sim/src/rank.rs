@@ -287,9 +287,8 @@ impl Rank {
                 ledger.sent(index, &result)
             }
             What::Receive(index) => {
-                if let Err(Error::PeerFailed { rank, report: None, .. }) = &result {
-                    // Nobody was left, and that was the first failure it had not been told of.
-                    self.told.insert((ledger.receives[index].pattern.context, *rank));
+                if let Err(Error::Deserted) = &result {
+                    self.check_told(ledger.receives[index].pattern.context)?;
                 }
                 let got = matches!(result, Ok(_) | Err(Error::Truncated { .. }));
                 require(lent.is_some() || owned.is_some() || !got, || {

@@ -66,6 +66,8 @@ struct Run {
     config: Config,
     size: u32,
     secret: [u8; 16],
+    /// Whether the launcher tells how the process of a rank ended that has said goodbye.
+    is_watched: bool,
     ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,
     /// The incarnation of the second that the first was told of.
@@ -109,6 +111,7 @@ impl Run {
             config,
             size,
             secret: [rng.below(256) as u8; 16],
+            is_watched: rng.below(2) == 0,
             rng,
             ranks: (0..size).map(|_| None).collect(),
             incarnations: vec![first; size as usize],
@@ -259,7 +262,10 @@ impl Run {
     fn start(&mut self, rank: u32) {
         let incarnation = self.incarnations[rank as usize];
         let identity = Identity { rank, size: self.size, incarnation, secret: self.secret };
-        let engine = Engine::new(self.net.start(rank), identity, self.config.clone());
+        let mut engine = Engine::new(self.net.start(rank), identity, self.config.clone());
+        if self.is_watched {
+            engine.expect_word();
+        }
         self.ranks[rank as usize] = Some(Rank::new(Life { rank, incarnation }, engine));
         self.told.retain(|&(whom, _), _| whom != rank);
         for (pair, cut) in self.apart.clone() {
@@ -295,8 +301,11 @@ impl Run {
     }
 
     fn restart(&mut self, rank: u32) {
+        if self.left.remove(&rank) && self.is_watched {
+            // Only ranks that failed are started again, so those who have not heard that it left take it for failed.
+            self.losses.killed.insert(self.life(rank));
+        }
         self.incarnations[rank as usize] = self.incarnations[rank as usize].wrapping_add(1);
-        self.left.remove(&rank);
         self.start(rank);
         self.summary.restarted += 1;
         for other in 0..self.size {
@@ -385,8 +394,13 @@ impl Run {
                 news.push(index);
             }
             if rank.leaving && rank.engine.closed() {
-                self.net.note(format!("rank {index} has left"));
-                self.left.insert(index);
+                if self.is_watched && self.rng.below(3) == 0 {
+                    self.net.note(format!("rank {index} has said goodbye, and fails"));
+                    self.losses.killed.insert(rank.life);
+                } else {
+                    self.net.note(format!("rank {index} has left"));
+                    self.left.insert(index);
+                }
                 if let Some(gone) = self.ranks[index as usize].take() {
                     self.bury(&gone);
                 }

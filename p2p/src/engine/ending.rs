@@ -99,6 +99,11 @@ impl<P: Port> Engine<P> {
         (may_come && peer.awaits_word()).then_some(peer.ended_ns)
     }
 
+    /// Returns why a rank takes no part, or why its latest incarnation failed that took part before.
+    pub fn latest_failure(&mut self, rank: u32) -> Option<Cause> {
+        self.failure(rank).or_else(|| self.core.failures.latest(rank).cloned())
+    }
+
     /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known
     /// one if `incarnation` is not told; nothing for a later one. A rank that has said goodbye may still fail if the
     /// launcher tells of ends ([`Engine::expect_word`]): what it sent stays until its next incarnation takes part.
@@ -188,14 +193,20 @@ impl<P: Port> Engine<P> {
 
     /// Whether every peer that takes part has taken all that was sent to it.
     pub fn closed(&self) -> bool {
-        self.core.peers.iter().all(|(_, peer)| match peer.standing {
+        self.not_closed().is_none()
+    }
+
+    /// Returns a rank that takes part, and has not taken all that was sent to it.
+    pub fn not_closed(&self) -> Option<u32> {
+        let is_closed = |peer: &Peer| match peer.standing {
             Standing::Alive => {
                 let acked = |bye: u32| (peer.acked.wrapping_sub(bye) as i32) > 0;
                 peer.is_idle() && peer.bye.is_none_or(acked)
             }
             Standing::Left => peer.is_idle(),
             Standing::Failed(_) => true,
-        })
+        };
+        self.core.peers.iter().find(|(_, peer)| !is_closed(peer)).map(|(_, peer)| peer.rank)
     }
 }
 
@@ -443,12 +454,15 @@ impl Core {
     /// A peer that has ended begins another life.
     pub(super) fn renew(&mut self, index: u32) {
         let peer = &self.peers[index];
-        let rank = peer.rank;
-        if peer.standing != Standing::Alive && rank != self.identity.rank {
+        let (rank, standing) = (peer.rank, &peer.standing);
+        let has_failed = matches!(standing, Standing::Failed(_));
+        if *standing != Standing::Alive && rank != self.identity.rank {
             self.ended -= 1;
         }
-        // What was sent before a goodbye is still there, and no receive may take it for the next incarnation's.
-        self.purge(rank);
+        if has_failed {
+            // If it failed after its goodbye, what it sent is still there. No receive may take that for the next incarnation's.
+            self.purge(rank);
+        }
         self.peers.renew(index);
     }
 

@@ -17,7 +17,7 @@ const PEERS_MAX: usize = 200;
 
 /// A rank's connection to the launcher's agent on its node. No call blocks.
 ///
-/// Dropping it without [`leave`](Self::leave) tells the other ranks all the same that this one has left.
+/// Dropping it is the same as [`close`](Self::close).
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
@@ -39,8 +39,8 @@ pub enum Notice {
         /// Which life of that rank published them, from 1.
         incarnation: u32,
     },
-    /// A rank has ended. Every other rank is told, once; it is final. What that rank sent before may still be
-    /// on its way.
+    /// A rank has ended. Every other rank is told. What that rank sent before may still be on its way. It may be told
+    /// once more of the same life: that a rank has failed after it had left, or is not started again after all.
     Died {
         /// The rank that ended.
         rank: u32,
@@ -48,6 +48,8 @@ pub enum Notice {
         incarnation: u32,
         /// How.
         ending: Ending,
+        /// Whether the launcher starts it again.
+        returns: bool,
     },
     /// The process of a rank was stopped, by SIGSTOP say, or goes on.
     Stopped {
@@ -134,8 +136,8 @@ impl Connection {
     }
 
     fn next_ended(&mut self) -> Option<Notice> {
-        let Obituary { rank, incarnation, ending } = self.ended.pop_front()?;
-        Some(Notice::Died { rank, incarnation, ending })
+        let Obituary { rank, incarnation, ending, returns } = self.ended.pop_front()?;
+        Some(Notice::Died { rank, incarnation, ending, returns })
     }
 
     /// Tells what this rank did so far, and with whom.
@@ -147,12 +149,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Says that this rank is done: the others are told that it has left, and it gets no more notices.
+    /// Says that this rank has ended its part, and gets no more notices. The others are told that it has left when its
+    /// process has exited with code 0, or still runs a second later; and that it has failed if the process fails, now
+    /// or later.
+    pub fn close(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Closed)?)
+    }
+
+    /// Says that this rank is done: the others are told that it has left, and it gets no more notices. Whatever its
+    /// process does afterwards is no failure for them.
     pub fn leave(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Leave)?)
     }
 
-    /// The same, because of a panic.
+    /// Says that this rank has failed, because of a panic, and gets no more notices.
     pub fn panicked(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Panicked)?)
     }

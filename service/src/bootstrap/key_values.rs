@@ -144,7 +144,8 @@ impl KeyValuesDirectory {
     }
 
     fn failed(&self, rank: u32, how: String) -> Notice {
-        Notice::Failed { rank, incarnation: self.secret.first_incarnation(rank), how }
+        let incarnation = self.secret.first_incarnation(rank);
+        Notice::Failed { rank, incarnation, how, returns: false }
     }
 
     fn listen(&mut self) {

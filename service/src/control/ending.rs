@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// It left without failing: it said so, its process exited with 0, or closed its connection and ran on.
+    /// It left without failing: it said so, or its process exited with 0, or closed its world and ran on.
     Left,
     /// It panicked, as it said itself.
     Panicked,

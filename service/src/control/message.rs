@@ -51,8 +51,8 @@ pub(crate) enum FromAgent {
     NotStarted { rank: u32, errno: i32 },
     /// The ranks of this agent cannot be bound as asked for; none was started.
     NotBound { why: String },
-    /// This rank's process has ended, and was started again or not.
-    Exited { rank: u32, ending: Ending, again: bool },
+    /// This rank's process has ended, and is started again after this time, or not.
+    Exited { rank: u32, ending: Ending, again: Option<Duration> },
     /// This rank broke the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
     /// Where is this rank of another agent? Asked once.
@@ -132,6 +132,8 @@ pub(crate) struct Obituary {
     pub(crate) rank: u32,
     pub(crate) incarnation: u32,
     pub(crate) ending: Ending,
+    /// Whether the rank is started again. If that changes its mind, it is told again.
+    pub(crate) returns: bool,
 }
 
 /// A process of a rank was stopped, by SIGSTOP say, or goes on.
@@ -154,9 +156,12 @@ pub(crate) enum FromRank {
     Figures(Box<Figures>),
     /// With whom I dealt, in as many parts as it takes. It comes after the last figures.
     Peers(Vec<PeerStats>),
-    /// I am done and need no notices any more; nothing sent to me will be received.
+    /// I am done and need no notices any more; nothing sent to me will be received. What my process does from now on is no
+    /// failure.
     Leave,
-    /// The same, because of a panic. The process may take long to end, or may even go on.
+    /// I have ended my part. My process will show whether I have left in good order.
+    Closed,
+    /// I am done because of a panic. The process may take long to end, or may even go on.
     Panicked,
 }
 
@@ -166,7 +171,8 @@ pub(crate) enum FromRank {
 pub(crate) enum ToRank {
     /// The answer to [`FromRank::Request`], and news of a rank that was started again.
     Address(Whereabouts),
-    /// These ranks have ended. Told to every rank once, and final.
+    /// These ranks have ended. Told to every rank, and again if a rank that left has failed, or one that failed is not
+    /// started again after all.
     Ended(Vec<Obituary>),
     /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
     Stopped(Stop),

@@ -30,9 +30,16 @@ use crate::topology::{Bind, Slot, Topology, TopologyError};
 /// The longest message from the front: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// A dying process closes its descriptors before its status can be waited for. So long after its connection
-/// closed, a rank that still runs has left of its own will.
-const LOST_MEANS_LEFT: Duration = Duration::from_millis(50);
+/// So long after it has closed its world, or its connection without a word, a rank whose process still runs has left. A
+/// process whose main function returns an error closes its world first, and ends within milliseconds unless it has much
+/// memory to free; one that is dying closes its descriptors before its status can be waited for. The others wait for this
+/// only if all that they can receive from have left. If the process fails later, they are told that too.
+const CLOSED_MEANS_LEFT: Duration = Duration::from_secs(1);
+
+/// The pause before a rank is started again for the second time, which doubles each further time up to the longest. The
+/// first time there is none. Ranks that fail because others fail would use up their restarts within milliseconds.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The pause after telling ranks of those that left, for each that was told: at the end of a job, when all
 /// leave one after the other, the messages are as many as the ranks, not as their pairs.
@@ -176,7 +183,7 @@ impl Agent {
     fn run(mut self) -> Result<(), LaunchError> {
         let mut is_done = false;
         loop {
-            let is_running = self.ranks.iter().any(|rank| rank.process.is_some());
+            let is_running = self.ranks.iter().any(|rank| rank.process.is_some() || rank.again.is_some());
             if !is_running && !is_done {
                 // What the ranks have left behind may hold on to their output.
                 descendants::kill_all().map_err(LaunchError::system("ending what the ranks have left"))?;
@@ -200,7 +207,7 @@ impl Agent {
                     Event::Front => self.serve_front(),
                 }
             }
-            self.handle_deadlines();
+            self.handle_deadlines()?;
             self.deliver()?;
         }
     }
@@ -228,10 +235,12 @@ impl Agent {
                 interests.push(Interest::write(Event::Front, channel));
             }
         }
-        let lost = self.ranks.iter().filter_map(|rank| rank.lost_at).map(|lost_at| lost_at + LOST_MEANS_LEFT);
+        let closed = self.ranks.iter().filter_map(|rank| rank.closed_at).map(|at| at + CLOSED_MEANS_LEFT);
+        let again = self.ranks.iter().filter_map(|rank| rank.again.as_ref()).map(|&(at, _)| at);
         let beat = self.front.channel.as_ref().and(self.front.beat).map(|(_, next)| next);
         let tell = self.registry.untold().map(|_| self.tell_at);
-        let deadline = lost.chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(tell).min();
+        let deadline =
+            closed.chain(again).chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(tell).min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
@@ -244,6 +253,20 @@ impl Agent {
             let Some(channel) = &mut self.rank(number).channel else { return Ok(()) };
             channel.flush();
             match channel.receive::<FromRank>() {
+                Ok(Incoming::Message(FromRank::Closed) | Incoming::Closed) => {
+                    let rank = self.rank(number);
+                    rank.channel = None;
+                    rank.closed_at = Some(Instant::now());
+                    return Ok(());
+                }
+                Ok(Incoming::Message(FromRank::Panicked)) => {
+                    let rank = self.rank(number);
+                    rank.channel = None;
+                    // It is started again when its process has ended with the panic's exit code.
+                    let returns = rank.restarts > 0;
+                    self.registry.end(number, Ending::Panicked, returns);
+                    return Ok(());
+                }
                 Ok(Incoming::Message(message)) => {
                     self.rank(number).is_asked &= !matches!(message, FromRank::Figures(_));
                     match self.registry.handle(number, message) {
@@ -256,17 +279,11 @@ impl Agent {
                     }
                 }
                 Ok(Incoming::Nothing) => return Ok(()),
-                Ok(Incoming::Closed) => {
-                    let rank = self.rank(number);
-                    rank.channel = None;
-                    rank.lost_at = Some(Instant::now());
-                    return Ok(());
-                }
                 Err(error) => break error.to_string(),
             }
         };
         self.rank(number).channel = None;
-        self.registry.end(number, Ending::Left);
+        self.registry.end(number, Ending::Left, false);
         self.front.send(&FromAgent::Refused { rank: number, reason })
     }
 
@@ -302,13 +319,19 @@ impl Agent {
                 }
             }
             let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
-            self.registry.end(number, ending.clone());
             let restarts = self.rank(number).restarts;
+            let returns = ending != Ending::Left && restarts > 0 && !self.registry.has_left(number);
+            let pause = returns.then(|| pause_before(self.plan.restarts - restarts));
+            self.registry.end(number, ending.clone(), returns);
+            if !returns {
+                // That may have been told of one that panicked, and caught the panic.
+                self.registry.give_up(number);
+            }
+            let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
             *self.rank(number) =
-                Rank { process: None, channel: None, is_asked: false, lost_at: None, restarts };
-            let again = ending != Ending::Left && restarts > 0;
-            self.front.send(&FromAgent::Exited { rank: number, ending, again })?;
-            if again {
+                Rank { process: None, channel: None, is_asked: false, closed_at: None, restarts, again };
+            self.front.send(&FromAgent::Exited { rank: number, ending, again: pause })?;
+            if pause == Some(Duration::ZERO) {
                 self.restart(number)?;
             }
         }
@@ -317,7 +340,9 @@ impl Agent {
 
     /// Starts a rank that has failed again, in its next life.
     fn restart(&mut self, number: u32) -> Result<(), LaunchError> {
-        let restarts = self.rank(number).restarts - 1;
+        let rank = self.rank(number);
+        rank.again = None;
+        let restarts = rank.restarts - 1;
         // The others hear of the end of this life before anything of the next.
         self.registry.tell();
         self.registry.restart(number);
@@ -408,7 +433,14 @@ impl Agent {
 
     /// The job is to end: this life of each rank is its last.
     fn start_nobody_again(&mut self) {
-        self.ranks.iter_mut().for_each(|rank| rank.restarts = 0);
+        for (number, rank) in (self.first..).zip(&mut self.ranks) {
+            rank.restarts = 0;
+            if let Some((_, ending)) = rank.again.take() {
+                self.registry.give_up(number);
+                let exited = FromAgent::Exited { rank: number, ending, again: None };
+                self.registry.outbox.push(Post::Front(exited));
+            }
+        }
     }
 
     fn signal_ranks(&self, signals: impl IntoIterator<Item = Signal>) {
@@ -417,7 +449,7 @@ impl Agent {
         }
     }
 
-    fn handle_deadlines(&mut self) {
+    fn handle_deadlines(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
         if self.kill_at.is_some_and(|kill_at| kill_at <= now) {
             self.kill_at = None;
@@ -428,17 +460,23 @@ impl Agent {
             self.outputs.clear();
         }
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
-            if rank.lost_at.is_some_and(|lost_at| lost_at + LOST_MEANS_LEFT <= now) {
+            if rank.closed_at.is_some_and(|closed_at| closed_at + CLOSED_MEANS_LEFT <= now) {
                 // On a busy machine it may take the kernel longer to take it down: then its status is to come.
                 let is_dying =
                     rank.process.is_some_and(|pid| is_exiting(pid.as_raw_pid() as u32).unwrap_or(false));
-                rank.lost_at = is_dying.then_some(now);
+                rank.closed_at = is_dying.then_some(now);
                 if !is_dying {
-                    self.registry.end(number, Ending::Left);
+                    self.registry.end(number, Ending::Left, false);
                 }
             }
         }
+        for number in self.plan.ranks.clone() {
+            if self.rank(number).again.as_ref().is_some_and(|&(at, _)| at <= now) {
+                self.restart(number)?;
+            }
+        }
         self.front.beat(now);
+        Ok(())
     }
 
     fn deliver(&mut self) -> Result<(), LaunchError> {
@@ -484,6 +522,15 @@ impl Front {
     }
 }
 
+/// The pause before a rank is started again that was started again so often.
+fn pause_before(restarts: u32) -> Duration {
+    match restarts.checked_sub(1) {
+        None => Duration::ZERO,
+        // Beyond that the longest is reached anyway.
+        Some(doublings) => (RESTART_PAUSE * (1 << doublings.min(16))).min(RESTART_PAUSE_MAX),
+    }
+}
+
 /// Where the ranks of a plan run, of the processors that this process may use.
 fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     if plan.bind == Bind::None {
@@ -507,3 +554,14 @@ fn address(connection: &OwnedFd) -> Option<IpAddr> {
 /// before 2.35 there were none.)
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const SWIFT_TO_SWITCH: &str = "glibc.pthread.rseq=0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_before_a_restart_double() {
+        let pauses = [0, 1, 2, 3, 7, 8, u32::MAX].map(|restarts| pause_before(restarts).as_millis());
+        assert_eq!(pauses, [0, 100, 200, 400, 6_400, 10_000, 10_000]);
+    }
+}

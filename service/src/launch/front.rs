@@ -21,8 +21,8 @@ use super::say::{say, say_to_the_end};
 use super::station::{Link, Station};
 use super::wait::{Interest, wait};
 use super::{
-    ENDING_SIGNALS, EXIT_TIMED_OUT, FAREWELL, GRACE, LAST_TURNS_MAX, LaunchError, OnFailure, Options,
-    RANKS_MAX, Stats, descendants, random, waits,
+    ENDING_SIGNALS, EXIT_TIMED_OUT, ExitCodeOf, FAREWELL, GRACE, LAST_TURNS_MAX, LaunchError, OnFailure,
+    Options, RANKS_MAX, Stats, descendants, random, waits,
 };
 use crate::bootstrap::variable;
 use crate::control::{
@@ -33,8 +33,8 @@ use crate::printable::one_line;
 /// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
 
-/// Runs a job to its end and returns the exit code for `samite run`: that of the first rank that failed (128
-/// + signal if it was killed), 124 after a timeout, 0 if none failed.
+/// Runs a job to its end and returns the exit code for `samite run`: by default that of the first rank that failed (128
+/// + signal if it was killed), or 0 if none failed; 124 after a timeout.
 ///
 /// To be called from the only thread of a process without other children, since it waits for all and kills
 /// all. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and where there are other
@@ -98,8 +98,12 @@ struct Front {
     /// When the job ends because of a failure that the survivors know of by now.
     ends_at: Option<Instant>,
     is_ending: bool,
-    /// The exit code, once it is decided.
+    /// The exit code by what failed first, once it is decided.
     code: Option<u8>,
+    /// The exit code of a job that was ended from outside.
+    forced: Option<u8>,
+    /// Rank 0's exit code, once it has ended.
+    of_rank_0: Option<u8>,
     was_interrupted: bool,
     /// A signal was sent to end the job.
     was_signalled: bool,
@@ -177,6 +181,8 @@ impl Front {
             ends_at: None,
             is_ending: false,
             code: None,
+            forced: None,
+            of_rank_0: None,
             was_interrupted: false,
             was_signalled: false,
             gives_up_at: None,
@@ -201,7 +207,8 @@ impl Front {
             self.admit_agents()?;
             self.handle_deadlines()?;
         }
-        Ok(self.code.unwrap_or(0))
+        let of_rank_0 = self.of_rank_0.filter(|_| self.options.exit_code == ExitCodeOf::Rank0);
+        Ok(self.forced.or(of_rank_0).or(self.code).unwrap_or(0))
     }
 
     fn wait(&self) -> io::Result<Vec<Event>> {
@@ -273,13 +280,17 @@ impl Front {
                 let host = self.stations[index].host.clone().unwrap_or_else(|| "this host".to_owned());
                 return Err(LaunchError::Bind { bind: self.options.bind, host, why });
             }
-            FromAgent::Exited { rank, ending, again: false } => self.rank_ended(rank, &ending),
-            FromAgent::Exited { rank, ending, again: true } => {
+            FromAgent::Exited { rank, ending, again: None } => self.rank_ended(rank, &ending),
+            FromAgent::Exited { rank, ending, again: Some(pause) } => {
                 self.register.restart(rank);
                 if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
                     *incarnation = incarnation.wrapping_add(1);
                 }
-                say("run", &format!("rank {rank} {ending}; it was started again"));
+                let again = match pause.as_secs_f64() {
+                    0.0 => "it was started again".to_owned(),
+                    pause => format!("it is started again in {pause} s"),
+                };
+                say("run", &format!("rank {rank} {ending}; {again}"));
             }
             FromAgent::Refused { rank, reason } => say(
                 "run",
@@ -314,7 +325,7 @@ impl Front {
 
     /// Tells all agents but the one at `index` who has ended.
     fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
-        for Obituary { rank, incarnation, ending } in &obituaries {
+        for Obituary { rank, incarnation, ending, .. } in &obituaries {
             let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
             if is_latest {
                 self.register.end(*rank, ending.clone());
@@ -344,7 +355,7 @@ impl Front {
         for rank in station.ranks.clone() {
             if self.ranks[rank as usize] == Standing::Present {
                 let incarnation = self.incarnations[rank as usize];
-                obituaries.push(Obituary { rank, incarnation, ending: ending.clone() });
+                obituaries.push(Obituary { rank, incarnation, ending: ending.clone(), returns: false });
             }
         }
         let lost: Vec<u32> =
@@ -352,6 +363,9 @@ impl Front {
         self.spread(index, obituaries)?;
         for &rank in &lost {
             self.ranks[rank as usize] = Standing::Over;
+        }
+        if lost.first() == Some(&0) {
+            self.of_rank_0 = Some(ending.exit_code());
         }
         match lost[..] {
             [] => {}
@@ -368,6 +382,9 @@ impl Front {
             *standing = Standing::Over;
         }
         self.register.end(rank, ending.clone());
+        if rank == 0 {
+            self.of_rank_0 = Some(ending.exit_code());
+        }
         if *ending != Ending::Left {
             self.failed(1, &format!("rank {rank} {ending}"), ending);
         }
@@ -553,7 +570,7 @@ impl Front {
         if self.times_out_at.is_some_and(|at| at <= now) {
             let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
             say("run", &format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
-            self.code = Some(EXIT_TIMED_OUT);
+            self.forced = Some(EXIT_TIMED_OUT);
             self.times_out_at = None;
             self.give_up_in(INQUIRY_MAX + 3 * GRACE);
             self.inquire(Then::End)?;

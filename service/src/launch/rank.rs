@@ -14,7 +14,7 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
 use crate::bootstrap::variable;
-use crate::control::{Channel, PROTOCOL, Place, Plan, Ticket, ToRank};
+use crate::control::{Channel, Ending, PROTOCOL, Place, Plan, Ticket, ToRank};
 use crate::topology::Slot;
 
 /// A rank of this node.
@@ -26,10 +26,12 @@ pub(super) struct Rank {
     pub(super) channel: Option<Channel>,
     /// It has been asked what it does, and has not answered. A rank that computes is not asked twice.
     pub(super) is_asked: bool,
-    /// When the connection was closed by the rank without a word: if it is dying, its status will tell more.
-    pub(super) lost_at: Option<Instant>,
+    /// When the rank closed its world, or the connection without a word: its process will show how it ended.
+    pub(super) closed_at: Option<Instant>,
     /// How often it may still be started again.
     pub(super) restarts: u32,
+    /// When it is started again, and how its last process ended.
+    pub(super) again: Option<(Instant, Ending)>,
 }
 
 impl Rank {
@@ -92,8 +94,9 @@ impl Rank {
             process: Some(Pid::from_child(&child)),
             channel: Some(channel),
             is_asked: false,
-            lost_at: None,
+            closed_at: None,
             restarts: plan.restarts,
+            again: None,
         };
         Ok((rank, stdout, stderr))
     }

@@ -40,6 +40,10 @@ struct Member {
     /// Who has asked for the address before it was known.
     waiting: Vec<Asker>,
     ended: Option<Ending>,
+    /// Whether it has said that it leaves, so that its process cannot fail any more for the others.
+    has_left: bool,
+    /// Whether it is started again, of one that has failed.
+    returns: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,8 @@ impl Registry {
             address: None,
             waiting: Vec::new(),
             ended: None,
+            has_left: false,
+            returns: false,
         };
         let members = (0..size).map(member).collect();
         Registry { here, members, secret, untold: Vec::new(), urgent: false, outbox: Vec::new() }
@@ -78,12 +84,14 @@ impl Registry {
                 self.outbox.push(Post::Front(FromAgent::Peers { rank, peers }));
                 Ok(())
             }
-            FromRank::Leave => {
-                self.end(rank, Ending::Left);
+            // Whoever sees the process takes care of the latter, and does not hand it on.
+            FromRank::Leave | FromRank::Closed => {
+                self.end(rank, Ending::Left, false);
+                self.members[rank as usize].has_left = true;
                 Ok(())
             }
             FromRank::Panicked => {
-                self.end(rank, Ending::Panicked);
+                self.end(rank, Ending::Panicked, false);
                 Ok(())
             }
         }
@@ -120,7 +128,8 @@ impl Registry {
     pub(crate) fn restart(&mut self, rank: u32) {
         self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
         let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
-            Some(Obituary { rank, incarnation: member.incarnation, ending: member.ended.clone()? })
+            let Member { incarnation, returns, .. } = *member;
+            Some(Obituary { rank, incarnation, ending: member.ended.clone()?, returns })
         });
         let ended: Vec<_> = ended.collect();
         if !ended.is_empty() {
@@ -132,10 +141,26 @@ impl Registry {
         self.members[rank as usize].incarnation
     }
 
-    /// A rank of this agent has ended. Only the first of several endings of a life counts.
-    pub(crate) fn end(&mut self, rank: u32, ending: Ending) {
-        let incarnation = self.members[rank as usize].incarnation;
-        self.bury(Obituary { rank, incarnation, ending });
+    /// A rank of this agent has ended, and is started again or not. Only the first of several endings of a life counts, but
+    /// a failure counts after a leaving that the rank did not announce.
+    pub(crate) fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
+        let member = &self.members[rank as usize];
+        if !member.has_left {
+            self.bury(Obituary { rank, incarnation: member.incarnation, ending, returns });
+        }
+    }
+
+    /// A rank of this agent is not started again after all.
+    pub(crate) fn give_up(&mut self, rank: u32) {
+        let member = &self.members[rank as usize];
+        if let Some(ending) = member.ended.clone() {
+            self.bury(Obituary { rank, incarnation: member.incarnation, ending, returns: false });
+        }
+    }
+
+    /// Whether a rank of this agent has said that it leaves.
+    pub(crate) fn has_left(&self, rank: u32) -> bool {
+        self.members[rank as usize].has_left
     }
 
     /// Ranks of other agents have ended.
@@ -200,18 +225,25 @@ impl Registry {
 
     fn bury(&mut self, obituary: Obituary) {
         let member = &mut self.members[obituary.rank as usize];
-        if member.ended.is_some() || member.incarnation != obituary.incarnation {
+        let is_news = match &member.ended {
+            None => true,
+            Some(Ending::Left) => obituary.ending != Ending::Left,
+            Some(known) => member.returns && !obituary.returns && *known == obituary.ending,
+        };
+        if !is_news || member.incarnation != obituary.incarnation {
             return;
         }
-        let ended = Some(obituary.ending.clone());
-        *member = Member { ended, address: None, waiting: Vec::new(), ..*member };
+        member.ended = Some(obituary.ending.clone());
+        member.returns = obituary.returns;
+        (member.address, member.waiting) = (None, Vec::new());
         self.urgent |= obituary.ending != Ending::Left;
         self.untold.push(obituary);
     }
 
     fn renew(&mut self, rank: u32, incarnation: u32) {
         let waiting = std::mem::take(&mut self.members[rank as usize].waiting);
-        self.members[rank as usize] = Member { incarnation, address: None, waiting, ended: None };
+        self.members[rank as usize] =
+            Member { incarnation, address: None, waiting, ended: None, has_left: false, returns: false };
     }
 
     /// Tells the ranks of this agent where a rank is that was started again.

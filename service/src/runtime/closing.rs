@@ -3,44 +3,55 @@
 use crate::patience::{Patience, Rest};
 use crate::stats::Stats;
 use crate::watch::nap;
-use samite_fabric::Port;
+use samite_fabric::{Port, Refused};
+use samite_p2p::{Awaited, Error, Fate, Operation, Report};
 
-use super::Runtime;
 use super::state::Core;
+use super::{Directory, Runtime, error_of};
 
 impl<P: Port> Runtime<P> {
-    /// Says goodbye, and waits for the peers to take what was sent to them, a limited time. Every other call, also one
-    /// that waits, ends with an error from the beginning of this on. Nothing in a child of the rank's process.
+    /// Closes the world: see [`World`](crate::World). Nothing if it was closed before, or in a child of the rank's process.
     pub(crate) fn close(&self) {
-        let Some((mut core, was_alone)) = self.shut() else { return };
+        // What is wrong shows in the others' operations, and a drop cannot return it.
+        let _ = self.say_goodbye(|directory| directory.close());
+    }
+
+    /// Leaves the job for good: see [`World::leave`](crate::World::leave).
+    pub(crate) fn leave(&self) -> Result<(), Error> {
+        self.say_goodbye(|directory| directory.leave())
+    }
+
+    /// Says goodbye, waits for the peers to take what was sent to them, a limited time, and tells the launcher. Every other
+    /// call, also one that waits, ends with an error from the beginning of this on.
+    fn say_goodbye(&self, tell: impl FnOnce(&mut dyn Directory)) -> Result<(), Error> {
+        let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start_ns = self.clock.now_ns();
         core.ask_ns = 0;
-        if core.attend(start_ns).is_err() {
-            // To the others it is dead, and has not left in good order.
-            return;
-        }
+        // If this rank was given up, it is dead for the others, and has not left in good order.
+        core.attend(start_ns)?;
         core.engine.close(start_ns);
-        self.linger(&mut core, start_ns, was_alone);
+        let taken = self.linger(&mut core, start_ns, was_alone);
         core.tell_at_end();
-        core.directory.leave();
+        tell(&mut *core.directory);
+        taken
     }
 
     /// Does without: this rank panics.
     pub(crate) fn abandon(&self) {
-        let Some((mut core, _)) = self.shut() else { return };
+        let Ok((mut core, _)) = self.shut() else { return };
         core.tell_at_end();
         core.directory.panicked();
     }
 
     /// Takes the engine out of the lock, and wakes the threads that wait. Returns false beside it if one of them slept.
-    fn shut(&self) -> Option<(Core<P>, bool)> {
+    fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
             // First, since their callers have their buffers again as soon as they hear of the end.
             core.now_ns = self.clock.now_ns();
             core.forget_lent();
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
         };
-        let mut core = self.core.close(last).ok()?;
+        let mut core = self.core.close(last)?;
         let slept = core.sleeper.take().is_some();
         if slept {
             core.engine.port_mut().disarm();
@@ -49,18 +60,18 @@ impl<P: Port> Runtime<P> {
             }
         }
         self.woken.notify_all();
-        Some((core, !slept))
+        Ok((core, !slept))
     }
 
-    fn linger(&self, core: &mut Core<P>, start_ns: u64, was_alone: bool) {
+    fn linger(&self, core: &mut Core<P>, start_ns: u64, was_alone: bool) -> Result<(), Error> {
         let until_ns = start_ns.saturating_add(self.linger.as_nanos() as u64);
         let mut patience = Patience::new(self.crowded);
-        while !core.engine.closed() {
+        while let Some(rank) = core.engine.not_closed() {
             let now_ns = self.clock.now_ns();
             if now_ns > until_ns {
-                break;
+                return Err(not_taken(rank, now_ns - start_ns));
             }
-            let Ok(events) = core.step(now_ns, &mut ()) else { break };
+            let events = core.step(now_ns, &mut ())?;
             match patience.rest(now_ns, events > 0) {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => rustix::thread::sched_yield(),
@@ -77,5 +88,22 @@ impl<P: Port> Runtime<P> {
                 }
             }
         }
+        Ok(())
     }
+}
+
+/// A rank has not taken what was sent to it before this one left.
+fn not_taken(rank: u32, age_ns: u64) -> Error {
+    let report = Report {
+        operation: Operation::Send,
+        peer: Some(rank),
+        tag: 0,
+        mask: 0,
+        other_tags: None,
+        bytes: 0,
+        age_ns,
+        awaited: Awaited::Room,
+        is_stopped: false,
+    };
+    Error::TimedOut { fate: Fate::Unknown, report: Box::new(report) }
 }

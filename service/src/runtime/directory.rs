@@ -20,8 +20,18 @@ pub(crate) trait Directory: Send {
     /// Answers [`Notice::Asked`]: where nobody asks there is nobody to tell.
     fn tell(&mut self, _figures: Figures, _peers: &[PeerStats]) {}
 
-    /// This rank is done.
+    /// Returns true if the end of every rank is told, and how its process ended. Then a goodbye is not final.
+    fn tells_ends(&self) -> bool {
+        false
+    }
+
+    /// This rank is done, and nothing that its process does afterwards is a failure for the others.
     fn leave(&mut self);
+
+    /// This rank has closed its world. Whether it has left in good order shows when its process ends, where that is seen.
+    fn close(&mut self) {
+        self.leave();
+    }
 
     /// This rank is done because it panicked.
     fn panicked(&mut self);
@@ -39,6 +49,8 @@ pub(crate) enum Notice {
         rank: u32,
         incarnation: u32,
         how: String,
+        /// Whether the launcher starts it again.
+        returns: bool,
     },
     Left {
         rank: u32,

@@ -109,9 +109,10 @@ impl<P: Port> Core<P> {
                     self.awaited = self.awaited.saturating_sub(1);
                     self.engine.introduce(rank, incarnation, address)?;
                 }
-                Notice::Failed { rank, incarnation, how } => {
+                Notice::Failed { rank, incarnation, how, returns } => {
                     self.receive_all()?;
                     self.engine.peer_failed(rank, Some(incarnation), Cause::Died(how))?;
+                    self.engine.peer_returns(rank, incarnation, returns)?;
                 }
                 Notice::Left { rank, incarnation } => {
                     self.receive_all()?;

@@ -45,20 +45,20 @@ impl<P: Port> Runtime<P> {
                 }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
-                        let mut completion = core.engine.collect(id, lent)?;
-                        if let Err(Error::PeerFailed { rank, cause: cause @ Cause::Lost, report, .. }) =
-                            &mut completion.result
-                        {
-                            let age = Duration::from_nanos(report.as_ref().map_or(0, |report| report.age_ns));
-                            *cause = self.await_word(core, *rank, &bounds.after(age));
-                        }
-                        return Some(completion);
+                        let completion = core.engine.collect(id, lent)?;
+                        drop(core);
+                        let result = completion.result.map_err(|error| self.explain(error, bounds));
+                        return Some(Completion { result, ..completion });
                     }
                     Outcome::FailurePending => {
                         // A call that waits has nowhere to stay posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
                             core.forget(id);
-                            return Some(Completion { result: Err(error), memory: None });
+                            drop(core);
+                            return Some(Completion {
+                                result: Err(self.explain(error, bounds)),
+                                memory: None,
+                            });
                         }
                     }
                     Outcome::Pending => {}
@@ -135,8 +135,13 @@ impl<P: Port> Runtime<P> {
             if events > 0 {
                 self.rouse(&mut core);
             }
-            if let Some(found) = look(&mut core.engine)? {
-                return Ok(found);
+            match look(&mut core.engine) {
+                Ok(None) => {}
+                Ok(Some(found)) => return Ok(found),
+                Err(error) => {
+                    drop(core);
+                    return Err(self.explain(error, &bounds.after(Duration::from_nanos(now_ns - start_ns))));
+                }
             }
             let age = Duration::from_nanos(now_ns - start_ns);
             let report = Report {
@@ -159,9 +164,7 @@ impl<P: Port> Runtime<P> {
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { fate: Fate::NotDelivered });
             }
-            let until_ns = bounds.timeout.map_or(u64::MAX, |timeout| {
-                start_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
-            });
+            let until_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
             core.sought = Some(report);
             core = self
                 .rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref())
@@ -170,33 +173,60 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// A port may see that a peer is gone before the launcher's word of how it ended has come. Waits a moment
-    /// for that, since it is what a user can act on; at most as long as the bounds of the operation allow.
+    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's word of how the
+    /// process ended, which is what a user can act on: this waits a moment for it, at most as long as the bounds of the
+    /// operation allow.
     #[cold]
-    pub(super) fn await_word<'a>(
-        &'a self,
-        mut core: BiasedGuard<'a, Core<P>>,
-        rank: u32,
-        bounds: &Bounds,
-    ) -> Cause {
+    pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
+        let age_ns = match &error {
+            Error::PeerFailed { report: Some(report), .. } => report.age_ns,
+            _ => 0,
+        };
+        match &mut error {
+            Error::PeerFailed { rank, cause, .. } | Error::FailurePending { rank, cause }
+                if matches!(cause, Cause::Lost | Cause::Left) =>
+            {
+                let within = if *cause == Cause::Lost { LOST_WORD_WITHIN } else { GOODBYE_WORD_WITHIN };
+                let bounds = bounds.after(Duration::from_nanos(age_ns));
+                if let Some(known) = self.await_word(*rank, within, &bounds) {
+                    *cause = known;
+                }
+            }
+            // Calls that end at once hear no news. A program that repeats such a call is to hear of a failure all the same.
+            Error::PeerFailed { .. } | Error::Deserted => self.hear(),
+            _ => {}
+        }
+        error
+    }
+
+    /// Hears the news, if it is time to.
+    fn hear(&self) {
+        let Ok(mut core) = self.core.lock() else { return };
+        // An error here comes again with the next call that waits.
+        if let Ok(1..) = core.step(self.clock.now_ns(), &mut ()) {
+            self.rouse(&mut core);
+        }
+    }
+
+    /// Waits for the launcher's word of a rank's end, if it is to come. Returns the latest cause that is known.
+    fn await_word(&self, rank: u32, within: Duration, bounds: &Bounds) -> Option<Cause> {
+        let mut core = self.core.lock().ok()?;
         let start_ns = self.clock.now_ns();
-        let within = bounds.timeout.map_or(WORD_WITHIN, |rest| rest.min(WORD_WITHIN));
-        let until_ns = start_ns + within.as_nanos() as u64;
+        let deadline_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
         let is_cancelled = || bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
         let mut patience = Patience::new(self.crowded);
         loop {
             let now_ns = self.clock.now_ns();
-            let heard = core.step(now_ns, &mut ()).is_ok() && now_ns < until_ns && !is_cancelled();
-            match core.engine.failure(rank) {
-                Some(Cause::Lost) if heard => {
-                    let rest = patience.rest(now_ns, false);
-                    match self.rest(core, rest, until_ns, bounds.cancel.as_ref()) {
-                        Ok(again) => core = again,
-                        Err(_) => return Cause::Lost,
-                    }
-                }
-                cause => return cause.unwrap_or(Cause::Lost),
+            let stepped = core.step(now_ns, &mut ());
+            if matches!(stepped, Ok(1..)) {
+                self.rouse(&mut core);
             }
+            let since_ns = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
+            let until_ns = since_ns.map_or(0, |since_ns| deadline_after(since_ns, within).min(deadline_ns));
+            if now_ns >= until_ns {
+                return core.engine.latest_failure(rank);
+            }
+            core = self.rest(core, patience.rest(now_ns, false), until_ns, bounds.cancel.as_ref()).ok()?;
         }
     }
 
@@ -318,9 +348,18 @@ impl<P: Port> Runtime<P> {
     }
 }
 
+/// The time so long after another; `u64::MAX` beyond what can be said.
+fn deadline_after(begun_ns: u64, time: Duration) -> u64 {
+    begun_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
 /// its connections before its status can be had.
-const WORD_WITHIN: Duration = Duration::from_millis(100);
+const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long it may come after a goodbye: the process closes its ports before it exits, which takes some 100 ms over tcp, and
+/// of one that runs on the agent says after a second that it has left.
+const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How late a look for a message may end while polls bring events: one poll takes a limited number of packets.
 const LOOKED_FOR: Duration = Duration::from_millis(1);

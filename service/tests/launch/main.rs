@@ -11,6 +11,7 @@ mod hosts;
 mod interrupt;
 mod join;
 mod kill;
+mod leaving;
 mod observe;
 mod places;
 mod ranks;

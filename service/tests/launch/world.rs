@@ -103,6 +103,26 @@ fn survivors_hear_of_an_exit() {
     survivors_hear("survivors_hear_of_an_exit", |_world| std::process::exit(5), &cause, 5);
 }
 
+/// As a process ends whose main function returns an error.
+#[test]
+fn survivors_hear_of_an_exit_after_the_goodbye() {
+    let end = |world| {
+        drop(world);
+        std::process::exit(5)
+    };
+    let cause = Cause::Died("it exited with code 5".to_owned());
+    survivors_hear("survivors_hear_of_an_exit_after_the_goodbye", end, &cause, 5);
+}
+
+#[test]
+fn what_follows_a_leave_is_no_failure_for_the_others() {
+    let end = |world: World| {
+        world.leave().unwrap();
+        std::process::exit(5)
+    };
+    survivors_hear("what_follows_a_leave_is_no_failure_for_the_others", end, &Cause::Left, 5);
+}
+
 #[test]
 fn survivors_hear_of_a_panic() {
     let cause = Cause::Died("it panicked".to_owned());

@@ -38,7 +38,8 @@ impl Guest {
     }
 
     fn failed(&self, rank: u32, how: &str) -> Notice {
-        Notice::Failed { rank, incarnation: self.secret.first_incarnation(rank), how: how.to_owned() }
+        let incarnation = self.secret.first_incarnation(rank);
+        Notice::Failed { rank, incarnation, how: how.to_owned(), returns: false }
     }
 }
 

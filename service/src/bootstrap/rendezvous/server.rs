@@ -238,7 +238,7 @@ impl Server {
             };
             *slot = None;
             // If it has left, that stands.
-            self.registry.iter_mut().for_each(|registry| registry.end(rank, ending.clone()));
+            self.registry.iter_mut().for_each(|registry| registry.end(rank, ending.clone(), false));
             return;
         }
     }

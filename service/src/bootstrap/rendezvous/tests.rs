@@ -115,7 +115,7 @@ fn those_who_end_without_a_word_have_failed() {
         gone.wait();
         while heard.len() < 2 {
             match next(&mut guest) {
-                Notice::Failed { rank, incarnation, how } => {
+                Notice::Failed { rank, incarnation, how, returns: false } => {
                     assert_eq!(incarnation, ticket.secret.first_incarnation(rank));
                     heard.insert((rank, how));
                 }

@@ -31,7 +31,7 @@ impl Front {
                 Signal::CHILD => self.collect_children()?,
                 Signal::INT if self.was_interrupted => {
                     say("run", "interrupted twice; killing the job");
-                    self.code = Some(128 + Signal::INT.as_raw() as u8);
+                    self.forced = Some(128 + Signal::INT.as_raw() as u8);
                     self.is_ending = true;
                     self.await_no_more();
                     self.give_up_in(GRACE);

@@ -29,7 +29,7 @@ fn address(to: u32, rank: u32) -> Post {
 }
 
 fn obituary(rank: u32, ending: Ending) -> Obituary {
-    Obituary { rank, incarnation: SECRET.first_incarnation(rank), ending }
+    Obituary { rank, incarnation: SECRET.first_incarnation(rank), ending, returns: false }
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn endings_are_told_together_to_those_who_are_left_and_to_the_front() {
     let mut registry = Registry::new(6, 0..4, SECRET);
     registry.handle(3, FromRank::Leave).unwrap();
     assert!(registry.untold().is_some_and(|Urgent(urgent)| !urgent));
-    registry.end(1, KILLED);
+    registry.end(1, KILLED, false);
     assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
     registry.hear(vec![obituary(5, Ending::Panicked)]);
     let ours = vec![obituary(3, Ending::Left), obituary(1, KILLED)];
@@ -107,16 +107,46 @@ fn endings_are_told_together_to_those_who_are_left_and_to_the_front() {
     assert!(registry.untold().is_none());
 
     // Only the first ending counts.
-    registry.end(1, Ending::Left);
+    registry.end(1, Ending::Left, false);
     registry.hear(vec![obituary(5, KILLED)]);
     assert!(registry.untold().is_none());
+}
+
+/// A process may fail after its rank is taken for left, unless the rank has said that it leaves.
+#[test]
+fn a_failure_counts_after_a_leaving_that_was_not_announced() {
+    let mut registry = Registry::new(4, 0..3, SECRET);
+    registry.end(0, Ending::Left, false);
+    registry.handle(1, FromRank::Leave).unwrap();
+    told(&mut registry);
+    let failed = Obituary { returns: true, ..obituary(0, KILLED) };
+    registry.end(0, KILLED, true);
+    registry.end(1, KILLED, false);
+    assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
+    let news = |told: &Obituary| {
+        [Post::Rank(2, ToRank::Ended(vec![told.clone()])), Post::Front(FromAgent::Ended(vec![told.clone()]))]
+    };
+    assert_eq!(told(&mut registry), news(&failed));
+    assert!(registry.has_left(1) && !registry.has_left(0));
+
+    // It is not started again after all, which is told once.
+    registry.give_up(0);
+    registry.give_up(0);
+    assert_eq!(told(&mut registry), news(&obituary(0, KILLED)));
+    // The same of a rank of another agent.
+    for returns in [true, false] {
+        let elsewhere = Obituary { returns, ..obituary(3, KILLED) };
+        registry.hear(vec![elsewhere.clone()]);
+        registry.hear(vec![elsewhere.clone()]);
+        assert_eq!(told(&mut registry), news(&elsewhere)[..1]);
+    }
 }
 
 #[test]
 fn a_rank_that_has_ended_is_not_reachable_any_more() {
     let mut registry = Registry::new(3, 0..2, SECRET);
     publish(&mut registry, 1);
-    registry.end(1, Ending::Left);
+    registry.end(1, Ending::Left, false);
     registry.hear(vec![obituary(2, KILLED)]);
     told(&mut registry);
     registry.learn(whereabouts(2));
@@ -130,9 +160,9 @@ fn a_rank_that_has_ended_is_not_reachable_any_more() {
 fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
     let mut registry = Registry::new(5, 0..4, SECRET);
     publish(&mut registry, 2);
-    registry.end(1, Ending::Left);
+    registry.end(1, Ending::Left, false);
     told(&mut registry);
-    registry.end(2, KILLED);
+    registry.end(2, KILLED, false);
     told(&mut registry);
     registry.restart(2);
     let ended = ToRank::Ended(vec![obituary(1, Ending::Left)]);
@@ -161,7 +191,7 @@ fn a_rank_of_another_agent_that_returns_is_announced() {
     assert_eq!(sent(&mut registry), [to(0), to(1)]);
     request(&mut registry, 0, 2);
     assert_eq!(sent(&mut registry), [to(0)]);
-    registry.end(1, KILLED);
+    registry.end(1, KILLED, false);
     registry.hear(vec![obituary(2, KILLED)]);
     assert!(!registry.has_ended(2));
 }
@@ -181,7 +211,7 @@ fn nonsense_is_refused() {
 #[test]
 fn a_stop_is_told_to_all_others_that_are_there() {
     let mut registry = Registry::new(4, 0..3, SECRET);
-    registry.end(2, Ending::Left);
+    registry.end(2, Ending::Left, false);
     told(&mut registry);
     registry.stop(0, true);
     let stop = Stop { rank: 0, incarnation: SECRET.first_incarnation(0), is_stopped: true };

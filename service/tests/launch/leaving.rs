@@ -1,0 +1,232 @@
+//! Ranks that leave, fail after they have closed their world, or fail again and again: what the others hear of it, and when a
+//! receive from any source ends.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+
+use std::collections::VecDeque;
+use std::io::{BufRead, Read, Write};
+use std::process::{abort, exit};
+use std::thread;
+
+use rustix::process::Signal;
+use samite::{Cause, Comm, Error, Source};
+
+use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test};
+use crate::support::{Job, Scratch, text};
+
+const ASK: u64 = 1;
+const TASK: u64 = 2;
+
+#[expect(clippy::disallowed_methods, reason = "how a rank is to end, its test tells by the environment")]
+fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
+
+/// The farm of the guide: a task stays open until its result has come, and rank 0 goes on until all others have gone.
+fn hand_out(world: &Comm) {
+    let mut open: VecDeque<u64> = (1..=20).collect();
+    let (mut sum, mut failures) = (0, 0);
+    loop {
+        let mut result = [0_u64; 2];
+        match world.recv(&mut result, Source::ANY, ASK) {
+            Ok(status) => {
+                let [task, square] = result;
+                if let Some(place) = open.iter().position(|&open| open == task) {
+                    open.remove(place);
+                    sum += square;
+                }
+                let next = open.pop_front().unwrap_or(0);
+                open.extend(Some(next).filter(|&next| next != 0));
+                let _ = world.send(&[next], status.source, TASK);
+            }
+            Err(Error::FailurePending { rank: 1, .. }) => failures += 1,
+            Err(Error::Deserted) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    println!("\nsum {sum}, {failures} failures");
+}
+
+/// Rank 1 fails with its first task, in each incarnation, in one of the ways that a process has.
+#[test]
+fn a_farm_survives_every_way_to_fail() {
+    let name = "leaving::a_farm_survives_every_way_to_fail";
+    if !is_rank() {
+        for (on_failure, lives) in [("continue", 1), ("restart=2", 3)] {
+            for (how, code) in [("abort", 134), ("exit", 3), ("err", 1)] {
+                for transport in &TRANSPORTS[1..] {
+                    let arguments = format!("-n 4 --on-failure {on_failure} --timeout 60 {transport}");
+                    let mut job = job_of_test(name, &arguments);
+                    job.command.env("TEST_HOW", how);
+                    let output = job.output();
+                    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+                    let expected = format!("sum 2870, {lives} failures");
+                    assert!(stdout.contains(&expected), "{arguments} {how}: {stdout}{stderr}");
+                    assert_eq!(output.status.code(), Some(code), "{arguments} {how}: {stderr}");
+                }
+            }
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    if world.rank() == 0 {
+        return hand_out(&world);
+    }
+    let mut result = [0_u64; 2];
+    loop {
+        world.send(&result, 0, ASK).unwrap();
+        let mut task = [0_u64];
+        world.recv(&mut task, 0, TASK).unwrap();
+        let [task] = task;
+        if world.rank() == 1 {
+            match &told("TEST_HOW")[..] {
+                "abort" => abort(),
+                "exit" => exit(3),
+                // As `main` does that returns an error.
+                _ => {
+                    drop(world);
+                    exit(1);
+                }
+            }
+        }
+        if task == 0 {
+            return;
+        }
+        result = [task, task * task];
+    }
+}
+
+/// Rank 0 closes its world and runs on until its standard input ends; then it fails.
+#[test]
+fn a_failure_long_after_the_goodbye_is_told() {
+    let name = "leaving::a_failure_long_after_the_goodbye_is_told";
+    if !is_rank() {
+        for transport in &TRANSPORTS[1..] {
+            let mut job = job_of_test(name, &format!("-n 2 --on-failure continue {transport}")).start();
+            let deserted = job.stdout.by_ref().lines().map(Result::unwrap).any(|line| line == "deserted");
+            assert!(deserted, "{transport}: {}", job.finish().2);
+            let (code, stdout, stderr) = job.finish();
+            assert!(stdout.contains("heard of it"), "{transport}: {stdout}{stderr}");
+            assert_eq!(code, Some(3), "{transport}: {stderr}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    if world.rank() == 0 {
+        patient.send(&[1_u8], 1, 1).unwrap();
+        drop(world);
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        exit(3);
+    }
+    patient.recv(&mut [0_u8], 0, 1).unwrap();
+    let error = patient.recv(&mut [0_u8], 0, 1).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Left, .. }), "{error}");
+    assert_eq!(patient.recv(&mut [0_u8], Source::ANY, 1), Err(Error::Deserted));
+    println!("\ndeserted");
+    let error = loop {
+        match patient.recv(&mut [0_u8], Source::ANY, 1).unwrap_err() {
+            Error::Deserted => thread::yield_now(),
+            error => break error,
+        }
+    };
+    let cause = Cause::Died("it exited with code 3".to_owned());
+    assert_eq!(error, Error::FailurePending { rank: 0, cause: cause.clone() });
+    let error = patient.send(&[0_u8], 0, 1).unwrap_err();
+    assert!(matches!(&error, Error::PeerFailed { rank: 0, cause: told, .. } if *told == cause), "{error}");
+    println!("\nheard of it");
+}
+
+/// Rank 0 fails in each of its first incarnations; the other has nobody else to receive from.
+#[test]
+fn a_receive_waits_for_a_rank_that_is_started_again() {
+    let name = "leaving::a_receive_waits_for_a_rank_that_is_started_again";
+    if !is_rank() {
+        for transport in &TRANSPORTS[1..] {
+            let output = job_of_test(name, &format!("-n 2 --on-failure restart {transport}")).output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert!(stdout.contains("served by life 3"), "{transport}: {stdout}{stderr}");
+            let again = ["it was started again", "it is started again in 0.1 s"];
+            let expected = again.map(|again| format!("samite run: rank 0 exited with code 7; {again}\n"));
+            assert_eq!(stderr, expected.concat(), "{transport}");
+            assert_eq!(output.status.code(), Some(0), "{transport}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    let life = world.incarnation(world.rank()).unwrap().unwrap();
+    if world.rank() == 0 {
+        patient.send(&[life], 1, 1).unwrap();
+        patient.recv(&mut [0_u32], 1, 2).unwrap();
+        if life < 3 {
+            drop(world);
+            exit(7);
+        }
+        return;
+    }
+    let mut seen = Vec::new();
+    let mut from = [0_u32];
+    loop {
+        match patient.recv(&mut from, Source::ANY, 1) {
+            Ok(status) => {
+                seen.push(format!("life {}", from[0]));
+                patient.send(&from, status.source, 2).unwrap();
+            }
+            Err(Error::FailurePending { rank: 0, cause: Cause::Died(how) }) => seen.push(how),
+            Err(Error::Deserted) => break,
+            Err(error) => panic!("{error}: {seen:?}"),
+        }
+    }
+    let exited = "it exited with code 7";
+    assert_eq!(seen, ["life 1", exited, "life 2", exited, "life 3"]);
+    println!("\nserved by life {}", from[0]);
+}
+
+/// While a rank pauses before it is started again, the job ends as at any other time.
+#[test]
+fn a_job_ends_while_a_rank_waits_to_be_started_again() {
+    // Each incarnation leaves a line behind, until the pause is some seconds long.
+    let scratch = Scratch::new("pause");
+    let script = format!("echo >> {0}/lives; exit 3", scratch.0.display());
+    let mut job = Job::shell("-n 1 --on-failure restart=1000", &script).start();
+    let mut line = String::new();
+    while !line.contains("again in 0.8 s") {
+        line.clear();
+        job.stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("started again"), "{line}");
+    }
+    job.signal(Signal::INT);
+    let (code, _, stderr) = job.finish();
+    assert_eq!((code, &stderr[..]), (Some(3), "samite run: rank 0 exited with code 3; the others go on\n"));
+    assert_eq!(std::fs::read_to_string(scratch.0.join("lives")).unwrap().len(), 5);
+}
+
+/// Rank 1 fails and rank 0 ends as told, once rank 1's failure was reported; which of the two counts is for the user to say.
+#[test]
+fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
+    let script = "test $SAMITE_RANK = 1 && kill -KILL $$; read line; exit $line";
+    for (arguments, ends_with, code) in [
+        ("--on-failure continue", "0", 137),
+        ("--on-failure continue --exit-code first-failed", "5", 137),
+        ("--on-failure continue --exit-code rank0", "0", 0),
+        ("--on-failure continue --exit-code rank0", "5", 5),
+    ] {
+        let mut job = Job::shell(&format!("-n 2 {arguments}"), script).start();
+        let mut message = String::new();
+        job.stderr.read_line(&mut message).unwrap();
+        assert!(message.contains("was killed by SIGKILL"), "{message}");
+        job.front.stdin.take().unwrap().write_all(ends_with.as_bytes()).unwrap();
+        assert_eq!(job.finish().0, Some(code), "{arguments} {ends_with}");
+    }
+    // Rank 0's last process counts, and the time limit more than any.
+    let scratch = Scratch::new("exit-code");
+    let script = format!("test -e {0}/again && exit 0; touch {0}/again; exit 9", scratch.0.display());
+    let output = Job::shell("-n 1 --on-failure restart=1 --exit-code rank0", &script).output();
+    assert_eq!(output.status.code(), Some(0));
+    let output = Job::shell("-n 1 --exit-code rank0 --timeout 0.2", "sleep 1000").output();
+    assert_eq!(output.status.code(), Some(124));
+    let output = Job::shell("-n 2 --exit-code rank0", "test $SAMITE_RANK = 1 && exit 7; sleep 1000").output();
+    assert_eq!(output.status.code(), Some(143), "it was ended because of rank 1");
+}
