@@ -18,7 +18,7 @@ use crate::stats::PeerStats;
 use crate::topology::Bind;
 
 /// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToAgent {
     /// The first message: what to start.
@@ -41,6 +41,20 @@ pub(crate) enum ToAgent {
     Stopped(Stop),
     /// What do your ranks do?
     Ask,
+}
+
+impl ToAgent {
+    /// Returns true if it comes from ranks of other hosts, or is about them.
+    pub(crate) fn concerns_other_hosts(&self) -> bool {
+        match self {
+            ToAgent::Question { .. }
+            | ToAgent::Address(_)
+            | ToAgent::Ended(_)
+            | ToAgent::Returned(_)
+            | ToAgent::Stopped(_) => true,
+            ToAgent::Start(_) | ToAgent::Signal(_) | ToAgent::End | ToAgent::Kill | ToAgent::Ask => false,
+        }
+    }
 }
 
 /// From a host's agent to the launcher.

@@ -252,7 +252,7 @@ impl Front {
     fn instruct(&mut self, index: usize) -> Result<(), LaunchError> {
         let station = &mut self.stations[index];
         let plan = Plan { ranks: station.ranks.clone(), host: index as u32, ..self.plan.clone() };
-        station.send(&ToAgent::Start(plan))
+        station.begin(plan)
     }
 
     fn serve_agent(&mut self, index: usize) -> Result<(), LaunchError> {

@@ -16,7 +16,7 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 use super::agent::PLAN_BYTES_MAX;
 use super::hosts::Host;
 use super::{AGENT_COMMAND, GUARD_COMMAND, LaunchError};
-use crate::control::{Channel, Invitation, ToAgent};
+use crate::control::{Channel, Invitation, Plan, ToAgent};
 
 /// An agent, or the way to one.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Station {
     /// The agent itself, or the remote shell, until it has been waited for.
     pub(super) process: Option<Pid>,
     pub(super) link: Link,
+    /// What the agent is to be told about ranks of other hosts when it calls back.
+    kept: Vec<ToAgent>,
 }
 
 /// The connection to an agent.
@@ -57,6 +59,7 @@ impl Station {
             ranks,
             process: Some(Pid::from_child(&agent)),
             link: Link::Up { channel, beat: None },
+            kept: Vec::new(),
         })
     }
 
@@ -93,6 +96,7 @@ impl Station {
             ranks,
             process: Some(Pid::from_child(&child)),
             link: Link::Awaited,
+            kept: Vec::new(),
         })
     }
 
@@ -110,12 +114,23 @@ impl Station {
         }
     }
 
-    /// Sends a message, if the connection is there.
+    /// Sends a message, if the connection is there. To an agent that is awaited, questions and news are sent later: they are
+    /// told once, and ranks of other hosts may run for long before it calls back.
     pub(super) fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
-        match self.channel_mut() {
-            Some(channel) => Ok(channel.send(message)?),
-            None => Ok(()),
+        match &mut self.link {
+            Link::Up { channel, .. } => Ok(channel.send(message)?),
+            Link::Awaited if message.concerns_other_hosts() => {
+                self.kept.push(message.clone());
+                Ok(())
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Sends the first message, and those that were kept.
+    pub(super) fn begin(&mut self, plan: Plan) -> Result<(), LaunchError> {
+        self.send(&ToAgent::Start(plan))?;
+        std::mem::take(&mut self.kept).iter().try_for_each(|message| self.send(message))
     }
 
     pub(super) fn next_beat(&self) -> Option<Instant> {

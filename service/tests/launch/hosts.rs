@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::observe::top;
 use crate::support::{Job, Running, Scratch, text};
 
 /// A remote shell for hosts that are this one.
@@ -61,6 +62,46 @@ fn ranks_are_placed_in_pieces_and_talk_over_the_network() {
     let output = job(&scratch, "--transport samite-shm", &format!("exec {} 20", ring.display())).output();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("it runs on another host"), "{}", text(&output.stderr));
+}
+
+/// A job of two ranks, of which the second is started when the file `go` is there.
+fn late(scratch: &Scratch, arguments: &str, script: &str) -> Running {
+    let go = scratch.0.join("go");
+    let shell = format!(
+        "#!/bin/sh\n[ $1 = 127.0.0.2 ] && while [ ! -e {} ]; do sleep 0.01; done\nshift\nexec \"$@\"\n",
+        go.display()
+    );
+    let mut job = Job::new("-n 2 --timeout 30 --hosts 127.0.0.1,127.0.0.2 --ssh");
+    job.command.arg(scratch.script("late", &shell)).args(arguments.split_whitespace());
+    job.command.args(["--", "sh", "-c", script]).env("XDG_RUNTIME_DIR", &scratch.0);
+    job.start()
+}
+
+#[test]
+fn a_host_that_is_started_late_is_reached() {
+    let scratch = Scratch::new("late");
+    let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
+    let job = late(&scratch, "", &format!("exec {} 20", ring.display()));
+    while top(&scratch)["ranks"][0]["figures"]["awaits"]["awaited"] != "address" {}
+    fs::write(scratch.0.join("go"), "").unwrap();
+    let (code, stdout, stderr) = job.finish();
+    assert_eq!((code, &stderr[..]), (Some(0), ""));
+    assert!(stdout.ends_with(" verified\n"));
+}
+
+#[test]
+fn a_host_that_is_started_late_hears_who_has_failed() {
+    let scratch = Scratch::new("late-news");
+    let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
+    let script = format!("[ $SAMITE_RANK = 0 ] && exit 3; exec {} 20", ring.display());
+    let mut job = late(&scratch, "--on-failure continue", &script);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut job.stderr, &mut line).unwrap();
+    assert_eq!(line, "samite run: rank 0 exited with code 3; the others go on\n");
+    fs::write(scratch.0.join("go"), "").unwrap();
+    let (code, _, stderr) = job.finish();
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("rank 0"), "{stderr}");
 }
 
 #[test]

@@ -1,15 +1,14 @@
 //! Signals that end a job, whatever the launcher waits for.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, Write};
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, mkfifoat};
-use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use samite_fabric::os::spawn::pass_fd;
 
@@ -161,9 +160,12 @@ fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     assert_eq!(job.finish().0, None);
 }
 
-/// Waits until a pipe that is flooded has no room, but for incomplete pages.
-fn fill(pipe: &impl AsFd) {
-    while ioctl_fionread(pipe).unwrap() < 60_000 {}
+/// Waits until a pipe that is flooded has no room.
+fn fill(pipe: &impl AsRawFd) {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let writer = File::options().write(true).open(path).unwrap();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&now)).unwrap() != 0 {}
 }
 
 /// The signals in a line of what the system says of a process: those of its first thread, if they are of a thread.

@@ -220,7 +220,7 @@ fn samite(arguments: &str, scratch: &Scratch) -> Output {
 }
 
 /// What `samite top` tells of the job whose socket is in `scratch`; nothing if that is not there yet.
-fn top(scratch: &Scratch) -> Value {
+pub(crate) fn top(scratch: &Scratch) -> Value {
     let sockets = fs::read_dir(scratch.0.join("samite")).into_iter().flatten();
     let names = sockets.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let Some(name) = names.filter_map(|name| name.strip_suffix(".sock").map(str::to_owned)).next() else {
