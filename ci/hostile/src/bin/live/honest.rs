@@ -1,0 +1,130 @@
+//! Ranks that are attacked, and one that attacks its launcher.
+
+use std::error::Error;
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use samite::{Comm, Source};
+use samite_fabric::SplitMix64;
+use samite_fabric::os::spawn::take_inherited_fd;
+
+use crate::Outcome;
+
+/// Takes part until the file is there. Ranks 0 and 1 check each other's messages; others try to talk to each other, and
+/// take no offence at errors, since theirs is the memory that is written.
+pub(crate) fn rank(stop: &Path) -> Outcome {
+    let world = samite::init()?;
+    match world.rank() {
+        me @ (0 | 1) => pair(&world, me, stop)?,
+        me => others(&world, me, stop),
+    }
+    if world.rank() == 0 {
+        println!("done");
+    }
+    Ok(())
+}
+
+fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
+    let hears = std::env::var_os("HOSTILE_HEARS").is_some();
+    let mut was_told = false;
+    let mut told = Instant::now();
+    for round in 0_u64.. {
+        let len = [4, 5_000, 40_000][(round % 3) as usize];
+        let is_last = me == 0 && stop.exists();
+        let message: Vec<u64> =
+            std::iter::once(u64::from(is_last)).chain((1..len).map(|at| round ^ at)).collect();
+        let mut answer = message.clone();
+        if me == 0 {
+            world.send(&message, 1, TAG)?;
+            world.recv(&mut answer, 1, TAG)?;
+        } else {
+            world.recv(&mut answer, 0, TAG)?;
+            world.send(&answer, 0, TAG)?;
+        }
+        if answer[1..] != message[1..] {
+            return Err(format!("harm: round {round} came changed").into());
+        }
+        if me == 0 && told.elapsed() > TELL_EVERY {
+            told = Instant::now();
+            println!("round {}", round + 1);
+        }
+        if me == 1 && world.size() > 2 && round % 16 == 0 {
+            // To a rank that may be anything by now.
+            let _ = world.within(Duration::from_millis(20)).send(&message[..4], 2, TAG);
+        }
+        if hears && !was_told && me == 0 && round % 16 == 0 {
+            was_told = has_failed(world, 2);
+            if was_told {
+                println!("2 failed");
+            }
+        }
+        if answer[0] != 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if an operation says that the rank has failed.
+fn has_failed(world: &Comm, rank: u32) -> bool {
+    let sent = world.within(Duration::from_millis(20)).send(&[1_u64; 4], rank, TAG);
+    sent.is_err_and(|error| error.to_string().contains("rank 2") && !error.to_string().contains("time"))
+}
+
+fn others(world: &Comm, me: u32, stop: &Path) {
+    let world = world.within(Duration::from_millis(100));
+    while !stop.exists() {
+        if me ^ 1 < world.size() {
+            let _ = world.send(&[7_u64; 6_000], me ^ 1, TAG);
+        }
+        while let Ok((message, _)) = world.recv_vec::<u64>(Source::ANY, TAG) {
+            drop(message);
+        }
+    }
+}
+
+/// Takes the connection to its agent, and misuses it in a way that depends on the process' number.
+pub(crate) fn rude(stop: &Path) -> Outcome {
+    if stop.exists() {
+        return Ok(());
+    }
+    let control = std::env::var("SAMITE_CONTROL")?;
+    let number = control.strip_prefix("fd:").ok_or("no descriptor")?.parse()?;
+    let ticket = take_inherited_fd(number)?;
+    let mut packet = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(&ticket, &mut [IoSliceMut::new(&mut packet)], &mut rights, RecvFlags::empty())?;
+    let connection = rights.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let mut agent = UnixStream::from(connection.ok_or("no connection")?);
+    agent.set_write_timeout(Some(Duration::from_millis(500)))?;
+    let mut random = SplitMix64::new(std::process::id().into());
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(300) {
+        // When the agent cuts it off, this rank ends, and is started again.
+        match std::process::id() % 7 {
+            0 => agent.write_all(&[b'\n'; 4096])?,
+            1 => agent.write_all(&[b'x'; 4096])?,
+            2 => agent.write_all(b"{\"request\":{\"rank\":1}}\n{\"request\":{\"rank\":4294967295}}\n")?,
+            3 => agent.write_all(b"{\"publish\":{\"address\":[1,2,3]}}\n")?,
+            4 => agent.write_all(&(0..4096).map(|_| random.next_u64() as u8).collect::<Vec<_>>())?,
+            5 => agent.write_all(b"{\"peers\":[]}\n\"leave\"\n\"panicked\"\n{\"figures\":{}}\n")?,
+            _ => {
+                agent.write_all(b"{\"publish\":{\"addr")?;
+                agent.set_read_timeout(Some(Duration::from_millis(100)))?;
+                let _ = agent.read(&mut packet);
+            }
+        }
+    }
+    Err::<(), Box<dyn Error>>("so far".into())
+}
+
+const TAG: u64 = 5;
+const TELL_EVERY: Duration = Duration::from_millis(100);
