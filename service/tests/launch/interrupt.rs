@@ -139,6 +139,7 @@ fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
 fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     let scratch = Scratch::new("fifo");
     let file = scratch.0.join("stats");
