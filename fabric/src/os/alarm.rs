@@ -60,10 +60,15 @@ impl Alarm {
         let _ = (&self.0).write(&[0]);
     }
 
-    /// Makes it no longer readable.
+    /// Makes it no longer readable, unless it is rung meanwhile. Reads at most what a pipe holds, so that a process that
+    /// rings without end does not keep the caller.
     pub fn silence(&self) {
         let mut rings = [0; 256];
-        while (&self.0).read(&mut rings).is_ok_and(|count| count == rings.len()) {}
+        for _ in 0..=PIPE_BYTES / rings.len() {
+            if !(&self.0).read(&mut rings).is_ok_and(|count| count == rings.len()) {
+                break;
+            }
+        }
     }
 }
 
@@ -73,7 +78,10 @@ impl AsFd for Alarm {
     }
 }
 
-/// A alarm's descriptor in its owner's process, and which pipe that is: a number that now means another file
+/// What a pipe holds by default, in bytes: pipe(7).
+const PIPE_BYTES: usize = 64 << 10;
+
+/// An alarm's descriptor in its owner's process, and which pipe that is: a number that now means another file
 /// is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlarmName {

@@ -229,9 +229,9 @@ fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
             let joined = next(told, "joined ", JOINED_WITHIN);
             assert_eq!(joined, format!("{number} {}", ranks[number].0.id()));
         }
-        for number in 1..5 {
-            flood.last(SOON * (number as u32 + 1));
-            ranks[number].0.kill().unwrap();
+        for (number, rank) in (1..5).zip(&mut ranks[1..]) {
+            flood.last(SOON * (number + 1));
+            rank.0.kill().unwrap();
             assert_eq!(next(&told[0], "failed ", SOON), number.to_string());
         }
         told.clear();
@@ -321,9 +321,9 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
         };
         flood.last(SOON);
         let processes = start(0, 5);
-        for rank in 1..5 {
-            flood.last(SOON * (rank as u32 + 1));
-            kill(&processes[rank]);
+        for (rank, process) in (1..5).zip(&processes[1..]) {
+            flood.last(SOON * (rank + 1));
+            kill(process);
             next(&stderr, &format!("samite run: rank {rank} was killed by SIGKILL"), SOON);
         }
         flood.last(FLOOD);
@@ -379,9 +379,9 @@ fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
             .collect();
         assert!(ports.len() >= 5, "{ports:?}");
         let flood = Flood::start(scope, &is_over, &connections, &ports, KEPT_AT_PORTS);
-        for rank in 1..5 {
-            flood.last(SOON * (rank as u32 + 1));
-            kill(&processes[rank]);
+        for (rank, process) in (1..5).zip(&processes[1..]) {
+            flood.last(SOON * (rank + 1));
+            kill(process);
             assert_eq!(next(&stdout, "failed ", SOON), rank.to_string());
         }
         flood.check();
