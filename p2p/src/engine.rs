@@ -270,6 +270,9 @@ impl<P: Port> Engine<P> {
         };
         let exposure = self.expose(peer, data);
         let id = self.send_later(peer, context, tag, buffer, exposure, deadline_ns);
+        if let Some(request) = self.core.requests.get_mut(id) {
+            request.is_copy = data.len() <= self.core.config.eager_max;
+        }
         self.stream_at_once(peer, id, &Reading(id, data));
         if self.core.requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
             self.core.requests.remove(id);

@@ -50,6 +50,8 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// The caller has its result, or wants none.
     pub(crate) collected: bool,
+    /// Its memory is a copy of what the caller sends.
+    pub(crate) is_copy: bool,
 }
 
 /// Who is at the other end of an operation.
@@ -197,6 +199,7 @@ impl Request {
             deadline_ns: u64::MAX,
             result: None,
             collected: false,
+            is_copy: false,
         }
     }
 

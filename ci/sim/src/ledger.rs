@@ -33,6 +33,8 @@ pub(crate) struct Message {
     pub(crate) end: Option<SendEnd>,
     /// The receive that got it.
     pub(crate) receive: Option<usize>,
+    /// Whether it is known to have arrived whole before its sender came to its end.
+    pub(crate) arrived: bool,
 }
 
 /// How a send ended.
@@ -49,6 +51,8 @@ pub(crate) struct Receive {
     pub(crate) at: Life,
     pub(crate) pattern: Pattern,
     pub(crate) room: usize,
+    /// The message that it has claimed.
+    pub(crate) claims: Option<usize>,
     pub(crate) end: Option<RecvEnd>,
 }
 
@@ -59,8 +63,10 @@ pub(crate) enum RecvEnd {
     Got { message: usize, told_ns: u64 },
     /// It matched none until this time.
     Unmatched { until_ns: u64 },
-    /// It may have matched one, which was lost with it.
+    /// It may have matched one, which was lost with its sender.
     Lost,
+    /// The same, but its own rank gave it up.
+    GivenUp,
 }
 
 /// What became of the ranks' lives, as far as it excuses the loss of messages.
@@ -182,6 +188,7 @@ impl Ledger {
                 let expected = Status { source: sent.from.rank, tag: sent.tag(message), bytes: sent.bytes };
                 let place = || format!("receive {index} got message {message}: {result:?}");
                 require(*status == expected && sent.to == receive.at.rank, place)?;
+                require(receive.claims.is_none_or(|claimed| claimed == message), place)?;
                 require(sent.matches(message, &receive.pattern), place)?;
                 require((sent.bytes <= receive.room) == result.is_ok(), place)?;
                 require(sent.receive.is_none(), || format!("message {message} was received twice"))?;
@@ -202,7 +209,8 @@ impl Ledger {
             Err(Error::TimedOut { report, .. }) if report.awaited == Awaited::Message => {
                 RecvEnd::Unmatched { until_ns: deadline_ns }
             }
-            Err(Error::TimedOut { .. } | Error::PeerFailed { .. } | Error::Abandoned { .. }) => RecvEnd::Lost,
+            Err(Error::TimedOut { .. }) => RecvEnd::GivenUp,
+            Err(Error::PeerFailed { .. } | Error::Abandoned { .. }) => RecvEnd::Lost,
             Err(error) => return Err(format!("receive {index}: a receive cannot end with: {error}")),
         };
         let before = self.receives[index].end.replace(end);
@@ -228,8 +236,12 @@ impl Ledger {
             }
             (Some(SendEnd::Sent), None) if !losses.of_message(message) => {
                 let excuse = self.receives.iter().any(|receive| {
-                    receive.at.rank == message.to
-                        && receive.end == Some(RecvEnd::Lost)
+                    let may_have_matched = match receive.claims {
+                        Some(claimed) => claimed == index && receive.end == Some(RecvEnd::GivenUp),
+                        None => matches!(receive.end, Some(RecvEnd::Lost | RecvEnd::GivenUp)),
+                    };
+                    may_have_matched
+                        && receive.at.rank == message.to
                         && message.matches(index, &receive.pattern)
                 });
                 require(excuse, || format!("message {index} was sent and never received"))
@@ -238,8 +250,14 @@ impl Ledger {
         }
     }
 
-    /// What a receive got was its to take: no earlier message was, and no earlier receive waited for it.
+    /// What a receive got was its to take: no earlier message was, and no earlier receive waited for it. What a claim had
+    /// of a message that had arrived whole is received, whatever became of the sender.
     fn audit_receive(&self, index: usize, receive: &Receive) -> Result<(), String> {
+        if let (Some(claimed), Some(RecvEnd::Lost)) = (receive.claims, receive.end) {
+            require(!self.messages[claimed].arrived, || {
+                format!("message {claimed} had arrived, and its claim {index} lost it")
+            })?;
+        }
         let Some(RecvEnd::Got { message, told_ns }) = receive.end else { return Ok(()) };
         let from = self.messages[message].from;
         for (earlier, sent) in self.messages[..message].iter().enumerate() {

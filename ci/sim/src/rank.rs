@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use samite_fabric::Memory;
 use samite_fabric::sim::SimPort;
+use samite_fabric::{Memory, Port};
 use samite_p2p::{
     Cause, Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
     Status,
@@ -26,6 +26,12 @@ pub(crate) struct Rank {
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     /// Messages claimed and not yet received, each with its place among the receives.
     pub(crate) claimed: Vec<(usize, Claimed)>,
+    /// Requests that must have ended after the next poll: their peer has ended, or they were cancelled. Each with the reason.
+    doomed: Vec<(RequestId, &'static str)>,
+    /// Lives of others that it knows to be over.
+    ends: BTreeSet<Life>,
+    /// Requests that were begun together: if one fails, the others are given up.
+    groups: Vec<BTreeSet<RequestId>>,
     /// Contexts and ranks, whose failure some receive or probe from any source there was told of.
     told: BTreeSet<(u32, u32)>,
 }
@@ -68,6 +74,9 @@ impl Rank {
             peers_failed: 0,
             pending: BTreeMap::new(),
             claimed: Vec::new(),
+            doomed: Vec::new(),
+            ends: BTreeSet::new(),
+            groups: Vec::new(),
             told: BTreeSet::new(),
         }
     }
@@ -119,7 +128,7 @@ impl Rank {
         deadline_ns: u64,
     ) -> Result<(), String> {
         let index = ledger.receives.len();
-        ledger.receives.push(Receive { at: self.life, pattern, room, end: None });
+        ledger.receives.push(Receive { at: self.life, pattern, room, claims: None, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
             Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns, &mut ()),
@@ -153,14 +162,20 @@ impl Rank {
             self.told.insert((pattern.context, rank));
             probed = self.engine.probe(&pattern);
         }
-        if let (Ok(None), true) = (&probed, pattern.source.is_any()) {
+        // A receive that has ended may have been told of a failure, which is known when it is collected.
+        let all_collected = || self.pending.keys().all(|&id| self.engine.outcome(id) != Outcome::Ready);
+        if let (Ok(None), true) = (&probed, pattern.source.is_any())
+            && all_collected()
+        {
             self.check_told(pattern.context)?;
         }
         match (probed, self.engine.claim(&pattern)) {
             (Ok(Some(probed)), Ok(Some((status, claimed)))) => {
                 require(probed == status, || format!("probed {probed:?}, claimed {status:?}"))?;
                 self.claimed.push((ledger.receives.len(), claimed));
-                ledger.receives.push(Receive { at: self.life, pattern, room: status.bytes, end: None });
+                let claims = Some((status.tag >> CLASS_BITS) as usize);
+                let (at, room) = (self.life, status.bytes);
+                ledger.receives.push(Receive { at, pattern, room, claims, end: None });
                 Ok(true)
             }
             (Ok(None), Ok(None)) => Ok(false),
@@ -188,19 +203,20 @@ impl Rank {
         Ok(())
     }
 
-    /// Receives the message that was claimed first.
+    /// Receives one of the messages that were claimed, or discards it if there is no buffer.
     pub(crate) fn receive_claimed(
         &mut self,
         ledger: &mut Ledger,
         now_ns: u64,
+        which: u64,
         buffer: Option<Buffer>,
     ) -> Result<(), String> {
         if self.claimed.is_empty() {
             return Ok(());
         }
-        let (index, claimed) = self.claimed.remove(0);
+        let (index, claimed) = self.claimed.remove(which as usize % self.claimed.len());
         let Some(buffer) = buffer else {
-            ledger.receives[index].end = Some(RecvEnd::Lost);
+            ledger.receives[index].end = Some(RecvEnd::GivenUp);
             self.engine.discard(now_ns, claimed);
             return Ok(());
         };
@@ -211,20 +227,62 @@ impl Rank {
             Buffer::Lent => (Err(room), Some(memory)),
         };
         let id = self.engine.recv_claimed(now_ns, claimed, into, NEVER);
+        if let Some(message) = ledger.receives[index].claims
+            && self.ends.contains(&ledger.messages[message].from)
+        {
+            self.doomed.push((id, "the sender of its claim had ended"));
+        }
         self.pending.insert(id, Pending::new(What::Receive(index), lent, NEVER));
         Ok(())
     }
 
+    /// A send ends with that, unless the port may let its receiver get the bytes of its memory.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.engine.cancel(id);
+        if let Some(Pending { what: What::Send(_), lent, .. }) = self.pending.get(&id)
+            && (lent.is_some() || !self.engine.port().caps().get)
+        {
+            self.doomed.push((id, "it was cancelled"));
+        }
     }
 
     pub(crate) fn forget(&mut self, ledger: &mut Ledger, id: RequestId) {
+        if self.engine.outcome(id) == Outcome::Ready {
+            // It has ended, and perhaps was told of a failure that no other is told of: the next poll finds out.
+            return;
+        }
         self.engine.forget(id);
         match self.pending.remove(&id).map(|pending| pending.what) {
             Some(What::Send(index)) => ledger.messages[index].end = Some(SendEnd::Unknown),
-            Some(What::Receive(index)) => ledger.receives[index].end = Some(RecvEnd::Lost),
+            Some(What::Receive(index)) => ledger.receives[index].end = Some(RecvEnd::GivenUp),
             None => {}
+        }
+    }
+
+    /// Makes one group of the requests that were begun since there were none but `before`.
+    pub(crate) fn group(&mut self, before: &BTreeSet<RequestId>) {
+        self.groups.push(self.pending.keys().filter(|id| !before.contains(id)).copied().collect());
+    }
+
+    /// A request has failed: what was begun with it is given up.
+    fn give_up_group(&mut self, ledger: &mut Ledger, failed: RequestId) {
+        let Some(at) = self.groups.iter().position(|group| group.contains(&failed)) else { return };
+        for id in self.groups.swap_remove(at) {
+            self.forget(ledger, id);
+        }
+    }
+
+    /// It hears of the end of a life. What it has under way with that must end.
+    pub(crate) fn hear_end(&mut self, ledger: &Ledger, life: Life) {
+        self.ends.insert(life);
+        for (id, pending) in &self.pending {
+            let with = match pending.what {
+                What::Send(index) => Some(ledger.messages[index].to),
+                What::Receive(index) => ledger.receives[index].pattern.source.as_rank(),
+            };
+            if with == Some(life.rank) {
+                self.doomed.push((*id, "its peer had ended"));
+            }
         }
     }
 
@@ -238,6 +296,7 @@ impl Rank {
         let mut lender = Lender { pending: &mut self.pending, lends };
         let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| error.to_string())?;
         let ids: Vec<_> = self.pending.keys().copied().collect();
+        let mut failed = Vec::new();
         for id in ids {
             match self.engine.outcome(id) {
                 Outcome::Pending => {}
@@ -252,21 +311,31 @@ impl Rank {
                     events += 1;
                 }
                 Outcome::Ready => {
-                    self.collect(ledger, now_ns, id)?;
+                    if !self.collect(ledger, now_ns, id)? {
+                        failed.push(id);
+                    }
                     events += 1;
                 }
             }
         }
+        for id in failed {
+            self.give_up_group(ledger, id);
+        }
+        for (id, why) in std::mem::take(&mut self.doomed) {
+            require(!self.pending.contains_key(&id), || format!("{id:?} goes on, though {why}"))?;
+        }
+        self.groups.retain(|group| group.iter().any(|id| self.pending.contains_key(id)));
         Ok(events)
     }
 
-    fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<(), String> {
+    /// Returns whether the request has succeeded.
+    fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<bool, String> {
         let mut lender = Lender { pending: &mut self.pending, lends: true };
         let collected = self.engine.collect(id, &mut lender);
         let again = self.engine.collect(id, &mut ());
         require(again.is_none(), || format!("{id:?} was collected twice"))?;
         let Some(Pending { what, lent, received, deadline_ns }) = self.pending.remove(&id) else {
-            return Ok(());
+            return Ok(true);
         };
         let (result, memory) = match (received, collected) {
             (Some(status), None) => (Ok(status), None),
@@ -276,6 +345,7 @@ impl Rank {
             }
         };
         let owned = memory.map(|memory| memory.as_bytes().to_vec());
+        let succeeded = result.is_ok();
         match what {
             What::Send(index) => {
                 if let (Ok(_), None) = (&result, &lent) {
@@ -284,7 +354,7 @@ impl Rank {
                         format!("message {index}: its memory did not come back")
                     })?;
                 }
-                ledger.sent(index, &result)
+                ledger.sent(index, &result)?;
             }
             What::Receive(index) => {
                 if let Err(Error::Deserted) = &result {
@@ -294,9 +364,10 @@ impl Rank {
                 require(lent.is_some() || owned.is_some() || !got, || {
                     format!("receive {index}: its memory did not come back")
                 })?;
-                ledger.received(index, &result, lent.or(owned).as_deref(), deadline_ns, now_ns)
+                ledger.received(index, &result, lent.or(owned).as_deref(), deadline_ns, now_ns)?;
             }
         }
+        Ok(succeeded)
     }
 }
 

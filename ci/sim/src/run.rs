@@ -12,6 +12,12 @@ use crate::rank::{Buffer, NEVER, Rank, pattern};
 
 const CONTEXTS: u32 = 2;
 const CLASSES: u64 = 3;
+/// So many steps there are between two lulls.
+const LULL_EVERY: u64 = 60;
+/// Rounds of polls after which what is under way must have arrived, or the lull is over before.
+const LULL_ROUNDS: u32 = 200;
+/// Messages that a rank claims before it receives one.
+const CLAIMS_MAX: usize = 8;
 /// A context that carries no message.
 const SILENT: u32 = 99;
 /// Rounds of polls in which it must have come to rest.
@@ -135,14 +141,25 @@ impl Run {
         // One fault in so many steps, or none.
         let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
+        // In every other run messages are claimed as soon as they have begun to come, and received late.
+        let claims_early = self.rng.below(2) == 0;
         for _ in 0..steps {
-            self.act(send_bias)?;
+            match self.rng.below(30) {
+                0 => self.act_together()?,
+                _ => self.act(send_bias)?,
+            }
             if calm > 0 && self.rng.below(calm) == 0 {
                 self.fault();
+            }
+            if self.rng.below(LULL_EVERY) == 0 {
+                self.lull()?;
             }
             if self.rng.below(2) == 0 {
                 self.poll_all(false)?;
                 self.pass_time();
+            }
+            if claims_early && self.rng.below(2) == 0 {
+                self.claim_early()?;
             }
             self.check_budgets()?;
         }
@@ -155,71 +172,166 @@ impl Run {
     /// Lets a rank do something.
     fn act(&mut self, send_bias: u64) -> Result<(), String> {
         let index = self.rng.below(u64::from(self.size)) as usize;
-        let (to, context, class) = (self.any_rank(), self.context(), self.rng.below(CLASSES));
-        let (bytes, room, now) = (self.length(), self.length(), self.net.now_ns());
-        let buffer = if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent };
-        let deadline = match self.rng.below(4) {
-            0 => now + self.rng.below(1_000_000),
-            _ => NEVER,
-        };
-        let source = (self.rng.below(2) == 0).then_some(to);
-        let wanted = pattern(context, source, (self.rng.below(3) > 0).then_some(class));
         let choice = self.rng.below(10);
-        let victim = self.rng.next_u64();
-        let known = self.incarnations[to as usize];
-        let to_incarnation = (self.told.get(&(index as u32, to)) == Some(&known)).then_some(known);
+        if choice < send_bias {
+            return self.begin_send(index);
+        }
+        let (wanted, now) = (self.wanted(), self.net.now_ns());
+        let (buffer, victim, which) = (self.buffer(), self.rng.next_u64(), self.rng.next_u64());
         let (ledger, rng) = (&mut self.ledger, &mut self.rng);
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
-        let request = pick_request(rank, victim);
-        match choice {
-            _ if choice < send_bias => {
-                let message = Message {
-                    from: rank.life,
-                    to,
-                    to_incarnation,
-                    context,
-                    class,
-                    bytes,
-                    end: None,
-                    receive: None,
-                };
-                self.net.note(format!(
-                    "rank {index} sends message {} of {bytes} bytes to {to}, {buffer:?}",
-                    ledger.messages.len()
-                ));
-                rank.send(ledger, now, message, buffer, deadline)
-            }
-            6 | 7 => {
-                // Mostly enough for anything.
-                let room = if rng.below(4) == 0 { room } else { LENGTH_MAX };
-                self.net.note(format!(
-                    "rank {index} posts receive {} of {room} bytes for {wanted:?}, {buffer:?}",
-                    ledger.receives.len()
-                ));
-                rank.receive(ledger, now, wanted, room, buffer, deadline)
-            }
-            8 => match request {
-                Some(id) => {
-                    self.net.note(format!("rank {index} gives up {id:?}"));
-                    match rng.below(4) {
-                        0 => rank.forget(ledger, id),
-                        1 => rank.set_deadline(id, now + rng.below(100_000)),
-                        _ => rank.cancel(id),
-                    }
-                    Ok(())
+        match (choice, pick_request(rank, victim)) {
+            (8, Some(id)) => {
+                self.net.note(format!("rank {index} gives up {id:?}"));
+                match rng.below(4) {
+                    0 => rank.forget(ledger, id),
+                    1 => rank.set_deadline(id, now + rng.below(100_000)),
+                    _ => rank.cancel(id),
                 }
-                None => Ok(()),
-            },
-            9 => {
+                Ok(())
+            }
+            (8, None) => Ok(()),
+            (9, _) => {
                 rank.claim(ledger, wanted)?;
                 match rng.below(4) {
-                    0 => Ok(()),
-                    1 => rank.receive_claimed(ledger, now, None),
-                    _ => rank.receive_claimed(ledger, now, Some(buffer)),
+                    // It is received or discarded later.
+                    0 | 1 => Ok(()),
+                    2 => rank.receive_claimed(ledger, now, which, None),
+                    _ => rank.receive_claimed(ledger, now, which, Some(buffer)),
                 }
             }
-            _ => rank.receive(ledger, now, wanted, LENGTH_MAX, buffer, deadline),
+            _ => self.begin_receive(index, wanted),
         }
+    }
+
+    fn begin_send(&mut self, index: usize) -> Result<(), String> {
+        let (to, context, class) = (self.any_rank(), self.context(), self.rng.below(CLASSES));
+        let (bytes, buffer, deadline) = (self.length(), self.buffer(), self.deadline());
+        let known = self.incarnations[to as usize];
+        let to_incarnation = (self.told.get(&(index as u32, to)) == Some(&known)).then_some(known);
+        let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
+        self.net.note(format!(
+            "rank {index} sends message {} of {bytes} bytes to {to}, {buffer:?}",
+            self.ledger.messages.len()
+        ));
+        let message = Message {
+            from: rank.life,
+            to,
+            to_incarnation,
+            context,
+            class,
+            bytes,
+            end: None,
+            receive: None,
+            arrived: false,
+        };
+        rank.send(&mut self.ledger, self.net.now_ns(), message, buffer, deadline)
+    }
+
+    fn begin_receive(&mut self, index: usize, wanted: Pattern) -> Result<(), String> {
+        let (buffer, deadline) = (self.buffer(), self.deadline());
+        // Mostly enough for anything.
+        let room = if self.rng.below(6) == 0 { self.length() } else { LENGTH_MAX };
+        let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
+        self.net.note(format!(
+            "rank {index} posts receive {} of {room} bytes for {wanted:?}, {buffer:?}",
+            self.ledger.receives.len()
+        ));
+        rank.receive(&mut self.ledger, self.net.now_ns(), wanted, room, buffer, deadline)
+    }
+
+    fn wanted(&mut self) -> Pattern {
+        let (source, context) = (self.any_rank(), self.context());
+        let source = (self.rng.below(2) == 0).then_some(source);
+        let class = self.rng.below(CLASSES);
+        pattern(context, source, (self.rng.below(3) > 0).then_some(class))
+    }
+
+    fn buffer(&mut self) -> Buffer {
+        if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent }
+    }
+
+    fn deadline(&mut self) -> u64 {
+        match self.rng.below(4) {
+            0 => self.net.now_ns() + self.rng.below(1_000_000),
+            _ => NEVER,
+        }
+    }
+
+    /// Claims what a rank has not received of the messages that wait there, or have begun to come.
+    fn claim_early(&mut self) -> Result<(), String> {
+        let (index, context) = (self.rng.below(u64::from(self.size)) as usize, self.context());
+        let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
+        if rank.engine.usage().unexpected_messages > 0
+            && rank.claimed.len() < CLAIMS_MAX
+            && rank.claim(&mut self.ledger, Pattern::any(context))?
+        {
+            self.net.note(format!("rank {index} has claimed {} messages", rank.claimed.len()));
+        }
+        Ok(())
+    }
+
+    /// Begins some operations together, as in a scope: if one fails, the others are given up.
+    fn act_together(&mut self) -> Result<(), String> {
+        let index = self.rng.below(u64::from(self.size)) as usize;
+        let count = 2 + self.rng.below(3);
+        let mut before = None;
+        for _ in 0..count {
+            let Some(rank) = self.ranks[index].as_ref().filter(|rank| rank.acts()) else { return Ok(()) };
+            before = before.or_else(|| Some(rank.pending.keys().copied().collect::<BTreeSet<_>>()));
+            if self.rng.below(2) == 0 {
+                self.begin_send(index)?;
+            } else {
+                let wanted = self.wanted();
+                self.begin_receive(index, wanted)?;
+            }
+        }
+        if let (Some(rank), Some(before)) = (&mut self.ranks[index], before) {
+            self.net.note(format!("rank {index} began {count} operations together"));
+            rank.group(&before);
+        }
+        Ok(())
+    }
+
+    /// Lets what is under way arrive, as long as nobody does anything. What was claimed of messages that were sent whole has
+    /// arrived then. Mostly the sender of one comes to its end after that.
+    fn lull(&mut self) -> Result<(), String> {
+        let mut idle = 0;
+        for _ in 0..LULL_ROUNDS {
+            let events = self.poll_all(true)?;
+            let moved = self.pass_time();
+            idle = if events == 0 && !moved { idle + 1 } else { 0 };
+            if idle == 3 {
+                break;
+            }
+        }
+        if idle < 3 {
+            return Ok(());
+        }
+        let mut senders = BTreeSet::new();
+        for receiver in self.ranks.iter().flatten().filter(|rank| !rank.paused) {
+            let claims = receiver.claimed.iter().filter_map(|(index, _)| self.ledger.receives[*index].claims);
+            for claimed in claims {
+                let message = &mut self.ledger.messages[claimed];
+                let (from, to) = (message.from, receiver.life);
+                let sender = self.ranks[from.rank as usize].as_ref();
+                let lives = sender.is_some_and(|sender| sender.life == from && !sender.paused);
+                let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
+                let may_be_lost = self.apart.contains_key(&pair) || self.losses.between(to, from);
+                if lives && !may_be_lost && message.end == Some(SendEnd::Sent) {
+                    message.arrived = true;
+                    senders.insert(from.rank);
+                }
+            }
+        }
+        if let Some(&sender) = senders.first() {
+            match self.rng.below(3) {
+                0 => {}
+                1 => self.leave(sender),
+                _ => self.kill(sender),
+            }
+        }
+        Ok(())
     }
 
     fn fault(&mut self) {
@@ -296,7 +408,7 @@ impl Run {
             message.end = message.end.or(Some(SendEnd::Unknown));
         }
         for receive in self.ledger.receives.iter_mut().filter(|receive| receive.at == dead.life) {
-            receive.end = receive.end.or(Some(RecvEnd::Lost));
+            receive.end = receive.end.or(Some(RecvEnd::GivenUp));
         }
     }
 
@@ -365,9 +477,11 @@ impl Run {
             listener.engine.introduce(rank, incarnation, self.net.address(rank))
         } else if self.left.contains(&rank) {
             self.net.note(format!("rank {whom} hears that {rank} has left"));
+            listener.hear_end(&self.ledger, Life { rank, incarnation });
             listener.engine.peer_left(rank, Some(incarnation))
         } else {
             self.net.note(format!("rank {whom} hears that {rank} died"));
+            listener.hear_end(&self.ledger, Life { rank, incarnation });
             listener.engine.peer_failed(rank, Some(incarnation), Cause::Died("killed".into()))
         }
         .map_err(|error| error.to_string())
@@ -531,7 +645,7 @@ impl Run {
             }
             while !rank.claimed.is_empty() {
                 let buffer = if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent };
-                rank.receive_claimed(&mut self.ledger, now, Some(buffer))?;
+                rank.receive_claimed(&mut self.ledger, now, 0, Some(buffer))?;
                 any = true;
             }
         }

@@ -43,8 +43,9 @@ impl<P: Port> Engine<P> {
     /// whether it did. A receive that was matched goes on.
     pub fn cancel(&mut self, id: RequestId) {
         let Some(request) = self.core.requests.get(id) else { return };
-        // A receiver that calls for the bytes of registered memory does not get them.
+        // A receiver that calls for the bytes of registered memory does not get them. A copy is kept for as long as it takes.
         let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
+            && !request.is_copy
             && matches!(request.state, State::AwaitingMatch { .. });
         if !request.is_send() || request.result.is_some() || is_read_by_provider {
             return self.withdraw_unmatched(id);

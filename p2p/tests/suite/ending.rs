@@ -164,8 +164,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         let (over, pending): (Vec<_>, Vec<_>) = sends.into_iter().partition(|send| job.is_over(send));
         over.into_iter().for_each(|send| assert!(job.wait(send).result.is_ok()));
         for send in pending {
-            // What may go eagerly is copied, and then belongs to the request.
-            let is_registered = is_registered(&job, if len > 1 << 14 { whose } else { Owned });
+            let is_registered = is_registered(&job, whose);
             if by_deadline {
                 let deadline = job.now_ns();
                 job.engine(0).set_deadline(send.id.unwrap(), deadline);
