@@ -27,13 +27,16 @@ impl SignalFd {
     pub fn block(signals: &[Signal]) -> io::Result<SignalFd> {
         let mut set = empty_set();
         for &signal in signals {
-            if signal == Signal::CHILD {
+            if is_ignored(signal)? {
+                if signal != Signal::CHILD {
+                    continue;
+                }
+                // Not unless it is ignored: to set a disposition by which a signal does nothing discards it where it is
+                // pending (sigaction(2)), and a child whose end another thread of this process waits for would be missed.
                 // SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no handler.
                 if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
-            } else if is_ignored(signal)? {
-                continue;
             }
             // SAFETY: `set` was initialised by `sigemptyset` and is borrowed for the call only.
             unsafe { libc::sigaddset(&mut set, signal.as_raw()) };
@@ -113,4 +116,18 @@ fn is_ignored(signal: Signal) -> io::Result<bool> {
     }
     // SAFETY: sigaction returned 0, so it has initialised `action`.
     Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_pending_survives_another_descriptor() {
+        let first = SignalFd::block(&[Signal::CHILD]).unwrap();
+        // SAFETY: raise sends a signal to this thread, which blocks it.
+        assert_eq!(unsafe { libc::raise(libc::SIGCHLD) }, 0);
+        drop(SignalFd::block(&[Signal::CHILD]).unwrap());
+        assert_eq!(first.read().unwrap(), Some(Signal::CHILD));
+    }
 }
