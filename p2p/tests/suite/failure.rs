@@ -1,5 +1,6 @@
 //! Ranks that die, leave, or begin another life, in every state of the protocols.
 
+use samite_fabric::Port;
 use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact, killed};
@@ -386,6 +387,8 @@ pub(crate) fn news_of_an_earlier_life<M: Medium>(medium: M) {
     for engine in [0, 2] {
         job.engine(engine).peer_failed(1, Some(7), killed()).unwrap();
         job.engine(engine).peer_left(1, Some(6)).unwrap();
+        let address = job.engine(1).port().address();
+        job.engine(engine).introduce(1, 6, address).unwrap();
     }
     let recv = job.recv(0, exact(1, 5), 10);
     let send = job.send(1, 0, 5, b"alive");
@@ -410,6 +413,25 @@ pub(crate) fn a_restarted_rank_talks<M: Medium>(medium: M) {
         }
     }
     assert_unharmed(&mut job);
+}
+
+/// A rank that takes part again is one that a receive from any source can wait for.
+pub(crate) fn a_restarted_rank_can_be_waited_for<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    job.kill(1);
+    job.restart(1);
+    let told = job.engine(0).probe(&Pattern::any(0));
+    assert!(matches!(told, Err(Error::FailurePending { rank: 1, .. })), "{told:?}");
+    assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "nobody is missing");
+    job.kill(2);
+    let told = job.engine(0).probe(&Pattern::any(0));
+    assert!(matches!(told, Err(Error::FailurePending { rank: 2, .. })), "{told:?}");
+    assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "rank 1 is there");
+    let recv = job.recv(0, Pattern::any(0), 5);
+    let send = job.send(1, 0, 5, b"again");
+    assert_eq!(job.wait(recv).message(), b"again");
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
 }
 
 pub(crate) fn a_restarted_rank_gets_nothing_old<M: Medium>(medium: M) {

@@ -162,3 +162,18 @@ pub(crate) fn a_buffer_larger_than_the_message<M: Medium>(medium: M) {
     }
     job.assert_at_rest();
 }
+
+/// The bytes of a lent buffer that is not at hand wait in a smaller one, which is not written over before they are taken.
+pub(crate) fn a_buffer_withheld_until_all_could_have_come<M: Medium>(medium: M) {
+    let mut config = Config::default();
+    (config.pull_chunk, config.pull_depth) = (4096, 2);
+    let mut job = Job::new(medium, 2, &config);
+    let recv = job.recv_as(1, exact(0, 5), 100_000, Borrowed, NEVER);
+    job.withhold(1, true);
+    let send = job.send(0, 1, 5, &bytes(1, 100_000));
+    job.settle();
+    job.withhold(1, false);
+    assert!(job.wait(recv).message() == bytes(1, 100_000));
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}

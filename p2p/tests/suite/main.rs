@@ -309,7 +309,7 @@ on_every_port! {
         length_rma_max_less_1, length_rma_max, length_rma_max_and_1,
         length_pull_window, length_pull_window_and_1, length_push_window, length_push_window_and_1,
         a_tiny_pull_chunk, a_tiny_push_window, a_depth_of_one,
-        borrowed_buffers_withheld, a_buffer_larger_than_the_message;
+        borrowed_buffers_withheld, a_buffer_withheld_until_all_could_have_come, a_buffer_larger_than_the_message;
     matching:
         tags_choose_messages, tags_use_all_bits, contexts_keep_apart, any_tag, any_source, any_source_and_tag,
         masks_compare_the_bits_they_have, messages_keep_their_order, order_holds_across_protocols,
@@ -345,7 +345,7 @@ on_every_port! {
         death_spares_a_matched_receive_from_any_source, death_of_all_others_ends_any_source, death_spares_other_pairs,
         a_rank_that_returns_is_waited_for, own_messages_come_without_others, failing_after_goodbye,
         messages_of_a_goodbye_end_with_the_next_incarnation, a_hello_tells_of_a_failure_after_goodbye,
-        death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks,
+        death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks, a_restarted_rank_can_be_waited_for,
         a_restarted_rank_gets_nothing_old, a_restart_overtakes_news_of_the_death,
         leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
         leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;

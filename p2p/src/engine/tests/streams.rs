@@ -322,3 +322,38 @@ fn one_for_which_there_is_no_credit_waits_with_its_sender_and_the_next_ones_need
     assert_eq!((counters.eager, counters.rendezvous), (1, 5));
     at_rest(&engines);
 }
+
+#[test]
+fn a_short_message_does_not_overtake_one_that_waits_for_credit() {
+    let mut engines = pair(&Config { window_min: 4000, eager_max: 3000, stream_max: 0, ..Config::default() });
+    settle(&mut engines);
+    // There is credit for the first and the last.
+    let sends = [3000, 3000, 1].map(|len| {
+        let memory = Memory::new(bytes(len));
+        engines[0].isend(0, 1, 1, 5, memory, NEVER).unwrap()
+    });
+    assert_eq!(sends.map(|id| engines[0].outcome(id)), [Outcome::Ready, Outcome::Pending, Outcome::Pending]);
+    settle(&mut engines);
+    for len in [3000, 3000, 1] {
+        let recv = receive(&mut engines, 5, 3000);
+        settle(&mut engines);
+        assert_eq!(result(&mut engines[1], recv).unwrap().bytes, len);
+    }
+    for id in sends {
+        assert!(result(&mut engines[0], id).is_ok());
+    }
+    at_rest(&engines);
+}
+
+#[test]
+fn an_address_is_asked_for_once() {
+    let hub = Hub::new();
+    let identity = Identity { rank: 0, size: 3, incarnation: 7, secret: [9; 16] };
+    let mut engine = Engine::new(hub.port(), identity, Config::default());
+    engine.seek(1).unwrap();
+    assert!(matches!(engine.send(0, 1, 1, 5, b"x", NEVER), Ok(Sent::Pending(_))));
+    engine.seek(2).unwrap();
+    assert_eq!(engine.wanted().collect::<Vec<_>>(), [1, 2]);
+    engine.seek(1).unwrap();
+    assert_eq!(engine.wanted().count(), 0);
+}
