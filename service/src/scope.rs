@@ -26,6 +26,12 @@ use crate::select::{Source, Tag};
 /// world.scope(|inner| inner.wait(sent))?;
 /// # Ok(()) }));
 /// ```
+/// ```compile_fail,E0521
+/// # samite::local(1, |one| samite::local(1, |other| one.scope(|outer| {
+/// let sent = outer.isend(&[1u8], 0, 7)?;
+/// other.scope(|inner| inner.wait(sent))?;
+/// # Ok(()) })));
+/// ```
 /// An operation does not leave its scope either:
 ///
 /// ```compile_fail

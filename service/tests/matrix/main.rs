@@ -6,7 +6,7 @@
 mod table;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
                 Ok(end) => {
                     waiting.remove(end.name);
                     // It may have ended before the event, as if there were none.
-                    if !(end.kind.allows(Situation::Alive, &end.result) && !matches!(end.kind, Kind::Waits)) {
+                    if matches!(end.kind, Kind::Waits) || !end.kind.allows(Situation::Alive, &end.result) {
                         end.check(situation);
                     }
                 }
@@ -197,7 +197,8 @@ fn the_peer_dies() {
 
 #[test]
 fn the_peer_leaves() {
-    with_processes("the_peer_leaves", Situation::Left, drop);
+    // What it has sent is not taken by a rank that is in no call: then leaving says so.
+    with_processes("the_peer_leaves", Situation::Left, |world| drop(world.leave()));
 }
 
 #[test]
@@ -228,17 +229,42 @@ fn in_a_child_of_fork() {
     patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
 }
 
-#[test]
-fn the_world_is_dropped() {
+/// Rank 0 ends its World, while its peer stays, and answers.
+fn ended_by(end: impl Fn(World) + Sync) {
+    let is_over = AtomicBool::new(false);
     samite::local(2, |world| {
         if world.rank() == PEER {
-            return play_peer(world, |world| drop(world.recv(&mut [0_u8], 0, NEVER)));
+            return play_peer(world, |world| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = world.try_probe(0, NEVER);
+                }
+            });
         }
         let comm = (*world).clone();
         comm.recv(&mut [0_i32], PEER, READY).unwrap();
         comm.send(&[1_u8], PEER, GO).unwrap();
-        in_threads(&comm, Situation::Closed, || drop(world));
+        let _over = Over(&is_over);
+        in_threads(&comm, Situation::Closed, || end(world));
     });
+}
+
+/// Tells of the end of a test, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_world_is_dropped() {
+    ended_by(drop);
+}
+
+#[test]
+fn the_world_is_left() {
+    ended_by(|world| world.leave().unwrap());
 }
 
 /// Every call in turn, while the peer does its part and `around` is under way on rank 0.

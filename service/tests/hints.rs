@@ -1,0 +1,99 @@
+//! What the compiler tells who sends a type that cannot be sent.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::SystemTime;
+
+/// The errors of the compiler for a program that uses this crate and is wrong.
+fn errors_of(name: &str, program: &str) -> String {
+    compile(name, program).expect_err("it compiles")
+}
+
+fn compile(name: &str, program: &str) -> Result<(), String> {
+    let source = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.rs"));
+    std::fs::write(&source, program).unwrap();
+    // The library that this test was linked with, or one that was built since, is beside it.
+    let executable = std::env::current_exe().unwrap();
+    let libraries = executable.parent().unwrap();
+    let found = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());
+    let built = |path: &PathBuf| -> SystemTime { path.metadata().and_then(|data| data.modified()).unwrap() };
+    let library = found
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix("libsamite-").is_some_and(|rest| rest.ends_with(".rlib"))
+        })
+        .max_by_key(built)
+        .expect("the library was built for this test");
+    let output = Command::new("rustc")
+        .args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "--color", "never"])
+        .arg("--out-dir")
+        .arg(env!("CARGO_TARGET_TMPDIR"))
+        .arg("-L")
+        .arg(format!("dependency={}", libraries.display()))
+        .arg("--extern")
+        .arg(format!("samite={}", library.display()))
+        .arg(&source)
+        .output()
+        .unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+#[test]
+fn a_struct_without_the_derives_is_told_which_it_needs() {
+    let program = r"
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        pub struct Particle { pub mass: f64 }
+        pub fn send(world: &samite::Comm, particles: &[Particle]) -> Result<(), samite::Error> {
+            world.send(particles, 1, 7)
+        }
+    ";
+    let errors = errors_of("a_struct_without_the_derives", program);
+    for hint in [
+        "values of type `Particle` cannot be sent or received as bytes",
+        "`FromBytes`, `IntoBytes`, `Immutable` of `samite::zerocopy`",
+        r#"`#[zerocopy(crate = "samite::zerocopy")]`"#,
+    ] {
+        assert!(errors.contains(hint), "without `{hint}`: {errors}");
+    }
+}
+
+#[test]
+fn an_operation_of_another_scope_is_refused() {
+    let right = "pub fn f(a: &samite::Comm) -> Result<samite::Status, samite::Error> {
+        a.scope(|scope| { let sent = scope.isend(&[1u8], 0, 7)?; scope.wait(sent) })
+    }";
+    assert_eq!(compile("scope_right", right), Ok(()));
+    // Of an inner scope to the outer, of the outer to an inner one, and of a scope of another World.
+    for (name, body) in [
+        (
+            "out",
+            "let sent = a.scope(|scope| scope.isend(&[1u8], 0, 7))?; a.scope(|scope| scope.wait(sent))?;",
+        ),
+        (
+            "inner",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; a.scope(|inner| inner.wait(sent)) })?;",
+        ),
+        (
+            "other",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| inner.wait(sent)) })?;",
+        ),
+        (
+            "tested",
+            "a.scope(|outer| { let mut sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| inner.test(&mut sent)) })?;",
+        ),
+        (
+            "cancelled",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| Ok(inner.cancel(&sent))) })?;",
+        ),
+    ] {
+        let program = format!(
+            "pub fn f(a: &samite::Comm, b: &samite::Comm) -> Result<(), samite::Error> {{ let _ = b; {body} Ok(()) }}"
+        );
+        let errors = errors_of(&format!("scope_{name}"), &program);
+        assert!(errors.contains("lifetime") || errors.contains("borrowed data escapes"), "{name}: {errors}");
+    }
+}
