@@ -244,3 +244,48 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
         assert_eq!(number, [5]);
     });
 }
+
+/// Of every call that names a rank; and nothing is left of it.
+#[test]
+fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
+    const NOBODY: u32 = 2;
+    samite::local(2, |world| {
+        let mut buffer = [0_u8];
+        let soon = Duration::from_secs(60);
+        let owned = |failed: samite::Failed<u8>| {
+            assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
+            failed.error
+        };
+        let errors = [
+            ("send", world.send(&[1_u8], NOBODY, 1).unwrap_err()),
+            ("recv", world.recv(&mut buffer, NOBODY, 1).unwrap_err()),
+            ("recv_vec", world.recv_vec::<u8>(NOBODY, 1).unwrap_err()),
+            ("sendrecv to", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, 0, 1).unwrap_err()),
+            ("sendrecv from", world.sendrecv(&[1_u8], 0, 1, &mut buffer, NOBODY, 1).unwrap_err()),
+            ("sendrecv both", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, NOBODY, 1).unwrap_err()),
+            ("sendrecv any", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, Source::ANY, 1).unwrap_err()),
+            ("isend", owned(world.isend(vec![7_u8], NOBODY, 1).unwrap_err())),
+            ("irecv", owned(world.irecv(vec![7_u8], NOBODY, 1).unwrap_err())),
+            ("scope isend", world.scope(|scope| scope.isend(&[1_u8], NOBODY, 1).map(drop)).unwrap_err()),
+            ("scope irecv", world.scope(|scope| scope.irecv(&mut buffer, NOBODY, 1).map(drop)).unwrap_err()),
+            ("probe", world.probe(NOBODY, 1).unwrap_err()),
+            ("try_probe", world.try_probe(NOBODY, 1).unwrap_err()),
+            ("claim", world.claim(NOBODY, 1).unwrap_err()),
+            ("try_claim", world.try_claim(NOBODY, 1).unwrap_err()),
+            ("incarnation", world.incarnation(NOBODY).unwrap_err()),
+            ("await_return", world.await_return(NOBODY, soon).unwrap_err()),
+        ];
+        for (call, error) in errors {
+            assert_eq!(error, Error::InvalidRank { rank: NOBODY, size: 2 }, "{call}");
+        }
+        assert_eq!((world.transport(NOBODY), world.explain(NOBODY)), (None, None));
+        // No half of them was posted, or sent.
+        for from in [0, 1] {
+            assert_eq!(world.try_probe(from, 1), Ok(None));
+        }
+        assert_eq!(world.stats().requests, 0);
+        let other = 1 - world.rank();
+        world.sendrecv(&[world.rank() as u8], other, 2, &mut buffer, other, 2).unwrap();
+        assert_eq!(buffer, [other as u8]);
+    });
+}
