@@ -44,6 +44,28 @@ pub(crate) fn refused(error: &io::Error, why: String) -> PortError {
     }
 }
 
+/// What a port says of a peer whose file does not open. A peer that has ended, or closed its port, has no such file any
+/// more: that is said, and not the name of the file.
+pub(crate) fn lost(owner: Process, fd: u32, error: &io::Error) -> PortError {
+    let path = path(owner, fd);
+    let unreachable = |why: String| PortError::Unreachable { why };
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => refused(error, format!("{path} cannot be opened: {error}")),
+        _ if !owner.is_alive() => unreachable(format!("its process, {}, has ended", owner.pid)),
+        Some(libc::EACCES | libc::EPERM) => unreachable(format!(
+            "this process may not open its memory: all ranks must run as one user, and let each other be inspected \
+             ({path}: {error})"
+        )),
+        Some(libc::ENOENT) => {
+            unreachable(format!("its process, {}, has left the job, or is ending", owner.pid))
+        }
+        _ if error.kind() == io::ErrorKind::InvalidInput => unreachable(format!(
+            "the peer's descriptor is another file: the peer has ended or closed its port ({path})"
+        )),
+        _ => unreachable(format!("{path} cannot be opened: {error}")),
+    }
+}
+
 /// Where it is found.
 pub(crate) fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
@@ -76,6 +98,28 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_lost_file_means_is_said() {
+        let why = |owner, fd, error: io::Error| match lost(owner, fd, &error) {
+            PortError::Unreachable { why } => why,
+            other => panic!("{other:?}"),
+        };
+        let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
+        let this = Process::current().unwrap();
+        // There is no such process, and at this number was another one.
+        for ended in [Process { pid: u32::MAX, ..this }, Process { start: this.start + 1, ..this }] {
+            assert_eq!(gone(ended, u32::MAX), format!("its process, {}, has ended", ended.pid));
+        }
+        assert_eq!(
+            gone(this, u32::MAX),
+            format!("its process, {}, has left the job, or is ending", this.pid)
+        );
+        let denied = why(this, 3, io::Error::from_raw_os_error(libc::EACCES));
+        assert!(denied.contains("as one user"), "{denied}");
+        let full = lost(this, 3, &io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(matches!(full, PortError::Exhausted { .. }));
+    }
 
     #[test]
     fn only_the_kind_that_is_meant_is_opened() {

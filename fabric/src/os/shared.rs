@@ -90,7 +90,7 @@ impl SharedFile {
         })?;
         let is_meant = |kind: &Kind| kind.file_type == FileType::RegularFile && kind.device == home;
         let file = descriptor::open(owner, fd, flags, is_meant)
-            .map_err(|error| descriptor::refused(&error, format!("{path} cannot be opened: {error}")))?;
+            .map_err(|error| descriptor::lost(owner, fd, &error))?;
         // SAFETY: fcntl(2) with F_GET_SEALS takes no third argument.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & SEALS != SEALS {

@@ -194,12 +194,8 @@ impl Remote {
             .filter(|layout| layout.file_len() == file.len())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
         let name = AlarmName { fd: field(&fields.alarm) as u32, inode: field(&fields.alarm_inode) };
-        let alarm = Alarm::open(whereabouts.owner, name).map_err(|error| {
-            descriptor::refused(
-                &error,
-                format!("the pipe by which the peer is woken cannot be opened: {error}"),
-            )
-        })?;
+        let alarm = Alarm::open(whereabouts.owner, name)
+            .map_err(|error| descriptor::lost(whereabouts.owner, name.fd, &error))?;
         if !barrier::join() {
             fields.unruly.store(1, Ordering::Release);
         }

@@ -250,7 +250,9 @@ fn addresses_that_lead_nowhere_say_why() {
     assert!(reach(&mut this, |at| at.place.pid_namespace ^= 1).contains("container"));
     assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
     assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));
-    assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("cannot be opened"));
+    assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("has ended"));
+    // A port that was closed while its process goes on.
+    assert!(reach(&mut this, |at| at.fd = 9999).contains("has left the job, or is ending"));
     assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
     let bytes = Address(b"tcp://somewhere".to_vec());
     assert!(matches!(this.resolve(&bytes), Err(PortError::BadAddress { .. })));
