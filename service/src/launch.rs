@@ -35,6 +35,7 @@ mod rank;
 pub(crate) mod registry;
 mod say;
 mod station;
+mod terminal;
 mod wait;
 mod waits;
 

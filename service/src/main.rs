@@ -44,9 +44,9 @@ enum Command {
     /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
     /// The exit code is that of the first rank that failed (128 + signal if it was killed), or of rank 0 with
-    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads standard input unless
-    /// that is a terminal; the others read nothing. Signals are forwarded to all ranks; a second interrupt
-    /// kills them.
+    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads
+    /// standard input; of a terminal, while the job is in the foreground. The others read nothing. Signals are forwarded
+    /// to all ranks; a second interrupt kills them.
     Run(Box<Run>),
     /// Be the place where the ranks of one job meet that were given its address in SAMITE_RENDEZVOUS
     ///

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::{LaunchError, Options, say};
+use super::say::say_to_the_end;
+use super::{LaunchError, Options};
 use crate::Settings;
 use crate::bootstrap::variable;
 use crate::settings::{Parameter, is_known_variable};
@@ -19,7 +20,11 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.chain(options.env.iter().map(|(name, _)| name.clone())) {
         if let Some(meant) = meant(&name) {
-            say("run", &format!("{name} is set, which samite does not know and ignores; {meant} is similar"));
+            // No signal is blocked yet, so an interrupt ends this process if the message is not taken.
+            say_to_the_end(
+                "run",
+                &format!("{name} is set, which samite does not know and ignores; {meant} is similar"),
+            );
         }
     }
     // Other hosts may have other providers, and variables for the ranks may bring one about.

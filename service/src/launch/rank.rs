@@ -38,8 +38,8 @@ impl Rank {
     /// Starts `rank` of `plan`, in a process group of its own, and returns it with its stdout and
     /// stderr.
     ///
-    /// Rank 0 has the launcher's standard input, unless that is a terminal, which a background process group
-    /// may not read. All others have none.
+    /// Rank 0 has the agent's standard input, which is never a terminal: a background process group may not read that.
+    /// All others have none.
     ///
     /// With a slot, it may use the processors of that only.
     pub(super) fn start(

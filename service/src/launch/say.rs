@@ -6,9 +6,6 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use samite_fabric::os::signal::SignalFd;
-
-use super::front::SIGNALS;
 use crate::printable::printable;
 
 /// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing comes between its words. Returns after [`SAY_MAX`] at the latest.
@@ -16,6 +13,8 @@ use crate::printable::printable;
 /// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits for
 /// it would neither notice failures nor obey signals. A message that is not taken in time is printed when it is taken. If
 /// there are many such messages the next ones are dropped.
+///
+/// The caller has blocked the signals that it reads from a descriptor: the thread inherits that, and takes none of them.
 pub(super) fn say(who: &str, text: &str) {
     static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
     let message = format!("samite {who}: {}\n", printable(text));
@@ -26,8 +25,6 @@ pub(super) fn say(who: &str, text: &str) {
     }
     let (done, finished) = channel();
     let writer = thread::Builder::new().name("say".to_owned()).spawn(move || {
-        // If it is started before the signals are blocked, they are for other threads all the same.
-        let _blocked = SignalFd::block(&SIGNALS);
         // If standard error is gone there is no reader to tell.
         let _ = io::stderr().write_all(message.as_bytes());
         UNFINISHED.fetch_sub(1, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use samite_fabric::os::spawn::{end_with_parent, pass_fd};
 
 use super::agent::PLAN_BYTES_MAX;
 use super::hosts::Host;
+use super::terminal::copy_input;
 use super::{AGENT_COMMAND, GUARD_COMMAND, LaunchError};
 use crate::control::{Channel, Invitation, Plan, ToAgent};
 
@@ -46,13 +47,20 @@ pub(super) enum Link {
 }
 
 impl Station {
-    /// Starts the agent of this host.
+    /// Starts the agent of this host. Its standard input, which is rank 0's, is ours; if that is a terminal, it is a pipe
+    /// with what is typed.
     pub(super) fn here(ranks: Range<u32>) -> io::Result<Station> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
         let fd = pass_fd(&mut command, theirs.into());
         command.arg0("samite").arg(AGENT_COMMAND).arg(fd.to_string());
-        let agent = spawn_apart(&mut command)?;
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::piped());
+        }
+        let mut agent = spawn_apart(&mut command)?;
+        if let Some(mut input) = agent.stdin.take() {
+            thread::Builder::new().name("input".to_owned()).spawn(move || copy_input(&mut input))?;
+        }
         let channel = Channel::with_line_limit(ours, PLAN_BYTES_MAX);
         Ok(Station {
             host: None,
@@ -81,14 +89,14 @@ impl Station {
         let mut line = serde_json::to_vec(invitation).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         let mut input = child.stdin.take().expect("it is piped");
-        let takes_input = ranks.start == 0 && !io::stdin().is_terminal();
+        let takes_input = ranks.start == 0;
         // A thread, since nothing is known of when the remote shell reads. What fails here shows in that no
         // agent calls back.
         thread::Builder::new()
             .name("input".to_owned())
             .spawn(move || {
                 input.write_all(&line)?;
-                if takes_input { io::copy(&mut io::stdin(), &mut input).map(drop) } else { Ok(()) }
+                if takes_input { copy_input(&mut input) } else { Ok(()) }
             })
             .map_err(LaunchError::system("starting a thread"))?;
         Ok(Station {

@@ -20,6 +20,7 @@ mod run;
 mod strangers;
 mod support;
 mod survivors;
+mod terminal;
 mod told;
 mod top;
 mod trust;
