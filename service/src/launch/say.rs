@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::printable::printable;
 
-/// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing comes between its words. Returns after [`SAY_MAX`] at the latest.
+/// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing
+/// comes between its words. Returns after [`SAY_MAX`] at the latest.
 ///
 /// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits for
 /// it would neither notice failures nor obey signals. A message that is not taken in time is printed when it is taken. If
