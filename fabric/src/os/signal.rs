@@ -72,7 +72,7 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Ends the blocking of `signals` in this thread, as after [`SignalFd::block`]: from now on they have their usual effect.
+/// Ends the blocking of `signals` in this thread, as after [`SignalFd::block`]: they have their usual effect again.
 /// One that has arrived and was not read has it at once.
 pub fn unblock(signals: &[Signal]) -> io::Result<()> {
     let mut set = empty_set();
