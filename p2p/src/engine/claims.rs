@@ -116,7 +116,11 @@ impl Core {
                     return self.finish(id, Err(error));
                 }
                 self.unexpected_cost -= u64::from(cost(claim.total));
-                self.streams.remove(&(claim.sender, claim.send));
+                // Once it is whole, its name may be that of another message, which the sender's next life sends.
+                let name = (claim.sender, claim.send);
+                if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
+                    self.streams.remove(&name);
+                }
                 self.go_on(id, &envelope, rendezvous, &claim.bytes, &mut ());
             }
             (Unexpected::Rts(rendezvous), None) => match self.sender_failure(&envelope, incarnation) {

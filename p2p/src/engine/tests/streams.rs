@@ -242,6 +242,35 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
     }
 }
 
+/// Names of messages begin anew with each life.
+#[test]
+fn a_claimed_message_of_a_former_life_leaves_one_of_the_same_name_alone() {
+    let hub = Hub::new();
+    let config = Config { window_min: 1 << 20, ..Config::default() };
+    let mut engines = pair_over(2, [hub.port(), hub.port()], &config);
+    settle(&mut engines);
+    let begun = begin(&mut engines, NEVER);
+    let (_, claimed) = engines[1].claim(&Pattern::exact(1, 0, 2)).unwrap().unwrap();
+    go_on(&mut engines, begun);
+    take_first(&mut engines);
+
+    let identity = Identity { incarnation: 8, ..engines[0].core.identity.clone() };
+    let mut next = Engine::new(hub.port(), identity, config);
+    next.introduce(1, 7, engines[1].port().address()).unwrap();
+    engines[1].introduce(0, 8, next.port().address()).unwrap();
+    engines[0] = next;
+    settle(&mut engines);
+    let again = begin(&mut engines, NEVER);
+    assert_eq!(again, begun, "the name is the same");
+    let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+    assert_eq!(engines[1].collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
+    let recv = receive(&mut engines, 2, LEN);
+    go_on(&mut engines, again);
+    assert_eq!(engines[1].collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
+    take_first(&mut engines);
+    at_rest(&engines);
+}
+
 #[test]
 fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
     for way in 0..3 {
