@@ -208,6 +208,10 @@ impl Core {
                 (self.peers[index].standing == Standing::Alive).then_some(())?;
                 if self.peers[index].heard {
                     self.meet_again(index, header);
+                    if self.peers[index].path.is_none() {
+                        // The port had no room for it.
+                        self.callers.push((index, Place { incarnation, address }));
+                    }
                     return Some(());
                 }
             }

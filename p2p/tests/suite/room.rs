@@ -49,3 +49,20 @@ fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
     job.engine(0).peer_failed(1, None, killed()).unwrap();
     both_ways(&mut job, 2);
 }
+
+#[test]
+fn a_peer_that_had_no_room_answers_once_it_has() {
+    let mut network = SimConfig::default();
+    network.caps.peers_max = 2;
+    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
+    // Rank 1 knows ranks 0 and 1.
+    let send = job.send(2, 1, 5, &bytes(1, 3));
+    job.settle();
+    assert!(!job.is_over(&send), "it has no answer");
+    let recv = job.recv(1, exact(2, 5), 3);
+    assert!(matches!(job.wait(recv).error(), Error::Exhausted { what: "peers", .. }), "nothing can come");
+    let recv = job.recv(1, exact(2, 5), 3);
+    job.engine(1).peer_failed(0, None, killed()).unwrap();
+    assert_eq!(job.wait(recv).message(), bytes(1, 3));
+    assert!(job.wait(send).result.is_ok());
+}
