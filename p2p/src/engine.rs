@@ -514,6 +514,18 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Lets no peer read any more what sends have exposed, and says nothing of it: those that try find out.
+    pub fn conceal(&mut self) {
+        for id in self.core.requests.select(Request::is_send) {
+            let request = self.core.requests.get_mut(id);
+            if let Some(State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. }) =
+                request.map(|request| &mut request.state)
+            {
+                *exposure = None;
+            }
+        }
+    }
+
     /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of
     /// events; 0 means idle.
     ///

@@ -275,6 +275,20 @@ pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
+#[test]
+fn what_is_concealed_is_not_read() {
+    let mut job = pair(crate::Exposing::new(true));
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
+    job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
+    job.engine(0).conceal();
+    job.settle();
+    assert!(job.engine(1).probe(&exact(0, 5)).unwrap().is_some(), "nothing was said of it");
+    let recv = job.recv(1, exact(0, 5), LONG);
+    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, .. }));
+    assert_unharmed(job);
+}
+
 /// A borrowed send that was matched and waits for its data to be lent, with its receive; none where it does not wait.
 fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> Option<(Op, Op)> {
     let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);

@@ -52,17 +52,19 @@ impl<P: Port> Core<P> {
     }
 
     /// Lets go of a request. A rank that was given up does not even say that: to the others it is dead, and one that
-    /// hears of it by a message would be misled.
+    /// hears of it by a message would be misled. But none of them may read what its caller gets back.
     pub(super) fn forget(&mut self, id: RequestId) {
-        if self.condemned.is_none() {
-            self.engine.forget(id);
+        match self.condemned {
+            None => self.engine.forget(id),
+            Some(_) => self.engine.conceal(),
         }
     }
 
     /// Lets go of all requests whose buffers are lent.
     pub(super) fn forget_lent(&mut self) {
-        if self.condemned.is_none() {
-            self.engine.forget_lent();
+        match self.condemned {
+            None => self.engine.forget_lent(),
+            Some(_) => self.engine.conceal(),
         }
     }
 
