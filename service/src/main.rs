@@ -44,9 +44,9 @@ enum Command {
     /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
     /// The exit code is that of the first rank that failed (128 + signal if it was killed), or of rank 0 with
-    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, and 0 if no rank failed. Rank 0 reads
-    /// standard input; of a terminal, while the job is in the foreground. The others read nothing. Signals are forwarded
-    /// to all ranks; a second interrupt kills them.
+    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, 1 if the output cannot be written, and 0 if
+    /// no rank failed. Rank 0 reads standard input; of a terminal, while the job is in the foreground. The others read
+    /// nothing. Signals are forwarded to all ranks; a second interrupt kills them.
     Run(Box<Run>),
     /// Be the place where the ranks of one job meet that were given its address in SAMITE_RENDEZVOUS
     ///
@@ -187,20 +187,36 @@ fn main() -> ExitCode {
 /// program's.
 fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut given: Vec<OsString> = given.collect();
+    if given.get(1).is_none_or(|command| command != "run") || !given.iter().any(|argument| argument == "-np")
+    {
+        return given;
+    }
+    let cli = Cli::command();
     // Before the program an argument is an option, or the value of the one before it.
     let mut is_value = false;
-    if given.get(1).is_some_and(|command| command == "run") {
-        for argument in &mut given[2..] {
-            let is_option = argument.as_encoded_bytes().starts_with(b"-");
-            match () {
-                () if argument == "-np" => *argument = "-n".into(),
-                () if argument == "--" || !is_option && !is_value => break,
-                () => {}
+    for argument in &mut given[2..] {
+        match () {
+            () if is_value => is_value = false,
+            () if argument == "--" || !argument.as_encoded_bytes().starts_with(b"-") => break,
+            () => {
+                if argument == "-np" {
+                    *argument = "-n".into();
+                }
+                is_value = is_before_its_value(argument, &cli);
             }
-            is_value = is_option;
         }
     }
     given
+}
+
+/// Returns true if the argument behind this option of `samite run` is its value.
+fn is_before_its_value(option: &OsStr, cli: &clap::Command) -> bool {
+    let mut known = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
+    let is_meant = |known: &clap::Arg| {
+        known.get_short().is_some_and(|short| *option == *format!("-{short}"))
+            || known.get_long().is_some_and(|long| *option == *format!("--{long}"))
+    };
+    known.any(|known| is_meant(known) && known.get_action().takes_values() && !known.is_require_equals_set())
 }
 
 fn rendezvous(address: SocketAddr, ranks: u32) -> Result<u8, String> {
@@ -338,6 +354,14 @@ mod tests {
         assert_eq!(of("samite run -np 4 p -np 4"), "samite run -n 4 p -np 4");
         assert_eq!(of("samite run --env A=1 --prefix -np 4 p"), "samite run --env A=1 --prefix -n 4 p");
         assert_eq!(of("samite run -n 4 -- p -np"), "samite run -n 4 -- p -np");
+        // Options without a value behind them: what follows is the program.
+        for options in
+            ["-n4", "--ranks=4", "-n 4 --prefix", "-n 4 --stats", "--prefix --stats=f -n 4 --env=A=1"]
+        {
+            let all = format!("samite run {options} p -np 4");
+            assert_eq!(of(&all), all);
+        }
+        assert_eq!(of("samite run --hosts -np -np 4 p"), "samite run --hosts -np -n 4 p");
         assert_eq!(of("samite top -np"), "samite top -np");
     }
 
