@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Action, Termios, Winsize, tcflow, tcgetattr, tcsetwinsize};
 
 use crate::ranks::PATIENCE;
-use crate::support::{Job, Running, Scratch};
+use crate::support::{Job, Processes, Running, Scratch};
 
 #[test]
 fn keys_sort_and_end_it() {
@@ -58,6 +58,25 @@ fn a_signal_or_the_end_of_the_job_ends_it() {
         terminal.await_text(LEAVE);
         terminal.await_text("has ended");
         assert_eq!(terminal.top.wait().unwrap().code(), Some(0));
+    });
+}
+
+/// As with Ctrl-S, or over a connection that hangs.
+#[test]
+fn a_signal_ends_it_on_a_terminal_that_takes_nothing() {
+    with_job("stopped", |job, scratch| {
+        for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+            let mut terminal = Terminal::start(scratch);
+            terminal.await_text("nothing");
+            tcflow(&terminal.screen, Action::OOff).unwrap();
+            terminal.resize(90, 20);
+            let top = Pid::from_child(&terminal.top);
+            kill_process(top, signal).unwrap();
+            Processes::from(vec![pidfd_open(top, PidfdFlags::empty()).unwrap()]).wait();
+            assert_eq!(terminal.top.wait().unwrap().code(), Some(128 + signal.as_raw()));
+            terminal.check_modes();
+        }
+        job.signal(Signal::TERM);
     });
 }
 
@@ -144,9 +163,14 @@ impl Terminal {
         self.await_text(SHOW_CURSOR);
         self.await_text(LEAVE);
         let code = self.top.wait().unwrap().code();
+        self.check_modes();
+        code
+    }
+
+    /// They are as before.
+    fn check_modes(&self) {
         let modes = |is: &Termios| (is.input_modes, is.output_modes, is.control_modes, is.local_modes);
         assert_eq!(modes(&tcgetattr(&self.screen).unwrap()), modes(&self.before));
-        code
     }
 }
 

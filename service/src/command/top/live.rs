@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event as Typed};
+use ratatui::crossterm::terminal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use samite::launch::{RunningJob, Snapshot};
@@ -112,16 +113,22 @@ fn tell_of_keys(to: Sender<Event>) {
     });
 }
 
+/// Tells of a signal, and ends the process itself if that has not happened soon: what draws waits for a terminal that takes
+/// nothing, because its user has stopped it or the connection to it hangs.
 fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
     spawn(move || {
         loop {
             // What it is woken by, it looks at next.
             let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
-            if let Ok(Some(signal)) = signals.read()
-                && to.send(Event::Signal(signal)).is_err()
-            {
+            let Ok(Some(signal)) = signals.read() else { continue };
+            if to.send(Event::Signal(signal)).is_err() {
                 return;
             }
+            #[expect(clippy::disallowed_methods, reason = "nothing tells that a terminal will take no more")]
+            thread::sleep(DRAWN_WITHIN);
+            // Without a word: the terminal would not take it.
+            let _ = terminal::disable_raw_mode();
+            std::process::exit(128 + signal.as_raw());
         }
     });
 }
@@ -133,6 +140,9 @@ fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
 fn spawn(work: impl FnOnce() + Send + 'static) {
     thread::spawn(work);
 }
+
+/// How long the terminal may take for the last screen and to be given back, when a signal has come.
+const DRAWN_WITHIN: Duration = Duration::from_secs(1);
 
 fn of_terminal(error: io::Error) -> String {
     format!("the terminal: {error}")
