@@ -2,12 +2,12 @@
 //!
 //! Any process that reaches the socket can connect, so what such a connection may cost is bounded: how many there are,
 //! how many are accepted in a turn, how many bytes are read of each, and for how long each is kept. Its first line is
-//! the hello, and anything else closes it. Where there are too many, the oldest is closed: a hello is sent as soon as
-//! the connection is made, so a connection that is the oldest of many and has not brought one will not.
+//! the hello, and anything else closes it. Where there are too many, the oldest of those from the host with the most is
+//! closed. A hello may take a round trip, in which a stranger makes hundreds of connections: they are from its own host.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub(crate) struct Listener<C> {
 struct Unidentified<C> {
     channel: Channel,
     context: C,
+    /// The host that it was made from; see [`origin`].
+    origin: IpAddr,
     until: Instant,
 }
 
@@ -69,23 +71,24 @@ impl<C> Listener<C> {
                 break;
             }
             match self.socket.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     if self.connections.len() == UNIDENTIFIED_MAX {
-                        identified.extend(self.close_oldest());
+                        identified.extend(self.make_room());
                     }
                     if let Some((channel, context)) = prepare(stream) {
                         let channel = channel.allowing(HELLO_BYTES_MAX);
                         self.connections.push_back(Unidentified {
                             channel,
                             context,
+                            origin: origin(peer.ip()),
                             until: now + HELLO_WITHIN,
                         });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // For example, no descriptor is left. The oldest connection makes room for the new one.
-                Err(_) if !self.connections.is_empty() => identified.extend(self.close_oldest()),
+                // For example, no descriptor is left.
+                Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
                 // Nothing tells when there is one again, and until then the socket stays readable.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
@@ -101,9 +104,15 @@ impl<C> Listener<C> {
         identified
     }
 
-    /// Closes the oldest connection, unless its hello has arrived.
-    fn close_oldest<M: DeserializeOwned>(&mut self) -> Option<Identified<C, M>> {
-        match self.connections.pop_front()?.hear() {
+    /// Closes the oldest connection from the host with the most, unless its hello has arrived.
+    fn make_room<M: DeserializeOwned>(&mut self) -> Option<Identified<C, M>> {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        for connection in &self.connections {
+            *counts.entry(connection.origin).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let index = self.connections.iter().position(|connection| counts.get(&connection.origin) == most)?;
+        match self.connections.remove(index)?.hear() {
             Heard::Hello(identified) => Some(identified),
             Heard::Nothing(_) | Heard::Garbage => None,
         }
@@ -138,6 +147,16 @@ impl<C> Unidentified<C> {
             Ok(Incoming::Nothing) => Heard::Nothing(self),
             Ok(Incoming::Closed) | Err(_) => Heard::Garbage,
         }
+    }
+}
+
+/// The host at an address, as far as the address shows: any user of this host can connect from any of its loopback
+/// addresses, and a host of an IPv6 network has as many of that as it likes (RFC 7934).
+fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        address if address.is_loopback() => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
     }
 }
 
@@ -237,6 +256,36 @@ mod tests {
         let closed = first.iter().take_while(|stranger| is_closed(stranger)).count();
         assert!(closed > 0 && !first[closed..].iter().chain(&more).any(is_closed), "{closed}");
         assert!(listener.connections.len() <= UNIDENTIFIED_MAX);
+    }
+
+    #[test]
+    fn strangers_do_not_evict_a_connection_from_another_host() {
+        let mut listener = listener();
+        let mut slow = connect(&listener);
+        turn_until(&mut listener, 1);
+        listener.connections[0].origin = Ipv4Addr::new(192, 0, 2, 1).into();
+        let (first, heard) = strangers(&mut listener, 2 * UNIDENTIFIED_MAX);
+        assert!(heard.is_empty() && is_closed(&first[0]) && !is_closed(&slow));
+        slow.write_all(b"7\n").unwrap();
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            heard = turn(&mut listener, Instant::now());
+        }
+        assert_eq!(heard, [7]);
+    }
+
+    #[test]
+    fn addresses_of_one_host_are_known_as_such() {
+        let origins = |addresses: &[&str]| {
+            let mut origins: Vec<_> =
+                addresses.iter().map(|address| origin(address.parse().unwrap())).collect();
+            origins.dedup();
+            origins.len()
+        };
+        assert_eq!(origins(&["127.0.0.1", "127.3.2.1", "::ffff:127.0.0.1", "::1"]), 1);
+        assert_eq!(origins(&["192.0.2.1", "::ffff:192.0.2.1"]), 1);
+        assert_eq!(origins(&["2001:db8:1:2::3", "2001:db8:1:2:4::"]), 1);
+        assert_eq!(origins(&["192.0.2.1", "192.0.2.2", "127.0.0.1", "2001:db8:1:3::", "2001:db8:1:2::"]), 5);
     }
 
     #[test]
