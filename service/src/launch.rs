@@ -76,6 +76,9 @@ pub const GUARD_COMMAND: &str = "guard";
 /// The exit code of `samite run` after a timeout, as timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
 
+/// That after a job whose output could not be written, on a full disk say.
+const EXIT_OUTPUT_LOST: u8 = 1;
+
 /// How long survivors may act on the news of a failure before the job is ended.
 const FAREWELL: Duration = Duration::from_millis(500);
 

@@ -83,6 +83,8 @@ pub(crate) enum FromAgent {
     Figures { rank: u32, figures: Box<Figures> },
     /// A rank of this agent tells with whom it dealt; several in a row are parts of one list.
     Peers { rank: u32, peers: Vec<PeerStats> },
+    /// What ranks of this agent print cannot be written any more, as the agent has said.
+    OutputLost,
     /// The last message: no rank is left, and all output is written.
     Done,
 }

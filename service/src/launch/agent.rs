@@ -1,6 +1,6 @@
 //! The agent of a host: starts its ranks, knows where they are, and tells each when another ends.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -203,7 +203,7 @@ impl Agent {
                 match event {
                     Event::Rank(rank) => self.serve_rank(rank)?,
                     Event::Signals => self.handle_signals()?,
-                    Event::Output(index) => drop(self.outputs.remove(index)),
+                    Event::Output(index) => self.serve_output(index)?,
                     Event::Front => self.serve_front(),
                 }
             }
@@ -285,6 +285,17 @@ impl Agent {
         self.rank(number).channel = None;
         self.registry.end(number, Ending::Left, false);
         self.front.send(&FromAgent::Refused { rank: number, reason })
+    }
+
+    /// Some output has ended, or is lost.
+    fn serve_output(&mut self, index: usize) -> Result<(), LaunchError> {
+        match self.outputs[index].read(&mut [0]) {
+            Ok(1..) => self.front.send(&FromAgent::OutputLost),
+            _ => {
+                self.outputs.remove(index);
+                Ok(())
+            }
+        }
     }
 
     fn handle_signals(&mut self) -> Result<(), LaunchError> {

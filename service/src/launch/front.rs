@@ -21,8 +21,8 @@ use super::say::{say, say_to_the_end};
 use super::station::{Link, Station};
 use super::wait::{Interest, wait};
 use super::{
-    ENDING_SIGNALS, EXIT_TIMED_OUT, ExitCodeOf, FAREWELL, GRACE, LAST_TURNS_MAX, LaunchError, OnFailure,
-    Options, RANKS_MAX, Stats, descendants, random, waits,
+    ENDING_SIGNALS, EXIT_OUTPUT_LOST, EXIT_TIMED_OUT, ExitCodeOf, FAREWELL, GRACE, LAST_TURNS_MAX,
+    LaunchError, OnFailure, Options, RANKS_MAX, Stats, descendants, random, waits,
 };
 use crate::bootstrap::variable;
 use crate::control::{
@@ -35,6 +35,8 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 
 /// Runs a job to its end and returns the exit code for `samite run`: by default that of the first rank that failed (128
 /// + signal if it was killed), or 0 if none failed; 124 after a timeout.
+///
+/// If no rank failed but their output could not be written, it is 1.
 ///
 /// To be called from the only thread of a process without other children, since it waits for all and kills
 /// all. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and where there are other
@@ -318,6 +320,9 @@ impl Front {
             }
             FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
             FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
+            FromAgent::OutputLost => {
+                self.code.get_or_insert(EXIT_OUTPUT_LOST);
+            }
             FromAgent::Done => self.stations[index].link = Link::Done,
         }
         Ok(())

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::wait::{Interest, wait, wait_writable};
+use super::{AGENT_COMMAND, say};
 
 /// Longer lines are passed on in parts, so that the memory for a rank's output is bounded.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -40,7 +41,7 @@ pub(super) struct Source {
 
 /// Starts to forward the ranks' stdout and stderr to our own, with a thread for each: the reader of one
 /// of them may be slow, which is to hold up neither the other nor the agent. The stream returned is closed when all
-/// sources have ended.
+/// sources have ended. Before that a byte comes for each of the two that could not be written.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     // The launcher's own messages go to stderr too.
@@ -50,18 +51,20 @@ pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) 
     ] {
         let running = running.try_clone()?;
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let _running = running;
-            forward_until_end(sources, prefix, Sink { is_shared, ..Sink::new(File::from(own)) })
+            let is_written =
+                forward_until_end(sources, prefix, Sink { is_shared, ..Sink::new(File::from(own)) })?;
+            if is_written { Ok(()) } else { (&running).write_all(b"!") }
         })?;
     }
     Ok(done)
 }
 
+/// Returns true if nothing was lost, except by the wish of the reader of our output.
 fn forward_until_end<W: Write + AsFd>(
     sources: Vec<Source>,
     prefix: bool,
     mut sink: Sink<W>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let mut readers: Vec<Reader> = sources.into_iter().map(|source| Reader::new(source, prefix)).collect();
     let mut turn = vec![0; TURN_BYTES];
     // When our reader is gone, the ranks find their pipes closed, as they would without us between.
@@ -97,7 +100,7 @@ fn forward_until_end<W: Write + AsFd>(
             reader.forward(&mut turn, &mut sink, is_alone, now)
         });
     }
-    Ok(())
+    Ok(!sink.has_failed)
 }
 
 /// A source that is being read.
@@ -178,8 +181,9 @@ struct Sink<W> {
     open: Option<Open>,
     /// With a prefix: the last line has no end, and gets one when a line of another rank follows.
     owes_newline: bool,
-    /// The reader of our output is gone.
+    /// The reader of our output is gone, or it cannot be written.
     is_closed: bool,
+    has_failed: bool,
 }
 
 /// A line of which a part was passed on.
@@ -192,7 +196,15 @@ struct Open {
 
 impl<W: Write + AsFd> Sink<W> {
     fn new(out: W) -> Sink<W> {
-        Sink { out, is_shared: false, chunk: Vec::new(), open: None, owes_newline: false, is_closed: false }
+        Sink {
+            out,
+            is_shared: false,
+            chunk: Vec::new(),
+            open: None,
+            owes_newline: false,
+            is_closed: false,
+            has_failed: false,
+        }
     }
 
     /// Adds a line, or a part of one, to the output.
@@ -228,7 +240,15 @@ impl<W: Write + AsFd> Sink<W> {
                     ErrorKind::Interrupted => {}
                     // The descriptor is shared with other processes, one of which has made it nonblocking.
                     ErrorKind::WouldBlock => self.is_closed = wait_writable(self.out.as_fd()).is_err(),
-                    _ => self.is_closed = true,
+                    // As of `head`, which has read enough.
+                    ErrorKind::BrokenPipe => self.is_closed = true,
+                    _ => {
+                        (self.is_closed, self.has_failed) = (true, true);
+                        let name = if self.is_shared { "stderr" } else { "stdout" };
+                        let what =
+                            format!("what the ranks print to {name} cannot be written, and is lost: {error}");
+                        say(AGENT_COMMAND, &what);
+                    }
                 },
             }
         }

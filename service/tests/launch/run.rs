@@ -1,5 +1,6 @@
 //! Exit codes, signals, output.
 
+use std::fs;
 use std::io::{BufRead, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -307,4 +308,16 @@ fn too_many_ranks_for_the_descriptors_are_refused_before_any_starts() {
     let message =
         "samite: 20 ranks need 92 open descriptors, but the limit is 64: raise it with `ulimit -n 92`\n";
     assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(1), "", message));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_told() {
+    let mut job = Job::shell("-n 1", "echo result");
+    job.command.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    let output = job.command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "samite agent: what the ranks print to stdout cannot be written, and is lost: No space left on device (os error 28)\n"
+    );
 }
