@@ -28,7 +28,7 @@ use samite_fabric::Port;
 use samite_matching::{Pattern, PostedId, Purged};
 
 use super::inbound::is_later;
-use super::{Core, Engine, Rendezvous, Unexpected};
+use super::{Core, Engine, Rendezvous, Stream, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report};
@@ -268,7 +268,10 @@ impl Core {
             State::AwaitingData(inflow) => {
                 let send = inflow.send;
                 if let Some(index) = index {
-                    self.streams.remove(&(index, send));
+                    // One that is called for may have the name of a stream, if its sender is not honest.
+                    if matches!(self.streams.get(&(index, send)), Some(Stream::Matched(own)) if *own == id) {
+                        self.streams.remove(&(index, send));
+                    }
                     self.answer(index, kind::FIN, &Fin::new(send, Verdict::Abandoned));
                 }
                 self.finish(id, Err(error));

@@ -133,6 +133,27 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     assert_eq!((receiver.usage().envelopes, receiver.core.envelopes.len()), (0, 0));
 }
 
+/// One is called for, and given up; the bytes of the other follow its envelope.
+#[test]
+fn a_stream_outlives_a_message_of_its_name() {
+    // Its sender lives, and says no more than this.
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let [_sender, mut receiver] = engines;
+    let expected = receiver.core.peers[0].expected;
+    let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100_000), 10).unwrap();
+    arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &rts(77)));
+    let stream = Rts::new(0, 1000, 77, Way::Stream).as_bytes().to_vec();
+    arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + 1, &stream));
+    receiver.poll(20, &mut ()).unwrap();
+    assert!(matches!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::TimedOut { .. })));
+    let recv = receiver.irecv(20, Pattern::exact(0, 0, 0), Memory::zeroed(1000), NEVER).unwrap();
+    let data = Data { operation: 77.into(), offset: 0.into() };
+    let bytes = [data.as_bytes(), &[5; 1000]].concat();
+    arrive(&mut receiver, &packet(Protocol::P2p, kind::STREAM, expected + 2, &bytes));
+    assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [5; 1000]);
+}
+
 #[test]
 fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
     let begins = |send, len| Rts::new(0, len, send, Way::Stream).as_bytes().to_vec();
