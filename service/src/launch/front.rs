@@ -46,15 +46,16 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 /// [`LaunchError`]: nothing is left running.
 pub fn run(options: Options) -> Result<u8, LaunchError> {
     check(&options)?;
-    let mut front = Front::start(options)?;
-    let code = front.supervise();
+    let mut started = Front::start(options);
+    let code = started.as_mut().map_or(Ok(0), Front::supervise);
+    // Also if it has not started on all hosts.
     descendants::kill_all().map_err(LaunchError::system("ending the job"))?;
     // Nothing is left that must be cleaned up, so a signal may end this process while it waits for its readers.
     unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
-    if code.is_ok() {
-        front.tell_of_the_end();
-    }
-    code
+    let front = started?;
+    let code = code?;
+    front.tell_of_the_end();
+    Ok(code)
 }
 
 /// How many open descriptors it takes to start so many ranks on one host.

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -125,6 +126,25 @@ fn messages_that_are_not_taken_do_not_hold_up_the_end() {
 }
 
 #[test]
+fn an_error_that_is_not_taken_does_not_hold_up_the_end() {
+    for arguments in ["-n 1 --hosts 127.0.0.1 --ssh /nonexistent true", "-n 1 /nonexistent"] {
+        let mut job = Job::new(arguments);
+        let (_reader, stderr) = rustix::pipe::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&stderr, true).unwrap();
+        for part in [4096, 1] {
+            while rustix::io::write(&stderr, &vec![b'x'; part]).is_ok() {}
+        }
+        rustix::io::ioctl_fionbio(&stderr, false).unwrap();
+        let mut front = job.command.stderr(stderr).spawn().unwrap();
+        await_that_signals_are_left_to_the_system(&front);
+        let process = Pid::from_child(&front);
+        kill_process(process, Signal::TERM).unwrap();
+        Processes::from(vec![pidfd_open(process, PidfdFlags::empty()).unwrap()]).wait();
+        assert_eq!(front.wait().unwrap().signal(), Some(15), "{arguments}");
+    }
+}
+
+#[test]
 fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
     let mut job = Job::shell("-n 2", "echo ready; exec sleep 1000").start();
     job.lines(2);
@@ -139,26 +159,30 @@ fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
 fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     let scratch = Scratch::new("fifo");
     let file = scratch.0.join("stats");
     mkfifoat(rustix::fs::CWD, &file, Mode::RUSR | Mode::WUSR).unwrap();
     let job = Job::shell(&format!("-n 1 --stats={}", file.display()), "true").start();
-    // Its last wait is for a reader, and then it leaves interrupts to the system.
     let process = pidfd_open(job.front_pid(), PidfdFlags::empty()).unwrap();
+    await_that_signals_are_left_to_the_system(&job.front);
+    job.signal(Signal::INT);
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap(), 1);
+    assert_eq!(job.finish().0, None);
+}
+
+/// Waits for the launcher's last wait, which is for a reader: then it leaves interrupts to the system.
+#[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
+fn await_that_signals_are_left_to_the_system(front: &Child) {
     let is_left_to_the_system = || {
-        let blocked = signals(&job.front, "SigBlk");
+        let blocked = signals(front, "SigBlk");
         blocked.is_some_and(|blocked| blocked != 0 && blocked & bit(Signal::INT) == 0)
     };
     let begin = std::time::Instant::now();
     while !is_left_to_the_system() {
         assert!(begin.elapsed() < Duration::from_secs(60), "the front blocks interrupts");
     }
-    job.signal(Signal::INT);
-    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap(), 1);
-    assert_eq!(job.finish().0, None);
 }
 
 /// Waits until a pipe that is flooded has no room.
