@@ -289,3 +289,27 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
         assert_eq!(buffer, [other as u8]);
     });
 }
+
+#[test]
+fn a_failure_gives_the_buffer_back_of_a_receive_from_any_source() {
+    let told = std::sync::Mutex::new(None);
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        samite::local(3, |world| match world.rank() {
+            0 => {
+                let receive = world.irecv(vec![7_u8; 3], Source::ANY, 1).unwrap();
+                *told.lock().unwrap() = Some(receive.wait().unwrap_err());
+                // The one that has ended takes no message any more.
+                world.recv(&mut [0_u8], 2, 1).unwrap();
+            }
+            1 => panic!("as the test wants"),
+            _ => {
+                let _ = world.within(Duration::from_secs(60)).recv(&mut [0_u8], 1, 1).unwrap_err();
+                world.send(&[1_u8], 0, 1).unwrap();
+            }
+        })
+    }));
+    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
+    let failed = told.into_inner().unwrap().unwrap();
+    assert!(matches!(failed.error, Error::FailurePending { rank: 1, .. }), "{failed}");
+    assert_eq!(failed.buffer, Some(vec![7; 3]));
+}

@@ -53,12 +53,11 @@ impl<P: Port> Runtime<P> {
                     Outcome::FailurePending => {
                         // A call that waits has nowhere to stay posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
-                            core.forget(id);
+                            // It has met no message, so it ends here, and its buffer is its owner's.
+                            core.engine.cancel(id);
+                            let memory = core.engine.collect(id, lent).and_then(|ended| ended.memory);
                             drop(core);
-                            return Some(Completion {
-                                result: Err(self.explain(error, bounds)),
-                                memory: None,
-                            });
+                            return Some(Completion { result: Err(self.explain(error, bounds)), memory });
                         }
                     }
                     Outcome::Pending => {}
