@@ -349,17 +349,19 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a rank that has failed again, in its next life.
+    /// Starts a rank that has failed again, in its next life. If that is not possible, as after its program was removed, the
+    /// others go on without it.
     fn restart(&mut self, number: u32) -> Result<(), LaunchError> {
         let rank = self.rank(number);
-        rank.again = None;
+        let Some((_, ending)) = rank.again.take() else { return Ok(()) };
         let restarts = rank.restarts - 1;
-        // The others hear of the end of this life before anything of the next.
-        self.registry.tell();
-        self.registry.restart(number);
+        let incarnation = self.registry.incarnation(number).wrapping_add(1);
         let slot = self.slots.get((number - self.first) as usize);
-        match Rank::start(&self.plan, number, self.registry.incarnation(number), &self.place, slot) {
+        match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
+                // The others hear of the end of this life before anything of the next.
+                self.registry.tell();
+                self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };
                 let output = output::forward(vec![stdout], vec![stderr], self.plan.prefix)
                     .map_err(LaunchError::system("forwarding output"))?;
@@ -367,8 +369,9 @@ impl Agent {
                 Ok(())
             }
             Err(error) => {
-                let errno = error.raw_os_error().unwrap_or_default();
-                self.front.send(&FromAgent::NotStarted { rank: number, errno })
+                super::say(AGENT_COMMAND, &format!("rank {number} cannot be started again: {error}"));
+                self.registry.give_up(number);
+                self.front.send(&FromAgent::Exited { rank: number, ending, again: None })
             }
         }
     }

@@ -203,6 +203,31 @@ fn a_job_ends_while_a_rank_waits_to_be_started_again() {
     assert_eq!(std::fs::read_to_string(scratch.0.join("lives")).unwrap().len(), 5);
 }
 
+/// Rank 1 removes the program and fails; rank 0 ends when that was reported.
+#[test]
+fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
+    let scratch = Scratch::new("removed");
+    let up = scratch.0.join("up").display().to_string();
+    let program = scratch.script(
+        "program",
+        &format!(
+            "#!/bin/sh\nif [ $SAMITE_RANK = 1 ]; then until [ -e {up} ]; do :; done; rm \"$0\"; exit 3; fi\n\
+             touch {up}; read line; echo survived\n"
+        ),
+    );
+    let mut job = Job::new("-n 2 --on-failure restart");
+    job.command.arg(program);
+    let mut job = job.start();
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|line: &String| line.contains("the others go on")) {
+        told.push(String::new());
+        assert_ne!(job.stderr.read_line(told.last_mut().unwrap()).unwrap(), 0, "{told:?}");
+    }
+    let why = "samite agent: rank 1 cannot be started again: No such file or directory (os error 2)\n";
+    assert!(told.iter().any(|line| line == why), "{told:?}");
+    assert_eq!(job.finish(), (Some(3), "survived\n".to_owned(), String::new()));
+}
+
 /// Rank 1 fails and rank 0 ends as told, once rank 1's failure was reported; which of the two counts is for the user to say.
 #[test]
 fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
