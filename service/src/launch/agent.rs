@@ -262,7 +262,7 @@ impl Agent {
                 Ok(Incoming::Message(FromRank::Panicked)) => {
                     let rank = self.rank(number);
                     rank.channel = None;
-                    // It is started again when its process has ended with the panic's exit code.
+                    // It is started again when its process has ended.
                     let returns = rank.restarts > 0;
                     self.registry.end(number, Ending::Panicked, returns);
                     return Ok(());
@@ -329,13 +329,17 @@ impl Agent {
                     break;
                 }
             }
-            let ending = Ending::from(ExitStatus::from_raw(status.as_raw()));
+            let ending = match Ending::from(ExitStatus::from_raw(status.as_raw())) {
+                // It has caught the panic. The others have heard that it failed, so the job's result says the same.
+                Ending::Left if self.registry.has_panicked(number) => Ending::Panicked,
+                ending => ending,
+            };
             let restarts = self.rank(number).restarts;
             let returns = ending != Ending::Left && restarts > 0 && !self.registry.has_left(number);
             let pause = returns.then(|| pause_before(self.plan.restarts - restarts));
             self.registry.end(number, ending.clone(), returns);
             if !returns {
-                // That may have been told of one that panicked, and caught the panic.
+                // The opposite may have been told of one that panicked.
                 self.registry.give_up(number);
             }
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));

@@ -194,6 +194,11 @@ impl Registry {
         self.members[rank as usize].ended.as_ref().is_some_and(|ending| *ending != Ending::Left)
     }
 
+    /// Returns true if a rank of this agent has dropped its world in a panic.
+    pub(crate) fn has_panicked(&self, rank: u32) -> bool {
+        self.members[rank as usize].ended == Some(Ending::Panicked)
+    }
+
     /// Whether endings are to be told, and whether that cannot wait.
     pub(crate) fn untold(&self) -> Option<Urgent> {
         (!self.untold.is_empty()).then_some(Urgent(self.urgent))

@@ -229,6 +229,40 @@ fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
 }
 
 /// Rank 1 fails and rank 0 ends as told, once rank 1's failure was reported; which of the two counts is for the user to say.
+/// A rank that catches its panic and exits with 0 has failed all the same: the others have heard so.
+#[test]
+fn a_panic_that_is_caught_is_a_failure() {
+    let name = "leaving::a_panic_that_is_caught_is_a_failure";
+    if !is_rank() {
+        for (on_failure, told) in [
+            ("end", "samite run: rank 1 panicked; ending the job\n"),
+            ("continue", "samite run: rank 1 panicked; the others go on\n"),
+            ("restart=1", "samite run: rank 1 panicked"),
+        ] {
+            let output = job_of_test(name, &format!("-n 2 --on-failure {on_failure} --timeout 60")).output();
+            let stderr = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(101), "{on_failure}: {stderr}");
+            assert!(stderr.contains(told), "{on_failure}: {stderr}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    if world.rank() == 1 {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _world = world;
+            panic!("on purpose");
+        }));
+        assert!(caught.is_err());
+        return;
+    }
+    loop {
+        match world.recv(&mut [0_u8], Source::ANY, 0) {
+            Err(Error::FailurePending { rank: 1, .. }) => {}
+            result => return assert_eq!(result.unwrap_err(), Error::Deserted),
+        }
+    }
+}
+
 #[test]
 fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
     let script = "test $SAMITE_RANK = 1 && kill -KILL $$; read line; exit $line";
