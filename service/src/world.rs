@@ -32,7 +32,8 @@ impl World {
     }
 
     /// Leaves the job in good order, and finally: for the others nothing that this process does afterwards is a failure,
-    /// and it is not started again. Its exit code still counts for that of `samite run`.
+    /// and it is not started again. Its exit code still counts for `samite run`, which ends the job for a code other than 0
+    /// unless it was started with `--on-failure continue` or `restart`.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if a rank has not taken what was sent to it within `SAMITE_LINGER_US`; this rank has left all

@@ -104,7 +104,8 @@ impl Job {
         fs::create_dir_all(&dir)?;
         let mut command = Command::new(program.with_file_name("samite"));
         let on_failure = if returns { "restart=1000" } else { "continue" };
-        command.args(["run", "--on-failure", on_failure, "-n", &size.to_string()]);
+        // Without a prefix the lines of ranks that are stopped in the middle of one may mix.
+        command.args(["run", "--prefix", "--on-failure", on_failure, "-n", &size.to_string()]);
         if transport != "route" {
             command.args(["--transport", transport]);
         }
@@ -273,7 +274,8 @@ impl Job {
     }
 
     fn hear(&mut self, line: &[u8]) {
-        match serde_json::from_slice(line) {
+        let prefix = line.iter().position(|&byte| byte == b' ').map_or(0, |at| at + 1);
+        match serde_json::from_slice(&line[prefix..]) {
             Ok(FromRank::Started { rank, pid }) => {
                 // It cannot have been waited for and its number be another's by now, unless it died by itself.
                 if let Some(process) =
