@@ -105,6 +105,7 @@ fn a_closed_one_gives_its_value_out_once_and_lets_nobody_in() {
 #[test]
 fn threads_hear_of_the_end() {
     let (lock, condition) = (BiasedMutex::new(0_u64).unwrap(), Condvar::new());
+    let is_in = std::sync::Barrier::new(2);
     let entered = std::thread::scope(|scope| {
         let waits = || {
             for entered in 0_u64.. {
@@ -119,10 +120,12 @@ fn threads_hear_of_the_end() {
         let threads = [scope.spawn(waits), scope.spawn(waits)];
         let sleeper = scope.spawn(|| {
             let mut value = lock.lock().unwrap();
+            is_in.wait();
             while let Ok(again) = value.wait(&condition, Duration::from_secs(60)) {
                 value = again;
             }
         });
+        is_in.wait();
         while *lock.lock().unwrap() < 100 {}
         let value = lock.close(|_| {}).unwrap();
         condition.notify_all();
