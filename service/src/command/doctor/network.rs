@@ -102,7 +102,6 @@ fn interfaces(addresses: &[String]) -> Finding {
 
 /// Whether a byte gets from here to here.
 fn loopback(asked: Option<&str>) -> Finding {
-    const CHECK: &str = "loopback";
     let carries = |listener: io::Result<TcpListener>| {
         let listener = listener?;
         let mut there = TcpStream::connect_timeout(&listener.local_addr()?, LOOPBACK_WITHIN)?;
@@ -116,15 +115,18 @@ fn loopback(asked: Option<&str>) -> Finding {
         let found = format!("127.0.0.1 does not carry TCP: {error}");
         let fix = "bring it up with `ip link set lo up`, and let no firewall drop what goes over it";
         return match is_libfabric_needed(asked) {
-            true => Finding::fail(CHECK, found, fix),
-            false => Finding::warn(CHECK, format!("{found}; samite-shm does without"), fix),
+            true => Finding::fail(LOOPBACK, found, fix),
+            false => Finding::warn(LOOPBACK, format!("{found}; samite-shm does without"), fix),
         };
     }
     match carries(TcpListener::bind((Ipv6Addr::LOCALHOST, 0))) {
-        Ok(()) => Finding::pass(CHECK, "127.0.0.1 and ::1 carry TCP"),
-        Err(error) => Finding::pass(CHECK, format!("127.0.0.1 carries TCP, ::1 does not ({error})")),
+        Ok(()) => Finding::pass(LOOPBACK, "127.0.0.1 and ::1 carry TCP"),
+        Err(error) => Finding::pass(LOOPBACK, format!("127.0.0.1 carries TCP, ::1 does not ({error})")),
     }
 }
+
+/// The name of the check of 127.0.0.1.
+pub(super) const LOOPBACK: &str = "loopback";
 
 /// The kernel answers at once, or not at all.
 const LOOPBACK_WITHIN: Duration = Duration::from_millis(500);

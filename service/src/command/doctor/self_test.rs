@@ -12,9 +12,10 @@ pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
 /// The one that jobs need goes first, alone, so that its verdict does not hang on the others; of those some run
 /// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads. They share what is left
-/// until `end`, if it is enough for a busy machine.
+/// until `end`, if it is enough for a busy machine. Only on a host that `carries` TCP over loopback a transport may be slow
+/// because the machine is busy.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
-pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant) -> Vec<Finding> {
+pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carries: bool) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];
     let mut others = vec!["samite-shm"];
     others.extend(providers.iter().map(String::as_str));
@@ -23,11 +24,12 @@ pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant) -> Ve
     let mut findings = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         let share = end.saturating_duration_since(Instant::now()) / (groups.len() - number) as u32;
-        let timeout = if number == 0 { TIMEOUT_MAX } else { share.clamp(TIMEOUT_MIN, TIMEOUT_MAX) };
+        let share = share.saturating_sub(LAUNCHER_LAST).clamp(TIMEOUT_MIN, TIMEOUT_MAX);
+        let timeout = if number == 0 && carries { TIMEOUT_MAX } else { share };
         let jobs: Vec<_> = group.iter().map(|&transport| (transport, start(transport, timeout))).collect();
         for (transport, job) in jobs {
             let mut ended = job.and_then(Child::wait_with_output);
-            if ended.as_ref().is_ok_and(is_timed_out) && is_busy() {
+            if carries && ended.as_ref().is_ok_and(is_timed_out) && is_busy() {
                 // Other processes had the processors. Once more, alone and with the time that it takes then.
                 ended = start(transport, TIMEOUT_BUSY).and_then(Child::wait_with_output);
             }
@@ -57,6 +59,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
 /// More than it takes on an idle one.
 const TIMEOUT_MIN: Duration = Duration::from_millis(700);
+
+/// How long the launcher asks the ranks after a time-out who waits for whom, before it ends them.
+const LAUNCHER_LAST: Duration = Duration::from_millis(500);
 
 /// The launcher's exit code after a time-out.
 const TIMED_OUT: i32 = 124;
