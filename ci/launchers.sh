@@ -48,7 +48,7 @@ if [[ ! -e $openmpi/installed ]]; then
 fi
 
 # What is declared of the PMIx library is what its header says.
-cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/src/pmi/layout.c
+cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/os/src/pmi/layout.c
 
 cargo build --quiet --locked -p samite --bins --examples
 samite=$target/debug/samite

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests fabric, matching and p2p as a user's build for a recent processor has them: x86-64-v3, whose compiler keeps values in
+# Tests os, fabric, matching and p2p as a user's build for a recent processor has them: x86-64-v3, whose compiler keeps values in
 # the upper halves of vector registers, and optimized, without which it keeps them in memory. Extra arguments go to the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,4 +17,5 @@ done
 ci/setup.sh
 
 RUSTFLAGS="${RUSTFLAGS:-} -C target-cpu=x86-64-v3" CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_INCREMENTAL=0 \
-    exec cargo test --quiet --locked --target-dir target/native --lib -p samite-fabric -p samite-matching -p samite-p2p -- "$@"
+    exec cargo test --quiet --locked --target-dir target/native --lib \
+    -p samite-os -p samite-fabric -p samite-matching -p samite-p2p -- "$@"

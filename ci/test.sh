@@ -15,7 +15,7 @@ run() {
 
 run --workspace -- "$@"
 # Without the libfabric port; the crates that know nothing of it are as above.
-run --workspace --exclude samite-matching --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
+run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
 
 read -r passed failed < <(
     awk '/^test result: / { passed += $4; failed += $6 } END { print passed + 0, failed + 0 }' "$log"

@@ -1,5 +1,7 @@
 //! Errors of ports, by cause.
 
+use samite_os::OsError;
+
 use crate::PeerId;
 
 /// Why a port refused a call, or cannot go on.
@@ -63,6 +65,16 @@ pub enum PortError {
         /// What to do about it.
         hint: String,
     },
+}
+
+impl From<OsError> for PortError {
+    fn from(error: OsError) -> Self {
+        match error {
+            OsError::Unreachable { why } => Self::Unreachable { why },
+            OsError::Exhausted { what, hint } => Self::Exhausted { what, hint },
+            OsError::Failed { call, code, text, hint } => Self::Provider { call, code, text, hint },
+        }
+    }
 }
 
 /// Why an accepted operation did not succeed.

@@ -9,9 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use samite_os::alarm::Alarm;
+
 use crate::{
     Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region,
-    Registration, Remote, Sink, Sleep, os::alarm::Alarm, registry::Registry, rng::SplitMix64,
+    Registration, Remote, Sink, Sleep, registry::Registry, rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;

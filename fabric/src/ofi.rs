@@ -71,7 +71,6 @@ use self::offer::{Offer, Plan};
 use self::post::Note;
 use self::slots::{Flight, Slots};
 use crate::mem::Memory;
-use crate::os;
 use crate::rng::SplitMix64;
 use crate::{
     Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
@@ -580,14 +579,14 @@ const FORMAT_LEN: usize = 8;
 pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
         .into_iter()
-        .filter(|(name, _)| os::env::get(name).is_none())
+        .filter(|(name, _)| samite_os::env::get(name).is_none())
 }
 
 /// Sets [`environment`] for this process, as long as the program has no second thread: later, and where no
 /// launcher did, ports do without. To be called before anything starts one.
 pub fn settle_environment() {
     for (name, value) in environment() {
-        let _ = os::env::set_while_alone(name, value);
+        let _ = samite_os::env::set_while_alone(name, value);
     }
 }
 
@@ -600,8 +599,8 @@ fn load() -> Result<bool, PortError> {
         settle_environment();
         let _ = sys::load();
         // Where the environment could not keep it from installing them.
-        os::handlers::remove_those_of("libinfinipath");
-        os::env::get(CLEANUP)
+        samite_os::handlers::remove_those_of("libinfinipath");
+        samite_os::env::get(CLEANUP)
             .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))
     });
     sys::load().map(|()| cleaned_up).map_err(|error| PortError::Provider {

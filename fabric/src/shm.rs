@@ -37,11 +37,11 @@ use self::mailbox::{Mailbox, Remote};
 use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::outgoing::Outgoing;
 use self::ring::{Push, fragment_max, packet_max};
-use crate::os::process::{Place, Process};
 use crate::port::{
     Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
 };
-use crate::{Caps, Order, PortError, Region, os};
+use crate::{Caps, Order, PortError, Region};
+use samite_os::process::{Place, Process};
 
 /// How large a port's mailbox is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +121,12 @@ impl Shm {
             hint: "samite-shm needs the /proc of its own pid namespace: mount it, or use another transport"
                 .into(),
         };
-        let token = os::random()?;
+        let token = samite_os::random()?;
         let mailbox = Mailbox::create(config, token)?;
         let whereabouts = Whereabouts {
             place: Place::current().map_err(proc)?,
             owner: Process::current().map_err(proc)?,
-            uid: os::process::user(),
+            uid: samite_os::process::user(),
             host: 0,
             fd: mailbox.fd(),
             token,

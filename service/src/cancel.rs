@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use samite_fabric::os::fork::ForkMark;
+use samite_os::fork::ForkMark;
 
 use crate::watch::Watch;
 

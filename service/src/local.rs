@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
-use samite_fabric::os::alarm::Alarm;
+use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
 use crate::Comm;

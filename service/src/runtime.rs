@@ -21,7 +21,8 @@ use crate::patience::{Burst, is_crowded};
 use crate::request::Group;
 use crate::stats::Stats;
 use crate::watch::Watch;
-use samite_fabric::{BiasedGuard, BiasedMutex, Port, PortError, Refused};
+use samite_fabric::{Port, PortError};
+use samite_os::{BiasedGuard, BiasedMutex, Refused};
 use samite_p2p::{
     Awaited, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Outcome, Pattern, Reading, Received,
     RequestId, Sent, Source, Status, Writing,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use roxmltree::{Document, Node, ParsingOptions};
-use samite_fabric::os::hwloc::{self, HwlocError};
+use samite_os::hwloc::{self, HwlocError};
 use serde::{Deserialize, Serialize};
 
 /// The cores and NUMA nodes of a host.

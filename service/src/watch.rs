@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use samite_fabric::os::alarm::Alarm;
-use samite_fabric::os::fork::Own;
+use samite_os::alarm::Alarm;
+use samite_os::fork::Own;
 
 /// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, in
 /// one descriptor that is readable when any of them is. One that is closed elsewhere is watched no more. A child of fork(2)

@@ -17,11 +17,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::os::copy::load_words;
-use crate::os::fork::ForkMark;
-use crate::os::process::Process;
-use crate::os::shared::{PAGE, Shareable, SharedFile, View};
+use crate::copy::load_words;
 use crate::{Access, Atomic, PortError};
+use samite_os::fork::ForkMark;
+use samite_os::process::Process;
+use samite_os::shared::{PAGE, Shareable, SharedFile, View};
 
 /// A segment of this process.
 #[derive(Debug)]
@@ -108,13 +108,13 @@ impl Mapped {
     pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
         let unreachable = || PortError::Unreachable { why: "the peer's descriptor is no segment".into() };
         let file = SharedFile::open(owner, fd)?;
-        if file.len() < PAGE {
+        if file.size() < PAGE {
             return Err(unreachable());
         }
-        let mapping = file.map(0..file.len())?;
+        let mapping = file.map(0..file.size())?;
         let header = mapping.view::<Header>(0, 1);
         // Of whole words, though the file may end within one.
-        let room = (file.len() - size_of::<Header>()) / WORD * WORD;
+        let room = (file.size() - size_of::<Header>()) / WORD * WORD;
         match usize::try_from(header[0].len.load(Ordering::Relaxed)) {
             Ok(len) if header[0].version.load(Ordering::Relaxed) == VERSION && len <= room => {
                 Ok(Self { words: mapping.view(size_of::<Header>(), len.div_ceil(WORD)), header, len })

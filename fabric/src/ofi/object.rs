@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use samite_fabric_sys as sys;
 
 use crate::PortError;
-use crate::os::fork::ForkMark;
+use samite_os::fork::ForkMark;
 
 /// An open libfabric object. Fields of one struct are to be declared in the order in which they must close:
 /// dependents first. In a child of fork(2) it is not closed: that would end connections which are the parent's.

@@ -60,9 +60,9 @@ impl Node {
 /// On the provider, and under the rules, that ci/providers.sh asks for, by default tcp;ofi_rxm on the loopback
 /// interface.
 fn config() -> OfiConfig {
-    let rules =
-        os::env::get("SAMITE_TEST_RULES").map(|name| offer::recorded::of(&name).expect("it is recorded"));
-    match os::env::get("SAMITE_TEST_PROVIDER") {
+    let rules = samite_os::env::get("SAMITE_TEST_RULES")
+        .map(|name| offer::recorded::of(&name).expect("it is recorded"));
+    match samite_os::env::get("SAMITE_TEST_PROVIDER") {
         Some(provider) => OfiConfig { provider, rules, stays_on_host: true, ..OfiConfig::default() },
         None => OfiConfig { interface: Some("lo".into()), rules, ..OfiConfig::default() },
     }
@@ -337,7 +337,7 @@ fn a_port_may_end_in_the_middle_of_everything() {
 /// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher
 /// gives it.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
-    if os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
+    if samite_os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();
     }
     let this = std::env::current_exe().expect("the path of this program");

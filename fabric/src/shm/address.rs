@@ -3,8 +3,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::os::process::{Place, Process};
 use crate::{Address, PortError};
+use samite_os::process::{Place, Process};
 
 /// Where a mailbox is: the bytes of an [`Address`] of this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

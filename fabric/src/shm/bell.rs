@@ -82,7 +82,7 @@ const MARKS: usize = Config::PEERS_MAX.div_ceil(64);
 const _: () = assert!(size_of::<Bell>() == (8 + MARKS) * size_of::<AtomicU64>());
 
 // SAFETY: atomic words, `repr(C)`, in whole lines of 64 bytes: no padding.
-unsafe impl crate::os::shared::Shareable for Bell {}
+unsafe impl samite_os::shared::Shareable for Bell {}
 
 #[cfg(all(test, loom))]
 mod model;

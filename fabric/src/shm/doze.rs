@@ -17,8 +17,11 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+#[cfg(all(test, loom))]
+use self::model::barrier;
 use super::word::Word;
-use crate::os::barrier;
+#[cfg(not(all(test, loom)))]
+use samite_os::barrier;
 
 /// The owner's side.
 #[derive(Debug, Default)]

@@ -17,8 +17,8 @@ use zerocopy::IntoBytes;
 use super::Usage;
 use super::mailbox::{GROWN, Mailbox, MappedRings, Phase};
 use super::ring::{Consumer, Payload, Pop, RINGS, scratch};
-use crate::os::alarm::Alarm;
 use crate::{PortError, Sink, Sleep};
+use samite_os::alarm::Alarm;
 
 pub(super) struct Inbox {
     mailbox: Mailbox,

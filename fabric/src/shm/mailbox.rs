@@ -34,11 +34,11 @@ use super::doze::{Sleeper, Waker};
 use super::ring::{Line, Place, RINGS, packet_max};
 use super::{Config, address::Whereabouts};
 use crate::PortError;
-use crate::os::alarm::{Alarm, AlarmName};
-use crate::os::fork::ForkMark;
-use crate::os::process::Process;
-use crate::os::shared::{PAGE, Shareable, SharedFile, View};
-use crate::os::{barrier, descriptor};
+use samite_os::alarm::{Alarm, AlarmName};
+use samite_os::fork::ForkMark;
+use samite_os::process::Process;
+use samite_os::shared::{PAGE, Shareable, SharedFile, View};
+use samite_os::{barrier, descriptor};
 
 /// The receiver's end.
 pub(super) struct Mailbox {
@@ -173,7 +173,7 @@ impl Remote {
     pub(super) fn open(whereabouts: &Whereabouts) -> Result<Self, PortError> {
         let unreachable = |why: &str| PortError::Unreachable { why: why.into() };
         let file = SharedFile::open(whereabouts.owner, whereabouts.fd)?;
-        if file.len() < PAGE {
+        if file.size() < PAGE {
             return Err(unreachable("the peer's descriptor is another file"));
         }
         let header = file.map(0..PAGE)?.view::<Header>(0, 1);
@@ -191,7 +191,7 @@ impl Remote {
         }
         let lines = fields.lines.each_ref().map(field);
         let layout = Layout::from_header(field(&fields.slots), lines)
-            .filter(|layout| layout.file_len() == file.len())
+            .filter(|layout| layout.file_len() == file.size())
             .ok_or_else(|| unreachable("the peer's mailbox is damaged"))?;
         let name = AlarmName { fd: field(&fields.alarm) as u32, inode: field(&fields.alarm_inode) };
         let alarm = Alarm::open(whereabouts.owner, name)

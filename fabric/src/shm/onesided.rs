@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 
 use crate::mem::heap::{self, PeerHeap};
 use crate::mem::{Mapped, in_pieces};
-use crate::os::process::Process;
 use crate::registry::Registry;
 use crate::{
     Access, Atomic, Exposure, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64,
 };
+use samite_os::process::Process;
 
 /// This side's memory, and what became of this side's operations.
 pub(super) struct OneSided {

@@ -43,8 +43,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::word::Word;
 use crate::Body as _;
-use crate::os::copy::LINE;
-use crate::os::prefetch;
+use crate::copy::LINE;
+use crate::prefetch;
 
 /// The unit that processors exchange.
 #[derive(Debug, Default)]
@@ -714,7 +714,7 @@ const SHUT: u64 = u64::MAX;
 const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64 && PAYLOAD >= 48);
 
 // SAFETY: eight atomic words, `repr(C)`, 64 bytes: no padding.
-unsafe impl crate::os::shared::Shareable for Line {}
+unsafe impl samite_os::shared::Shareable for Line {}
 
 #[cfg(all(test, loom))]
 mod model;

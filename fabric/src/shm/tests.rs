@@ -1,10 +1,10 @@
 use super::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::os::fork::in_a_child;
-use crate::os::shared::SharedFile;
 use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{Failure, Memory};
+use samite_os::fork::in_a_child;
+use samite_os::shared::SharedFile;
 
 const SMALL: Config = Config {
     peers_max: 4,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ring::Line;
-use crate::os::copy::{self, LINE};
+use crate::copy::{self, LINE};
 
 /// A 64-bit atomic.
 pub(super) trait Word: Sized {

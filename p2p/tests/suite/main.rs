@@ -156,10 +156,10 @@ impl Medium for Ofi {
             ..Default::default()
         };
         // Asked for by ci/providers.sh.
-        if let Some(provider) = samite_fabric::os::env::get("SAMITE_TEST_PROVIDER") {
+        if let Some(provider) = samite_os::env::get("SAMITE_TEST_PROVIDER") {
             config.provider = provider;
         }
-        if let Some(name) = samite_fabric::os::env::get("SAMITE_TEST_RULES") {
+        if let Some(name) = samite_os::env::get("SAMITE_TEST_RULES") {
             config.rules = Some(recorded::of(&name).expect("it is recorded"));
         }
         Self::Port::open(&config).expect("libfabric works here")

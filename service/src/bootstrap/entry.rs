@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use samite_fabric::os::process::{Place, Process};
+use samite_os::process::{Place, Process};
 
 use crate::control::Secret;
 

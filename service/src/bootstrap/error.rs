@@ -2,7 +2,7 @@
 
 use std::io;
 
-use samite_fabric::pmi::PmixError;
+use samite_os::pmi::PmixError;
 
 use super::pmi::PmiError;
 use crate::control::ChannelError;

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use samite_fabric::os::spawn::{end_with_simple_parent, inherited_fd};
+use samite_os::spawn::{end_with_simple_parent, inherited_fd};
 
 use super::{BootstrapError, Connection, Invitation};
 use crate::control::{Channel, JobId, PROTOCOL, Place, Secret, Ticket, TicketError};

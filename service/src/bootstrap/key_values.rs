@@ -15,8 +15,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use samite_fabric::Address;
-use samite_fabric::os::alarm::Alarm;
-use samite_fabric::os::process;
+use samite_os::alarm::Alarm;
+use samite_os::process;
 
 use super::BootstrapError;
 use super::entry::Entry;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use samite_fabric::os::spawn::take_inherited_fd;
+use samite_os::spawn::take_inherited_fd;
 
 pub(super) use self::wire::Wire;
 use self::wire::Words;

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use samite_fabric::pmi::{Client, Fact, PmixError};
+use samite_os::pmi::{Client, Fact, PmixError};
 
 use super::BootstrapError;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};

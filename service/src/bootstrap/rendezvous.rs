@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use samite_fabric::SplitMix64;
-use samite_fabric::os::process;
+use samite_os::process;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::guest::Guest;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::net::getsockname;
 use rustix::process::{Signal, WaitOptions, wait as wait_for_child};
 use rustix::thread::sched_getaffinity;
-use samite_fabric::os::process::is_exiting;
-use samite_fabric::os::signal::SignalFd;
-use samite_fabric::os::spawn::take_inherited_fd;
+use samite_os::process::is_exiting;
+use samite_os::signal::SignalFd;
+use samite_os::spawn::take_inherited_fd;
 
 use super::rank::Rank;
 use super::registry::{Post, Registry, Urgent};

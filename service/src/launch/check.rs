@@ -65,7 +65,7 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
     use samite_fabric::ofi::survey::survey;
-    use samite_fabric::os::signal::SignalFd;
+    use samite_os::signal::SignalFd;
 
     // In a thread of its own, since a provider may hang and an interrupt must end us then. It takes no signal, nor does
     // a thread that a provider starts in it: all are for the front's descriptor.

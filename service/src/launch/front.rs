@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Signal, WaitOptions, getrlimit, wait as wait_for_child};
-use samite_fabric::os::signal::{SignalFd, unblock};
+use samite_os::signal::{SignalFd, unblock};
 
 pub(super) use self::signals::SIGNALS;
 use super::agent::PLAN_BYTES_MAX;

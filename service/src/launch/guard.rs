@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use samite_fabric::os::signal::unblock_in;
-use samite_fabric::os::spawn::{end_with_parent, pass_fd};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

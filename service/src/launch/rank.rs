@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use samite_fabric::os::signal::unblock_in;
-use samite_fabric::os::spawn::{end_with_parent, pass_fd};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
 
 use super::output::Source;
 use crate::bootstrap::variable;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use samite_fabric::os::signal::unblock_in;
-use samite_fabric::os::spawn::{end_with_parent, pass_fd};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
 
 use super::agent::PLAN_BYTES_MAX;
 use super::hosts::Host;

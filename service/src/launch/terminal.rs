@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
-use samite_fabric::os::signal::SignalFd;
+use samite_os::signal::SignalFd;
 
 use super::wait::{Interest, wait};
 

@@ -3,7 +3,8 @@
 use crate::patience::{Patience, Rest};
 use crate::stats::Stats;
 use crate::watch::nap;
-use samite_fabric::{Port, Refused};
+use samite_fabric::Port;
+use samite_os::Refused;
 use samite_p2p::{Awaited, Error, Fate, Operation, Report};
 
 use super::state::Core;

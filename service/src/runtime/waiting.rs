@@ -7,7 +7,8 @@ use crate::deal;
 use crate::patience::{Patience, Rest};
 use crate::request::Group;
 use crate::watch::nap;
-use samite_fabric::{BiasedGuard, Port, Refused};
+use samite_fabric::Port;
+use samite_os::{BiasedGuard, Refused};
 use samite_p2p::{
     Awaited, Cause, Completion, Engine, Error, Fate, Operation, Outcome, Pattern, Report, RequestId,
 };

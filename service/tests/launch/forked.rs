@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use samite::{Cancel, Comm, Error, Message, Request, World};
-use samite_fabric::os::fork::in_a_child;
+use samite_os::fork::in_a_child;
 
 use crate::calls::refusals;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};

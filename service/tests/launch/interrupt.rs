@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, mkfifoat};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use samite_fabric::os::spawn::pass_fd;
+use samite_os::spawn::pass_fd;
 
 use crate::support::{Job, Processes, Running, Scratch};
 

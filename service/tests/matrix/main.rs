@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use samite::{Comm, Error, World};
-use samite_fabric::os::fork::in_a_child;
+use samite_os::fork::in_a_child;
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::text;

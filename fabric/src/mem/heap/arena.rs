@@ -10,9 +10,9 @@ use rustix::process::{Resource, getrlimit};
 
 use super::blocks::{Blocks, Class, GRANULE};
 use super::keys::{self, Keys};
-use crate::os::fork::ForkMark;
-use crate::os::shared::{Mapping, PAGE, SharedFile, View};
-use crate::{PortError, os};
+use crate::PortError;
+use samite_os::fork::ForkMark;
+use samite_os::shared::{Mapping, PAGE, SharedFile, View};
 
 /// An allocator of large blocks in one file, and of others by [`System`].
 pub(super) struct Arena {
@@ -34,12 +34,12 @@ impl Arena {
     /// room. None where the system has none to give.
     pub(super) fn of_process() -> Option<Self> {
         // What the system promises does not hold for holes in a file.
-        if os::memory::is_promised().ok()? {
+        if samite_os::memory::is_promised().ok()? {
             return None;
         }
-        let page = os::memory::page().ok()?;
+        let page = samite_os::memory::page().ok()?;
         let allowed = getrlimit(Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
-        let bytes = os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
+        let bytes = samite_os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
         // Where that is refused, by a limit of files or by a tool that the program runs under, less may do.
         let sizes = iter::successors(Some(bytes), |bytes| Some(bytes / 2));
         sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes, page).ok())
@@ -65,7 +65,7 @@ impl Arena {
             file,
             mapping,
             table,
-            keys: Keys::new(os::random()?),
+            keys: Keys::new(samite_os::random()?),
             blocks: Mutex::new(blocks),
             page,
             owner: ForkMark::new().map_err(|error| PortError::Provider {
@@ -87,7 +87,7 @@ impl Arena {
     pub(super) fn expose(&'static self, bytes: &[u8]) -> Option<Exposed> {
         let offset = self.offset_of(bytes.as_ptr())?;
         let end = offset.checked_add(bytes.len())?;
-        if bytes.is_empty() || end > self.mapping.len() || self.is_retired() {
+        if bytes.is_empty() || end > self.mapping.size() || self.is_retired() {
             return None;
         }
         let key = self.keys.begin(&self.table)?;
@@ -121,10 +121,10 @@ impl Arena {
     #[cold]
     fn extend(&self, blocks: &mut Blocks, class: Class) -> Option<()> {
         let needed = blocks.needed_for(class).checked_mul(GRANULE)?;
-        if needed > self.mapping.len() {
+        if needed > self.mapping.size() {
             return None;
         }
-        let len = needed.next_power_of_two().max(FIRST).min(self.mapping.len());
+        let len = needed.next_power_of_two().max(FIRST).min(self.mapping.size());
         self.mapping.open(blocks.len() * GRANULE..len).ok()?;
         blocks.extend(len / GRANULE);
         self.table[keys::AT_LEN].store(len as u64, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Arena {
     /// Where an address lies in the file, if it does.
     pub(super) fn offset_of(&self, address: *const u8) -> Option<usize> {
         let offset = address.addr().checked_sub(self.mapping.origin().addr().get())?;
-        (offset < self.mapping.len()).then_some(offset)
+        (offset < self.mapping.size()).then_some(offset)
     }
 
     fn lock(&self) -> MutexGuard<'_, Blocks> {

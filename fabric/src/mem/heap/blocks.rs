@@ -14,7 +14,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::os::shared::PAGE;
+use samite_os::shared::PAGE;
 
 /// The free blocks of an arena, and what has never been a block.
 pub(super) struct Blocks {

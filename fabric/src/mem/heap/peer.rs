@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::keys::{self, is_exposed, is_exposed_still};
 use crate::PortError;
-use crate::os::copy::copy_out;
-use crate::os::process::Process;
-use crate::os::shared::{SharedFile, View};
+use crate::copy::copy_out;
+use samite_os::process::Process;
+use samite_os::shared::{SharedFile, View};
 
 /// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word of it can be
 /// anything: what it says is looked at, and never relied upon.
@@ -20,7 +20,7 @@ impl PeerHeap {
     /// Maps the heap that another process has open as descriptor `fd`.
     pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
         let file = SharedFile::open_to_read(owner, fd)?;
-        if file.len() < keys::BYTES {
+        if file.size() < keys::BYTES {
             return Err(no_heap());
         }
         let words = map(&file, keys::BYTES)?;
@@ -47,7 +47,7 @@ impl PeerHeap {
         if end > size_of_val(&*self.words) {
             let in_use = self.words[keys::AT_LEN].load(Ordering::Relaxed);
             // However much it says, beyond the end of the file, which is fixed, there is nothing.
-            let in_use = usize::try_from(in_use).unwrap_or(usize::MAX).min(self.file.len());
+            let in_use = usize::try_from(in_use).unwrap_or(usize::MAX).min(self.file.size());
             if end > in_use {
                 return Ok(false);
             }

@@ -10,13 +10,13 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::arena::Arena;
 use super::blocks::{ALIGN, GRANULE};
 use super::*;
-use crate::os::fork::in_a_child;
-use crate::os::process::Process;
-use crate::os::shared::SharedFile;
 use crate::{PortError, SplitMix64};
+use samite_os::fork::in_a_child;
+use samite_os::process::Process;
+use samite_os::shared::SharedFile;
 
 fn arena_of(bytes: usize) -> &'static Arena {
-    arena_of_pages(bytes, crate::os::memory::page().unwrap())
+    arena_of_pages(bytes, samite_os::memory::page().unwrap())
 }
 
 fn arena_of_pages(bytes: usize, page: usize) -> &'static Arena {
@@ -352,7 +352,7 @@ fn a_reader_believes_nothing() {
     let arena = arena_of(4 << 20);
     let mut theirs = peer(arena);
     let exposed = arena.expose(slice(arena, GRANULE)).unwrap();
-    let len = arena.mapping.len();
+    let len = arena.mapping.size();
     let mut read = |key, offset, len| theirs.read(key, offset, &mut vec![0; len]);
     for forged in [u64::MAX, 0, usize::MAX as u64 / 2, len as u64 + 8, 13] {
         arena.table[keys::AT_LEN].store(forged, Ordering::Relaxed);

@@ -17,7 +17,7 @@ const RENDEZVOUS: &str = "SAMITE_TEST_RENDEZVOUS";
 #[test]
 fn a_killed_peer_takes_nobody_with_it() {
     const NAME: &str = "ofi::tests::killed::a_killed_peer_takes_nobody_with_it";
-    if let Some(path) = os::env::get(RENDEZVOUS) {
+    if let Some(path) = samite_os::env::get(RENDEZVOUS) {
         return serve(&UnixStream::connect(path).expect("the parent listens"));
     }
     with_cleanup(NAME, || {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::os::random;
 use crate::port::{Port, Post};
 use crate::shm::{Shm, ring};
 use crate::testing::{Heard, Recorder};
 use proptest::prelude::*;
+use samite_os::random;
 
 const ONE_SLOT: Config = Config {
     peers_max: 1,

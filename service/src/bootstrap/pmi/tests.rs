@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use samite_fabric::Address;
-use samite_fabric::os::process::{Place, Process};
+use samite_os::process::{Place, Process};
 
 use super::super::entry::Entry;
 use super::super::key_values::KeyValuesDirectory;

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::sched_getaffinity;
 use samite::launch;
-use samite_fabric::os::process;
+use samite_os::process;
 
 use super::Finding;
 

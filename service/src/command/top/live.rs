@@ -11,7 +11,7 @@ use ratatui::crossterm::terminal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use samite::launch::{RunningJob, Snapshot};
-use samite_fabric::os::signal::SignalFd;
+use samite_os::signal::SignalFd;
 
 use super::draw::draw;
 use super::print;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use samite::{Comm, Source};
 use samite_fabric::SplitMix64;
-use samite_fabric::os::spawn::take_inherited_fd;
+use samite_os::spawn::take_inherited_fd;
 
 use crate::Outcome;
 

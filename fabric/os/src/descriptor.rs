@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
 
 use super::process::Process;
-use crate::PortError;
+use crate::OsError;
 
 /// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` says so. It takes the right to read that process's
 /// state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
@@ -18,7 +18,7 @@ use crate::PortError;
 ///
 /// # Errors
 /// Those of the system; `InvalidInput` if another file is meant.
-pub(crate) fn open(
+pub fn open(
     owner: Process,
     fd: u32,
     flags: OFlags,
@@ -34,21 +34,21 @@ pub(crate) fn open(
 }
 
 /// What a port says of a file of a peer that does not open: `why`, unless this process has no room for another file.
-pub(crate) fn refused(error: &io::Error, why: String) -> PortError {
+pub fn refused(error: &io::Error, why: String) -> OsError {
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => PortError::Exhausted {
+        Some(libc::EMFILE | libc::ENFILE) => OsError::Exhausted {
             what: "descriptors of open files",
             hint: format!("{why}: raise their limit (ulimit -n)"),
         },
-        _ => PortError::Unreachable { why },
+        _ => OsError::Unreachable { why },
     }
 }
 
 /// What a port says of a peer whose file does not open. A peer that has ended, or closed its port, has no such file any
 /// more: that is said, and not the name of the file.
-pub(crate) fn lost(owner: Process, fd: u32, error: &io::Error) -> PortError {
+pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     let path = path(owner, fd);
-    let unreachable = |why: String| PortError::Unreachable { why };
+    let unreachable = |why: String| OsError::Unreachable { why };
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => refused(error, format!("{path} cannot be opened: {error}")),
         _ if !owner.is_alive() => unreachable(format!("its process, {}, has ended", owner.pid)),
@@ -67,22 +67,24 @@ pub(crate) fn lost(owner: Process, fd: u32, error: &io::Error) -> PortError {
 }
 
 /// Where it is found.
-pub(crate) fn path(owner: Process, fd: u32) -> String {
+pub fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
 }
 
 /// The type of a file, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) file_type: FileType,
+pub struct Kind {
+    /// The type.
+    pub file_type: FileType,
     /// The file system it lies in.
-    pub(crate) device: (u32, u32),
-    pub(crate) inode: u64,
+    pub device: (u32, u32),
+    /// The inode within that file system.
+    pub inode: u64,
 }
 
 impl Kind {
     /// As far as the system knows without a question to the file system.
-    pub(crate) fn of(file: &impl std::os::fd::AsFd) -> io::Result<Self> {
+    pub fn of(file: &impl std::os::fd::AsFd) -> io::Result<Self> {
         const ITSELF: &CStr = c"";
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let Statx { stx_mode, stx_dev_major, stx_dev_minor, stx_ino, .. } =
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn what_a_lost_file_means_is_said() {
         let why = |owner, fd, error: io::Error| match lost(owner, fd, &error) {
-            PortError::Unreachable { why } => why,
+            OsError::Unreachable { why } => why,
             other => panic!("{other:?}"),
         };
         let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
@@ -118,7 +120,7 @@ mod tests {
         let denied = why(this, 3, io::Error::from_raw_os_error(libc::EACCES));
         assert!(denied.contains("as one user"), "{denied}");
         let full = lost(this, 3, &io::Error::from_raw_os_error(libc::EMFILE));
-        assert!(matches!(full, PortError::Exhausted { .. }));
+        assert!(matches!(full, OsError::Exhausted { .. }));
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 
 /// Bytes of memory of this machine.
-pub(crate) fn bytes() -> io::Result<usize> {
+pub fn bytes() -> io::Result<usize> {
     Ok(configured(libc::_SC_PHYS_PAGES)?.saturating_mul(page()?))
 }
 
 /// Bytes of a page.
-pub(crate) fn page() -> io::Result<usize> {
+pub fn page() -> io::Result<usize> {
     configured(libc::_SC_PAGESIZE)
 }
 
@@ -21,6 +21,6 @@ fn configured(name: libc::c_int) -> io::Result<usize> {
 
 /// Whether the system promises memory when it is asked for, and refuses what it could not give
 /// (vm.overcommit_memory in proc_sys_vm(5)).
-pub(crate) fn is_promised() -> io::Result<bool> {
+pub fn is_promised() -> io::Result<bool> {
     Ok(fs::read_to_string("/proc/sys/vm/overcommit_memory")?.trim() == "2")
 }

@@ -31,8 +31,8 @@ use std::{sync::atomic::AtomicU64, thread::yield_now};
 #[cfg(all(test, loom))]
 use loom::{sync::atomic::AtomicU64, thread::yield_now};
 
-use crate::os::barrier;
-use crate::os::fork::Wiped;
+use crate::barrier;
+use crate::fork::Wiped;
 
 /// A mutex that costs its first user next to nothing, until there is a second one. It can be closed, and is none in the
 /// children of a process.

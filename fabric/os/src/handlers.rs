@@ -10,7 +10,7 @@ const ENDING: [c_int; 7] =
 
 /// Restores the default for every ending signal whose handler is code of the shared library `name` (the
 /// file's, without folder and version).
-pub(crate) fn remove_those_of(name: &str) {
+pub fn remove_those_of(name: &str) {
     for signal in ENDING {
         let mut current = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: asks only; the call stores the disposition if it returns 0.

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::Shareable;
+use samite_os::shared::Shareable;
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;

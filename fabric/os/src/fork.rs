@@ -105,8 +105,8 @@ impl ForkMark {
     }
 
     /// Makes this process look like a child.
-    #[cfg(test)]
-    pub(crate) fn wipe(&self) {
+    #[cfg(any(test, feature = "forks"))]
+    pub fn wipe(&self) {
         self.0.store(u64::MAX, Ordering::Relaxed);
     }
 }
@@ -180,7 +180,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Runs `body` in a child of this process, which is killed if it takes half a minute. Returns true if `body` did. For tests
 /// of what is refused there.
 ///
-/// `body` must not use memory of [`Heap`](crate::Heap) that was allocated before: the child shares it.
+/// `body` must not use memory of `samite_fabric::Heap` that was allocated before: the child shares it.
 ///
 /// # Errors
 /// Those of fork(2) and waitpid(2).

@@ -16,24 +16,23 @@ use rustix::fs::{FileType, MemfdFlags, OFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
 use super::descriptor::{self, Kind};
-use super::failed;
 use super::process::Process;
-use crate::PortError;
+use crate::OsError;
 
 /// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system: when the
 /// last process that has it open or mapped is gone, however it ended, so is the file.
 #[derive(Debug)]
-pub(crate) struct SharedFile {
+pub struct SharedFile {
     file: File,
     len: usize,
 }
 
 impl SharedFile {
     /// A new file of `len` bytes, all holes that read as zero. `name` shows in /proc/PID/fd only.
-    pub(crate) fn create(name: &CStr, len: usize) -> Result<Self, PortError> {
+    pub fn create(name: &CStr, len: usize) -> Result<Self, OsError> {
         // Beyond it the kernel would not only refuse, but send SIGXFSZ.
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < len as u64) {
-            return Err(PortError::Exhausted {
+            return Err(OsError::Exhausted {
                 what: "shared memory",
                 hint: format!(
                     "a file in memory of {len} bytes is above the limit of {limit}: raise it (`ulimit -f unlimited`)"
@@ -43,21 +42,16 @@ impl SharedFile {
         // SAFETY: `name` is a C string; the flags are those of memfd_create(2).
         let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
-            return Err(failed("memfd_create", "raise the limit of open files (ulimit -n)"));
+            return Err(OsError::last("memfd_create", "raise the limit of open files (ulimit -n)"));
         }
         // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
         let file = unsafe { File::from_raw_fd(fd) };
         if let Err(error) = file.set_len(len as u64) {
-            return Err(PortError::Provider {
-                call: "ftruncate",
-                code: error.raw_os_error().unwrap_or(0),
-                text: error.to_string(),
-                hint: "raise the memory limit of the job or container".into(),
-            });
+            return Err(OsError::of("ftruncate", &error, "raise the memory limit of the job or container"));
         }
         // SAFETY: fcntl(2) with F_ADD_SEALS takes an integer.
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } < 0 {
-            return Err(failed("fcntl(F_ADD_SEALS)", "samite-shm needs Linux 3.17 or later"));
+            return Err(OsError::last("fcntl(F_ADD_SEALS)", "samite-shm needs Linux 3.17 or later"));
         }
         Ok(Self { file, len })
     }
@@ -65,26 +59,26 @@ impl SharedFile {
     /// Lets others open it for reading only, from here on. (Root may do as it likes. The seal that is made for
     /// this, F_SEAL_FUTURE_WRITE, also keeps its owner from ever giving memory back: see shmem_fallocate in
     /// Linux, mm/shmem.c.)
-    pub(crate) fn make_read_only(&self) -> Result<(), PortError> {
+    pub fn make_read_only(&self) -> Result<(), OsError> {
         self.file.set_permissions(Permissions::from_mode(0o400)).map_err(|_| {
-            failed("fchmod", "a file in memory keeps its permissions: is there a security module?")
+            OsError::last("fchmod", "a file in memory keeps its permissions: is there a security module?")
         })
     }
 
     /// Opens the file that another process (or this one) has open as descriptor `fd`, for reading and writing; see
     /// [`descriptor::open`].
-    pub(crate) fn open(owner: Process, fd: u32) -> Result<Self, PortError> {
+    pub fn open(owner: Process, fd: u32) -> Result<Self, OsError> {
         Self::open_by(OFlags::RDWR, owner, fd)
     }
 
     /// As [`SharedFile::open`], for reading only.
-    pub(crate) fn open_to_read(owner: Process, fd: u32) -> Result<Self, PortError> {
+    pub fn open_to_read(owner: Process, fd: u32) -> Result<Self, OsError> {
         Self::open_by(OFlags::RDONLY, owner, fd)
     }
 
-    fn open_by(flags: OFlags, owner: Process, fd: u32) -> Result<Self, PortError> {
+    fn open_by(flags: OFlags, owner: Process, fd: u32) -> Result<Self, OsError> {
         let path = descriptor::path(owner, fd);
-        let unreachable = |why: String| PortError::Unreachable { why };
+        let unreachable = |why: String| OsError::Unreachable { why };
         let home = home().map_err(|error| {
             descriptor::refused(&error, format!("this process has no file in memory: {error}"))
         })?;
@@ -100,20 +94,21 @@ impl SharedFile {
         Ok(Self { file, len: usize::try_from(len).unwrap_or(0) })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes, which may be 0 in a file of another process.
+    pub fn size(&self) -> usize {
         self.len
     }
 
     /// The descriptor's number in this process.
-    pub(crate) fn fd(&self) -> u32 {
+    pub fn fd(&self) -> u32 {
         self.file.as_raw_fd() as u32
     }
 
     /// Fills the holes in `range` with memory, so that touching them cannot fail later.
-    pub(crate) fn allocate(&self, range: Range<usize>) -> Result<(), PortError> {
+    pub fn allocate(&self, range: Range<usize>) -> Result<(), OsError> {
         match self.fallocate(0, &range) {
             0 => Ok(()),
-            _ => Err(PortError::Exhausted {
+            _ => Err(OsError::Exhausted {
                 what: "shared memory",
                 hint: format!(
                     "{} more bytes were refused ({}): raise the memory limit of the job or container, or use smaller rings",
@@ -125,10 +120,13 @@ impl SharedFile {
     }
 
     /// Makes `range` a hole again: its memory goes back, and it reads as zero.
-    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), PortError> {
+    pub fn release(&self, range: Range<usize>) -> Result<(), OsError> {
         match self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &range) {
             0 => Ok(()),
-            _ => Err(failed("fallocate(PUNCH_HOLE)", "the memory stays in use until the port is closed")),
+            _ => Err(OsError::last(
+                "fallocate(PUNCH_HOLE)",
+                "the memory stays in use until the port is closed",
+            )),
         }
     }
 
@@ -146,21 +144,21 @@ impl SharedFile {
     }
 
     /// Maps `range`, which begins at a multiple of [`PAGE`], for reading and writing.
-    pub(crate) fn map(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+    pub fn map(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_READ | libc::PROT_WRITE, range)
     }
 
     /// As [`SharedFile::map`], for reading only: a store to it is a fault.
-    pub(crate) fn map_to_read(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+    pub fn map_to_read(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_READ, range)
     }
 
     /// As [`SharedFile::map`], but out of reach until it is [opened](Mapping::open).
-    pub(crate) fn map_shut(&self, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+    pub fn map_shut(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_NONE, range)
     }
 
-    fn map_as(&self, access: libc::c_int, range: Range<usize>) -> Result<Arc<Mapping>, PortError> {
+    fn map_as(&self, access: libc::c_int, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         assert!(range.start.is_multiple_of(PAGE) && range.start < range.end && range.end <= self.len);
         // SAFETY: a new mapping at an address of the kernel's choice, inside of the file, changes no memory
         // in use.
@@ -175,17 +173,17 @@ impl SharedFile {
             )
         };
         if address == libc::MAP_FAILED {
-            return Err(failed("mmap", "raise the limit of address space (ulimit -v)"));
+            return Err(OsError::last("mmap", "raise the limit of address space (ulimit -v)"));
         }
         let origin =
-            NonNull::new(address.cast()).ok_or_else(|| failed("mmap", "the kernel mapped page 0"))?;
+            NonNull::new(address.cast()).ok_or_else(|| OsError::last("mmap", "the kernel mapped page 0"))?;
         Ok(Arc::new(Mapping { origin, len: range.len() }))
     }
 }
 
 /// Part of a [`SharedFile`] in this process's memory. Other processes may write it at any time.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     origin: NonNull<u8>,
     len: usize,
 }
@@ -198,7 +196,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// `count` values of `T` from byte `offset` on. They keep the mapping alive.
-    pub(crate) fn view<T: Shareable>(self: &Arc<Self>, offset: usize, count: usize) -> View<T> {
+    pub fn view<T: Shareable>(self: &Arc<Self>, offset: usize, count: usize) -> View<T> {
         let bytes = count.checked_mul(size_of::<T>()).and_then(|len| len.checked_add(offset));
         assert!(bytes.is_some_and(|end| end <= self.len), "a view lies in its mapping");
         assert!(offset.is_multiple_of(align_of::<T>()) && align_of::<T>() <= PAGE);
@@ -209,18 +207,18 @@ impl Mapping {
 
     /// The first byte. Who reaches memory by it sees to it that the mapping lives, and that what is there may be
     /// reached so.
-    pub(crate) fn origin(&self) -> NonNull<u8> {
+    pub fn origin(&self) -> NonNull<u8> {
         self.origin
     }
 
     /// Bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.len
     }
 
     /// Lets a part that was [mapped shut](SharedFile::map_shut), from and up to multiples of [`PAGE`], be read and
     /// written.
-    pub(crate) fn open(&self, part: Range<usize>) -> Result<(), PortError> {
+    pub fn open(&self, part: Range<usize>) -> Result<(), OsError> {
         assert!(part.start.is_multiple_of(PAGE) && part.start <= part.end && part.end <= self.len);
         // SAFETY: the part lies in this mapping, by the assertion; to allow more breaks nothing.
         let result = unsafe {
@@ -230,17 +228,17 @@ impl Mapping {
                 libc::PROT_READ | libc::PROT_WRITE,
             )
         };
-        if result == 0 { Ok(()) } else { Err(failed("mprotect", "raise the limits of memory")) }
+        if result == 0 { Ok(()) } else { Err(OsError::last("mprotect", "raise the limits of memory")) }
     }
 
     /// Leaves all of it out of core dumps, for which the kernel would fill its holes.
-    pub(crate) fn leave_out_of_dumps(&self) {
+    pub fn leave_out_of_dumps(&self) {
         self.advise(0..self.len, libc::MADV_DONTDUMP);
     }
 
     /// Asks for huge pages where the administrator leaves that to programs
     /// (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
-    pub(crate) fn prefer_huge_pages(&self) {
+    pub fn prefer_huge_pages(&self) {
         self.advise(0..self.len, libc::MADV_HUGEPAGE);
     }
 
@@ -250,7 +248,7 @@ impl Mapping {
     ///
     /// # Safety
     /// Nobody in this process uses those bytes; whatever is there may be replaced by zeros.
-    pub(crate) unsafe fn empty(&self, part: Range<usize>, page: usize) -> bool {
+    pub unsafe fn empty(&self, part: Range<usize>, page: usize) -> bool {
         // The kernel would go on to the end of the last page.
         let is_whole = part.start.is_multiple_of(page) && part.end.is_multiple_of(page);
         is_whole && self.advise(part, libc::MADV_REMOVE)
@@ -274,7 +272,7 @@ impl Drop for Mapping {
 
 /// A slice of a [`Mapping`].
 #[derive(Debug)]
-pub(crate) struct View<T: Shareable> {
+pub struct View<T: Shareable> {
     mapping: Arc<Mapping>,
     first: NonNull<T>,
     count: usize,
@@ -283,7 +281,7 @@ pub(crate) struct View<T: Shareable> {
 
 impl<T: Shareable> View<T> {
     /// Some of the values, as a view of their own.
-    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+    pub fn part(&self, range: Range<usize>) -> Self {
         let first = NonNull::from(&self[range.clone()]).cast();
         Self { mapping: Arc::clone(&self.mapping), first, count: range.len(), _values: PhantomData }
     }
@@ -310,7 +308,7 @@ unsafe impl<T: Shareable> Sync for View<T> {}
 ///
 /// # Safety
 /// All fields are atomic integers without padding between them, and the layout is fixed (`repr(C)`).
-pub(crate) unsafe trait Shareable: Sync {}
+pub unsafe trait Shareable: Sync {}
 
 // SAFETY: an atomic integer.
 unsafe impl Shareable for AtomicU64 {}
@@ -327,7 +325,7 @@ fn home() -> io::Result<(u32, u32)> {
 }
 
 /// Mappings begin at multiples of this; a multiple of the page size of every machine we know.
-pub(crate) const PAGE: usize = 65536;
+pub const PAGE: usize = 65536;
 
 /// The size is fixed for good, so that no process can make another's mapping end in nothing (SIGBUS).
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -342,7 +340,7 @@ mod tests {
     fn what_one_mapping_writes_another_reads() {
         let file = SharedFile::create(c"test", 2 * PAGE).unwrap();
         let peer = SharedFile::open(Process::current().unwrap(), file.fd()).unwrap();
-        assert_eq!(peer.len(), 2 * PAGE);
+        assert_eq!(peer.size(), 2 * PAGE);
         file.allocate(PAGE..2 * PAGE).unwrap();
         let ours = file.map(0..2 * PAGE).unwrap().view::<AtomicU64>(PAGE, 2);
         let theirs = peer.map(PAGE..2 * PAGE).unwrap().view::<AtomicU64>(8, 1);
@@ -359,7 +357,7 @@ mod tests {
         for (owner, fd) in
             [(this, plain.as_raw_fd() as u32), (this, u32::MAX), (Process { pid: u32::MAX, start: 0 }, 0)]
         {
-            assert!(matches!(SharedFile::open(owner, fd), Err(PortError::Unreachable { .. })));
+            assert!(matches!(SharedFile::open(owner, fd), Err(OsError::Unreachable { .. })));
         }
     }
 
@@ -383,7 +381,7 @@ mod tests {
         });
         for _ in fds {
             let opened = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer at once");
-            assert!(matches!(opened, Err(PortError::Unreachable { .. })));
+            assert!(matches!(opened, Err(OsError::Unreachable { .. })));
         }
     }
 

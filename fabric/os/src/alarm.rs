@@ -39,7 +39,7 @@ impl Alarm {
     ///
     /// # Errors
     /// If the system does not tell.
-    pub(crate) fn name(&self) -> io::Result<AlarmName> {
+    pub fn name(&self) -> io::Result<AlarmName> {
         Ok(AlarmName { fd: self.0.as_raw_fd() as u32, inode: self.0.metadata()?.ino() })
     }
 
@@ -48,7 +48,7 @@ impl Alarm {
     ///
     /// # Errors
     /// If that is not allowed, or the process has closed it.
-    pub(crate) fn open(owner: Process, name: AlarmName) -> io::Result<Self> {
+    pub fn open(owner: Process, name: AlarmName) -> io::Result<Self> {
         let is_meant = |kind: &Kind| kind.file_type == FileType::Fifo && kind.inode == name.inode;
         descriptor::open(owner, name.fd, OFlags::RDWR, is_meant).map(Self)
     }
@@ -84,9 +84,11 @@ const PIPE_BYTES: usize = 64 << 10;
 /// An alarm's descriptor in its owner's process, and which pipe that is: a number that now means another file
 /// is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AlarmName {
-    pub(crate) fd: u32,
-    pub(crate) inode: u64,
+pub struct AlarmName {
+    /// The number of the descriptor.
+    pub fd: u32,
+    /// The inode of the pipe.
+    pub inode: u64,
 }
 
 #[cfg(test)]

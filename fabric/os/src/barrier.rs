@@ -12,7 +12,7 @@ use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_
 
 /// Makes the threads of this process subject to [`everywhere`] in any process. False if the system does not
 /// do that: then nobody may rely on this process to wake it.
-pub(crate) fn join() -> bool {
+pub fn join() -> bool {
     static JOINED: OnceLock<bool> = OnceLock::new();
     *JOINED.get_or_init(|| {
         !cfg!(miri) && is_available() && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
@@ -22,31 +22,31 @@ pub(crate) fn join() -> bool {
 /// A full barrier in every running thread of every process that has joined, and in this thread. False if the
 /// system refuses.
 #[cfg(not(all(test, loom)))]
-pub(crate) fn everywhere() -> bool {
+pub fn everywhere() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
 /// What [`everywhere`] makes a full fence of: only the compiler must be kept from undoing it.
 #[cfg(not(all(test, loom)))]
 #[inline(always)]
-pub(crate) fn light() {
+pub fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// For a model they are what they amount to together: a fence on either side.
 #[cfg(all(test, loom))]
-pub(crate) fn everywhere() -> bool {
+pub fn everywhere() -> bool {
     light();
     true
 }
 
 #[cfg(all(test, loom))]
-pub(crate) fn light() {
+pub fn light() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Whether [`everywhere`] works.
-pub(crate) fn is_available() -> bool {
+pub fn is_available() -> bool {
     membarrier_query()
         .contains(MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED)
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::*;
 #[cfg(not(miri))]
-use crate::os::fork::in_a_child;
+use crate::fork::in_a_child;
 
 #[test]
 fn the_first_has_the_bias_until_another_comes() {

@@ -1,0 +1,51 @@
+//! Errors of the operating system, by cause.
+
+use std::io;
+
+/// Why the operating system did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OsError {
+    /// This process may not open a file of another process, or that file does not exist any more.
+    #[error("{why}")]
+    Unreachable {
+        /// The cause.
+        why: String,
+    },
+    /// A limit of the process or of the machine was reached.
+    #[error("out of {what}: {hint}")]
+    Exhausted {
+        /// The resource.
+        what: &'static str,
+        /// What to do about it.
+        hint: String,
+    },
+    /// A system call failed.
+    #[error("{call} failed: {text} ({code}); {hint}")]
+    Failed {
+        /// The call.
+        call: &'static str,
+        /// Its error number, positive.
+        code: i32,
+        /// The system's text for that number.
+        text: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+impl OsError {
+    /// The error that the last system call of this thread left.
+    pub(crate) fn last(call: &'static str, hint: impl Into<String>) -> Self {
+        Self::of(call, &io::Error::last_os_error(), hint)
+    }
+
+    /// The error `error` of `call`.
+    pub(crate) fn of(call: &'static str, error: &io::Error, hint: impl Into<String>) -> Self {
+        Self::Failed {
+            call,
+            code: error.raw_os_error().unwrap_or(0),
+            text: error.to_string(),
+            hint: hint.into(),
+        }
+    }
+}
