@@ -19,25 +19,47 @@ pub struct Caps {
     pub rma_max: usize,
     /// One-sided operations that may be outstanding at once, over all peers.
     pub rma_depth: usize,
-    /// Whether [`Port::put`](crate::Port::put) works.
-    pub put: bool,
-    /// Whether [`Port::get`](crate::Port::get) works.
-    pub get: bool,
-    /// Whether puts and gets reach a peer's [`Region::shared`](crate::Region::shared), even where they reach no
-    /// other memory.
-    pub segments: bool,
-    /// Whether [`Port::atomic`](crate::Port::atomic) works, on the memory that gets reach.
-    pub atomics: bool,
+    /// The memory that [`Port::put`](crate::Port::put) writes.
+    pub put: Reach,
+    /// The memory that [`Port::get`](crate::Port::get) reads.
+    pub get: Reach,
+    /// The memory that [`Port::atomic`](crate::Port::atomic) changes.
+    pub change: Reach,
+    /// Whether one-sided operations proceed while their target does not poll.
+    pub passive: bool,
     /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.
     pub order: Order,
-    /// Whether the target of a one-sided operation must poll for it to proceed.
-    pub target_must_poll: bool,
     /// Whether [`Port::fence_peer`](crate::Port::fence_peer) makes memory safe to reuse.
     pub fence: bool,
     /// Peers that can be resolved.
     pub peers_max: usize,
+}
+
+/// The memory of a peer that a one-sided operation reaches. The peer has [registered](crate::Port::register) it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// None: the port has no such operation.
+    None,
+    /// Memory made by [`Region::shared`](crate::Region::shared).
+    Shared,
+    /// Any memory.
+    Any,
+}
+
+impl Reach {
+    /// Returns this reach if `able`, else [`Reach::None`].
+    #[must_use]
+    pub fn when(self, able: bool) -> Self {
+        if able { self } else { Self::None }
+    }
+
+    /// Whether the port has the operation at all.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        self != Self::None
+    }
 }
 
 bitflags::bitflags! {

@@ -28,7 +28,7 @@ pub mod sim;
 mod testing;
 pub mod wire;
 
-pub use caps::{Caps, Order};
+pub use caps::{Caps, Order, Reach};
 pub use error::{Failure, PortError};
 pub use mem::{Heap, Memory, MemoryKind, Region};
 pub use port::{

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use samite_os::alarm::Alarm;
 
 use crate::{
-    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region,
+    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Reach, Region,
     Registration, Remote, Sink, Sleep, registry::Registry, rng::SplitMix64,
 };
 
@@ -460,13 +460,12 @@ fn caps() -> Caps {
         zcopy_max: 0,
         rma_max: RMA_MAX,
         rma_depth: RMA_DEPTH,
-        put: true,
-        segments: true,
-        atomics: true,
-        get: true,
+        put: Reach::Any,
+        get: Reach::Any,
+        change: Reach::Any,
+        passive: true,
         immediate_bits: 64,
         order: Order::all(),
-        target_must_poll: false,
         fence: true,
         peers_max: u32::MAX as usize,
     }

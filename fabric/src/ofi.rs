@@ -395,7 +395,7 @@ impl Port for OfiPort {
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
-        if !self.caps.put {
+        if !self.caps.put.is_some() {
             return Err(PortError::Unsupported { what: "write to a peer's memory" });
         }
         self.write(to, from, into, None, op)
@@ -410,7 +410,7 @@ impl Port for OfiPort {
         op: OpId,
     ) -> Result<Post, PortError> {
         let bits = self.caps.immediate_bits;
-        if !self.caps.put || bits == 0 {
+        if !self.caps.put.is_some() || bits == 0 {
             return Err(PortError::Unsupported { what: "write to a peer's memory with immediate data" });
         }
         self.write(to, from, into, Some(immediate & (u64::MAX >> (64 - bits))), op)
@@ -418,7 +418,7 @@ impl Port for OfiPort {
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
         let fi_address = self.peer(to)?;
-        if !self.caps.get {
+        if !self.caps.get.is_some() {
             return Err(PortError::Unsupported { what: "read a peer's memory" });
         }
         if into.len > self.caps.rma_max {

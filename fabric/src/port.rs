@@ -74,7 +74,7 @@ pub trait Port {
     /// local memory may be reused *and* the bytes are visible at the target.
     ///
     /// # Errors
-    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] unless [`Caps::put`].
+    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] unless [`Caps::put`] reaches the memory.
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError>;
 
     /// As [`Port::put`], and then tells the target by [`Sink::notified`] with `immediate`, of which the low
@@ -94,7 +94,7 @@ pub trait Port {
     /// Reads the peer's memory into registered local memory. At most [`Caps::rma_max`] bytes.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`].
+    /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`] reaches the memory.
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
     /// Changes a word of the peer's memory in one step, and gives what it was before in registered local
@@ -106,7 +106,7 @@ pub trait Port {
     ///
     /// # Errors
     /// As [`Port::put`]; [`PortError::OutOfBounds`] for another width; [`PortError::Unsupported`] unless
-    /// [`Caps::atomics`].
+    /// [`Caps::change`] reaches the memory.
     fn atomic(
         &mut self,
         to: PeerId,

@@ -40,7 +40,7 @@ use self::ring::{Push, fragment_max, packet_max};
 use crate::port::{
     Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
 };
-use crate::{Caps, Order, PortError, Region};
+use crate::{Caps, Order, PortError, Reach, Region};
 use samite_os::process::{Place, Process};
 
 /// How large a port's mailbox is.
@@ -140,13 +140,12 @@ impl Shm {
             zcopy_max: 0,
             rma_max: RMA_MAX,
             rma_depth: RMA_DEPTH,
-            put: false,
-            get: false,
-            segments: true,
-            atomics: true,
+            put: Reach::Shared,
+            get: Reach::Shared,
+            change: Reach::Shared,
+            passive: true,
             immediate_bits: 64,
             order: Order::all(),
-            target_must_poll: true,
             fence: true,
             peers_max: config.peers_max,
         };

@@ -89,7 +89,7 @@ impl Net {
     }
 
     /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing, but messages still come in,
-    /// and its memory can be reached unless [`Caps::target_must_poll`](crate::Caps::target_must_poll).
+    /// and its memory can be reached if the network is [`Caps::passive`](crate::Caps::passive).
     pub fn pause(&self, rank: u32) {
         self.0.borrow_mut().pause(rank, true);
     }

@@ -47,7 +47,7 @@ pub(crate) fn change_words<P: Port>(
     theirs: &Region,
     mut settle: impl FnMut(&mut P, &mut P) -> Vec<Heard>,
 ) {
-    assert!(a.caps().atomics);
+    assert!(a.caps().change.is_some());
     let ours = Region::new(Memory::new(vec![0xffu8; 8]));
     let mine = a.register(to_b, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
     let exposed = b.register(to_a, theirs, Access::REMOTE_READ | Access::REMOTE_WRITE).unwrap();

@@ -1,7 +1,7 @@
 //! Which protocol carries a message: a pure function of its size, the path and the credit.
 
-use samite_fabric::Caps;
 use samite_fabric::wire::Header;
+use samite_fabric::{Caps, Reach};
 
 use crate::config::{Config, OVERHEAD};
 use crate::wire::{Data, Eager};
@@ -34,7 +34,7 @@ impl Limits {
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
             data_max: (caps.fragment_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
-            get: caps.get && caps.rma_max > 0,
+            get: caps.get == Reach::Any && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
             fence: caps.fence,
         }

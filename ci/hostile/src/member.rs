@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
-use samite_fabric::{Access, Failure, Memory, OpId, PeerId, Port, Post, Region, Registration, Remote, Sink};
+use samite_fabric::{
+    Access, Failure, Memory, OpId, PeerId, Port, Post, Reach, Region, Registration, Remote, Sink,
+};
 use samite_p2p::{Cause, Config, Engine, Identity, Outcome, Pattern, RequestId, Source};
 
 use crate::engine::drain;
@@ -80,7 +82,8 @@ impl Run {
         (net_config.caps.packet_max, net_config.caps.fragment_max) = (packet_max, packet_max);
         net_config.caps.zcopy_max = 0;
         if choice & 2 != 0 {
-            (net_config.caps.get, net_config.caps.put, net_config.caps.rma_max) = (false, false, 0);
+            (net_config.caps.get, net_config.caps.put, net_config.caps.rma_max) =
+                (Reach::None, Reach::None, 0);
         }
         if choice & 4 != 0 {
             (config.unexpected_max, config.window_min) = (4000, 1000);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use samite_fabric::{
-    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Region, Registration,
-    Remote, Sink,
+    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Reach, Region,
+    Registration, Remote, Sink,
 };
 
 /// Reports what is put in `events`, takes all that is posted while there is room, and keeps the contract of a
@@ -40,13 +40,12 @@ impl Tape {
             zcopy_max: 0,
             rma_max: if get { 1000 } else { 0 },
             rma_depth: 4,
-            put: false,
-            get,
-            segments: false,
-            atomics: false,
+            put: Reach::None,
+            get: Reach::Any.when(get),
+            change: Reach::None,
+            passive: false,
             immediate_bits: 0,
             order: Order::SEND_AFTER_SEND,
-            target_must_poll: true,
             fence: true,
             peers_max: usize::MAX,
         };
@@ -121,7 +120,7 @@ impl Port for Tape {
 
     fn get(&mut self, to: PeerId, into: Local, _: Remote, op: OpId) -> Result<Post, PortError> {
         self.check(to)?;
-        if !self.caps.get {
+        if !self.caps.get.is_some() {
             return Err(PortError::Unsupported { what: "get" });
         }
         assert!(into.len <= self.caps.rma_max, "{into:?}");

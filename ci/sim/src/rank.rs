@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::sim::SimPort;
-use samite_fabric::{Memory, Port};
+use samite_fabric::{Memory, Port, Reach};
 use samite_p2p::{
     Cause, Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
     Status,
@@ -240,7 +240,7 @@ impl Rank {
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.engine.cancel(id);
         if let Some(Pending { what: What::Send(_), lent, .. }) = self.pending.get(&id)
-            && (lent.is_some() || !self.engine.port().caps().get)
+            && (lent.is_some() || self.engine.port().caps().get == Reach::None)
         {
             self.doomed.push((id, "it was cancelled"));
         }

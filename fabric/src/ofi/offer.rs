@@ -12,7 +12,7 @@ pub use super::memory::Mode;
 
 use super::info::{Attributes, string};
 use super::{OfiConfig, PACKET_MIN};
-use crate::{Caps, Order, PortError};
+use crate::{Caps, Order, PortError, Reach};
 
 /// One interface of a provider, as far as this port depends on it. Flags and numbers are libfabric's
 /// (fi_getinfo(3), fi_endpoint(3), fi_domain(3)).
@@ -126,13 +126,14 @@ impl Offer {
             zcopy_max: if self.iov_limit >= 2 { packet_max } else { 0 },
             rma_max,
             rma_depth: config.operations_max,
-            put,
-            get,
-            segments: put && get,
-            atomics: false,
+            put: Reach::Any.when(put),
+            get: Reach::Any.when(get),
+            // libfabric's atomics are not asked for. On tcp;ofi_rxm they take a thread for progress, and the orders of
+            // writes (FI_ORDER_SAW, FI_ORDER_WAW) that it keeps otherwise.
+            change: Reach::None,
+            passive: self.data_progress == sys::FI_PROGRESS_AUTO,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,
-            target_must_poll: self.data_progress != sys::FI_PROGRESS_AUTO,
             // The rxm protocol closes a removed peer's connection and cancels what is queued on it
             // (rxm_conn.c and tcpx_ep.c at v1.17.0), where the library was told to do so.
             fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
@@ -203,6 +204,6 @@ mod tests {
         let plan = offer.plan(&OfiConfig::default(), true).expect("it will do");
         let Caps { short_max, packet_max, rma_max, put, get, immediate_bits, order, .. } = plan.caps;
         assert_eq!((short_max, packet_max, rma_max), (2048, 2048, 2048));
-        assert_eq!((put, get, immediate_bits, order), (false, true, 0, Order::SEND_AFTER_SEND));
+        assert_eq!((put, get, immediate_bits, order), (Reach::None, Reach::Any, 0, Order::SEND_AFTER_SEND));
     }
 }

@@ -4,8 +4,8 @@
 mod killed;
 
 use super::*;
-use crate::Failure;
 use crate::testing::{Heard, Recorder, bytes_of};
+use crate::{Failure, Reach};
 
 /// Polls after which something is given up for lost; each is a system call or more.
 const POLLS_MAX: usize = 3_000_000;
@@ -224,7 +224,7 @@ fn memory_is_got_and_notified_where_the_provider_can() {
     let sockets = |seed| OfiConfig { provider: "sockets".into(), seed, ..config() };
     let (mut a, mut b) = (Node::with(sockets(1)), Node::with(sockets(2)));
     let immediate = (u64::MAX >> (64 - a.port.caps().immediate_bits)) - 1;
-    assert!(a.port.caps().get);
+    assert!(a.port.caps().get.is_some());
     let to = a.peer(&b);
     let len = (5 << 20) + 3;
     let (_source, from) = a.region(pattern(len, 1), Access::LOCAL_READ);
@@ -605,9 +605,9 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
 fn an_interface_is_found_by_name_and_by_address() {
     let provider = config().provider;
     let (interfaces, get): (&[&str], _) = match provider.as_str() {
-        "tcp;ofi_rxm" | "tcp" | "net" => (&["lo", "127.0.0.1"], false),
-        "sockets" => (&["lo", "127.0.0.1"], true),
-        "shm" => (&["shm"], true),
+        "tcp;ofi_rxm" | "tcp" | "net" => (&["lo", "127.0.0.1"], Reach::None),
+        "sockets" => (&["lo", "127.0.0.1"], Reach::Any),
+        "shm" => (&["shm"], Reach::Any),
         _ => panic!("what {provider} can do is not known here"),
     };
     for interface in interfaces {
@@ -623,12 +623,11 @@ fn an_interface_is_found_by_name_and_by_address() {
             packet_max: 16 << 10,
             fragment_max: 16 << 10,
             zcopy_max: 16 << 10,
-            atomics: false,
             immediate_bits: 64,
-            put: true,
+            put: Reach::Any,
             get,
-            segments: get,
-            target_must_poll: true,
+            change: Reach::None,
+            passive: false,
             fence: caps.fence && provider == "tcp;ofi_rxm",
             ..caps.clone()
         };

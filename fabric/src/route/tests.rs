@@ -1,8 +1,8 @@
 use super::*;
-use crate::Memory;
 use crate::loopback::Hub;
 use crate::shm::Config;
 use crate::testing::{Heard, Recorder, bytes_of};
+use crate::{Memory, Reach};
 
 const SHM: Config = Config {
     peers_max: 4,
@@ -151,7 +151,8 @@ fn the_caps_hold_on_every_path() {
         (route.caps(), route.shm.as_ref().unwrap().port.caps(), route.loopback.as_ref().unwrap().port.caps());
     assert_eq!(caps.name, "loopback+samite-shm");
     assert_eq!(caps.packet_max, shm.packet_max.min(loopback.packet_max));
-    assert!(!caps.put && !caps.get && caps.segments && caps.fence && caps.target_must_poll);
+    assert_eq!((caps.put, caps.get, caps.change), (Reach::Shared, Reach::Shared, Reach::Shared));
+    assert!(caps.fence && caps.passive);
     assert_eq!(caps.rma_max, shm.rma_max.min(loopback.rma_max));
 }
 

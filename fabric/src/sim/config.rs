@@ -1,6 +1,6 @@
 //! What a simulated network is like.
 
-use crate::{Caps, Order, SplitMix64};
+use crate::{Caps, Order, Reach, SplitMix64};
 
 /// What a simulated network is like. [`Config::default`] is quick and kind, [`Config::adverse`] is neither.
 #[derive(Clone, Debug)]
@@ -94,13 +94,12 @@ impl Config {
             zcopy_max: pick(rng, [0, packet_max, 64 << 10]),
             rma_max: if put || get { rma_max } else { 0 },
             rma_depth: if put || get { pick(rng, [1, 2, 5, 64]) } else { 0 },
-            put,
-            get,
-            segments: put && get,
-            atomics: put && get,
+            put: Reach::Any.when(put),
+            get: Reach::Any.when(get),
+            change: Reach::Any.when(put && get),
             immediate_bits: if put { pick(rng, [0, 8, 32, 64]) } else { 0 },
             order: Order::SEND_AFTER_SEND | Order::from_bits_truncate(rng.below(8) as u8),
-            target_must_poll: rng.below(2) == 0,
+            passive: rng.below(2) != 0,
             fence: rng.below(2) == 0,
             peers_max: usize::MAX,
         };
@@ -135,13 +134,12 @@ impl Default for Config {
                 zcopy_max: 64 << 10,
                 rma_max: 1 << 20,
                 rma_depth: 256,
-                put: true,
-                get: true,
-                segments: true,
-                atomics: true,
+                put: Reach::Any,
+                get: Reach::Any,
+                change: Reach::Any,
                 immediate_bits: 32,
                 order: Order::all(),
-                target_must_poll: false,
+                passive: true,
                 fence: true,
                 peers_max: usize::MAX,
             },

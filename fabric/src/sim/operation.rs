@@ -113,7 +113,7 @@ impl World {
             (_, Some(Cut::Stall), _) => pair.stalled.push(Event::Begin(serial)),
             _ if lost => self.lose(serial),
             (.., None) => self.lose(serial),
-            (.., Some(at)) if self.config.caps.target_must_poll && !polled => {
+            (.., Some(at)) if !(self.config.caps.passive || polled) => {
                 self.node(at.rank).waiting.push(serial);
             }
             (.., Some(at)) => {

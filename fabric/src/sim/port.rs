@@ -118,7 +118,7 @@ impl Port for SimPort {
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
-        self.check(self.caps.put, "put", from.len, self.caps.rma_max)?;
+        self.check(self.caps.put.is_some(), "put", from.len, self.caps.rma_max)?;
         self.post(to, Kind::Put { into, immediate: None }, &[], from, Access::LOCAL_READ, op)
     }
 
@@ -131,13 +131,18 @@ impl Port for SimPort {
         op: OpId,
     ) -> Result<Post, PortError> {
         let bits = self.caps.immediate_bits;
-        self.check(self.caps.put && bits > 0, "put with an immediate", from.len, self.caps.rma_max)?;
+        self.check(
+            self.caps.put.is_some() && bits > 0,
+            "put with an immediate",
+            from.len,
+            self.caps.rma_max,
+        )?;
         let immediate = Some(immediate & (u64::MAX >> (64 - bits.min(64))));
         self.post(to, Kind::Put { into, immediate }, &[], from, Access::LOCAL_READ, op)
     }
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
-        self.check(self.caps.get, "get", into.len, self.caps.rma_max)?;
+        self.check(self.caps.get.is_some(), "get", into.len, self.caps.rma_max)?;
         self.post(to, Kind::Get { from }, &[], into, Access::LOCAL_WRITE, op)
     }
 
@@ -149,7 +154,7 @@ impl Port for SimPort {
         before: Local,
         op: OpId,
     ) -> Result<Post, PortError> {
-        self.check(self.caps.atomics, "change memory in one step", before.len, self.caps.rma_max)?;
+        self.check(self.caps.change.is_some(), "change memory in one step", before.len, self.caps.rma_max)?;
         before.is_word()?;
         self.post(to, Kind::Atomic { change, at }, &[], before, Access::LOCAL_WRITE, op)
     }

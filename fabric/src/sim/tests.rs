@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{Heard, Recorder, bytes_of, change_words};
 use crate::{
-    Access, Failure, Local, Memory, OpId, Order, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    SplitMix64,
+    Access, Failure, Local, Memory, OpId, Order, PeerId, Port, PortError, Post, Reach, Region, Registration,
+    Remote, SplitMix64,
 };
 
 /// Two ranks that know each other.
@@ -89,8 +89,8 @@ fn a_packet_costs_what_the_model_says() {
 
 #[test]
 fn words_are_changed_in_one_step() {
-    for target_must_poll in [false, true] {
-        let config = with(|config| config.caps.target_must_poll = target_must_poll);
+    for passive in [false, true] {
+        let config = with(|config| config.caps.passive = passive);
         let Pair { net, a, b, to_a, to_b } = Pair::new(5, config);
         change_words((a, to_b), (b, to_a), &Region::new(Memory::zeroed(16)), |a, b| {
             let mut at_a = Vec::new();
@@ -229,7 +229,7 @@ fn limits_are_kept() {
         (vec![ENDED], vec![Heard::Packet(b"x".to_vec()), Heard::Notified(0xf), Heard::Packet(b"x".to_vec())])
     );
     let all_refused = with(|config| {
-        (config.caps.put, config.caps.get, config.caps.zcopy_max) = (false, false, 0);
+        (config.caps.put, config.caps.get, config.caps.zcopy_max) = (Reach::None, Reach::None, 0);
     });
     let mut pair = Pair::new(1, all_refused);
     let (_, local, _, remote) = pair.memory(1);
@@ -368,7 +368,7 @@ fn without_a_fence_completions_come_late_and_memory_stays_held() {
 #[test]
 fn a_paused_target_is_reached_unless_it_must_poll() {
     for must_poll in [false, true] {
-        let mut pair = Pair::new(1, with(|config| config.caps.target_must_poll = must_poll));
+        let mut pair = Pair::new(1, with(|config| config.caps.passive = !must_poll));
         let (_, local, _, remote) = pair.memory(1);
         pair.net.pause(1);
         assert_eq!(pair.a.get(pair.to_b, local.local(0, 1), remote.remote(0), OpId(1)), Ok(Post::Done));
@@ -537,7 +537,7 @@ fn adverse_run(seed: u64) -> (u64, Vec<String>) {
         };
         let port = &mut ports[rank];
         match rng.below(6) {
-            0 if caps.put => {
+            0 if caps.put.is_some() => {
                 posted(port.put(peer, span(&mut rng, caps.rma_max), theirs.remote(0), op), false, true);
             }
             1 if caps.immediate_bits > 0 => {
@@ -547,7 +547,7 @@ fn adverse_run(seed: u64) -> (u64, Vec<String>) {
                     true,
                 );
             }
-            2 if caps.get => {
+            2 if caps.get.is_some() => {
                 posted(port.get(peer, span(&mut rng, caps.rma_max), theirs.remote(0), op), false, true);
             }
             3 if caps.zcopy_max > 0 => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use samite_fabric::{Caps, Memory, Port};
+use samite_fabric::{Caps, Memory, Port, Reach};
 use samite_p2p::{
     Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId,
     Sent, Status, Usage,
@@ -159,7 +159,7 @@ impl<M: Medium> Job<M> {
 
     /// Whether the bytes of long messages are got by the receiver.
     pub(crate) fn pulls(&self) -> bool {
-        self.caps().get
+        self.caps().get == Reach::Any
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

@@ -18,7 +18,7 @@ use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::ofi::offer::recorded;
 use samite_fabric::shm::{Config as ShmConfig, Shm};
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
-use samite_fabric::{Caps, SplitMix64};
+use samite_fabric::{Caps, Reach, SplitMix64};
 
 use job::Medium;
 
@@ -60,7 +60,7 @@ impl Simulated {
     /// One that can neither put nor get, and keeps nobody's memory safe.
     fn poor() -> Self {
         let mut config = SimConfig::default();
-        (config.caps.put, config.caps.get, config.caps.segments) = (false, false, false);
+        (config.caps.put, config.caps.get, config.caps.change) = (Reach::None, Reach::None, Reach::None);
         (config.caps.rma_max, config.caps.fence) = (0, false);
         (config.caps.packet_max, config.caps.fragment_max) = (512, 512);
         (config.caps.zcopy_max, config.channel_depth) = (0, 2);
@@ -82,7 +82,7 @@ impl Simulated {
     /// One that is slow, out of order and often out of room.
     fn adverse() -> Self {
         let mut config = SimConfig::adverse(&mut SplitMix64::new(5));
-        (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (true, 4096, 3);
+        (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (Reach::Any, 4096, 3);
         (config.jitter_ns, config.storms_per_million, config.storm_ns) = (5_000, 200_000, 10_000);
         (config.spikes_per_million, config.completion_delay_ns, config.exposures_max) = (0, 10_000, 0);
         Self(Net::new(3, config))
@@ -192,7 +192,10 @@ impl Medium for Mixed {
     type Port = SimPort;
 
     fn open(&mut self, rank: u32) -> SimPort {
-        self.0.0.start_as(rank, Caps { get: rank.is_multiple_of(2), ..SimConfig::default().caps })
+        self.0.0.start_as(
+            rank,
+            Caps { get: Reach::Any.when(rank.is_multiple_of(2)), ..SimConfig::default().caps },
+        )
     }
 
     fn now_ns(&self) -> u64 {

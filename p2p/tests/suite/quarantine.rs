@@ -12,7 +12,7 @@ const LEN: usize = 100_000;
 /// Three ranks in a network whose ports can get, and fence or not; the target of a get must poll.
 fn trio(fence: bool, quarantine_max: usize) -> (Job<Simulated>, Net) {
     let mut network = SimConfig::default();
-    (network.caps.fence, network.caps.target_must_poll) = (fence, true);
+    (network.caps.fence, network.caps.passive) = (fence, false);
     let net = Net::new(11, network);
     let mut config = Config::default();
     config.quarantine_max = quarantine_max;

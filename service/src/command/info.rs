@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use samite::bootstrap::{Launch, OF_JOINING, OF_THE_LAUNCHER};
 use samite::topology::Topology;
 use samite::{Parameter, Reader, Settings, World};
-use samite_fabric::{Caps, Port, shm::Shm};
+use samite_fabric::{Caps, Port, Reach, shm::Shm};
 use serde_json::{Value, json};
 
 use super::{environment, print};
@@ -113,7 +113,8 @@ fn transports() -> Vec<Transport> {
 }
 
 fn providers(transports: &[Transport]) -> Section {
-    let mut rows = vec![row(["TRANSPORT", "INTERFACE", "PACKET", "PUT", "GET", "IMMEDIATE", "FENCE"])];
+    let mut rows =
+        vec![row(["TRANSPORT", "INTERFACE", "PACKET", "PUT", "GET", "CHANGE", "IMMEDIATE", "FENCE"])];
     let mut refused = String::new();
     for Transport { name, interface, caps } in transports {
         match caps {
@@ -121,8 +122,9 @@ fn providers(transports: &[Transport]) -> Section {
                 name,
                 interface,
                 &caps.packet_max.to_string(),
-                yes(caps.put || caps.segments),
-                yes(caps.get || caps.segments),
+                reach(caps.put),
+                reach(caps.get),
+                reach(caps.change),
                 &format!("{} bits", caps.immediate_bits),
                 yes(caps.fence),
             ])),
@@ -134,14 +136,14 @@ fn providers(transports: &[Transport]) -> Section {
     let json = transports.iter().map(|Transport { name, interface, caps }| match caps {
         Ok(caps) => json!({
             "transport": name, "interface": interface, "usable": true, "packet_max": caps.packet_max,
-            "short_max": caps.short_max, "rma_max": caps.rma_max, "put": caps.put, "get": caps.get,
-            "shared_segments": caps.segments, "immediate_bits": caps.immediate_bits, "fence": caps.fence,
+            "short_max": caps.short_max, "rma_max": caps.rma_max, "put": reach(caps.put),
+            "get": reach(caps.get), "change": reach(caps.change), "passive": caps.passive, "immediate_bits": caps.immediate_bits, "fence": caps.fence,
         }),
         Err(why) => json!({ "transport": name, "interface": interface, "usable": false, "why": why }),
     });
     let json = json.collect();
-    const LEGEND: &str = "  Packet: the most bytes in one. Put, get: whether a peer's memory can be written, read. Immediate: what can \
-                          go with a put.\n  Fence: whether a dead peer's operations can be ended at once, so that their memory \
+    const LEGEND: &str = "  Packet: the most bytes in one. Put, get, change: the memory of a peer that can be written, read, changed in one \
+                          step.\n  Immediate: what can go with a put. Fence: whether a dead peer's operations can be ended at once, so that their memory \
                           is free again.\n";
     let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
     Section { name: "transports", text, json }
@@ -328,6 +330,14 @@ fn reader(reader: Reader) -> &'static str {
     match reader {
         Reader::Rank => "rank",
         Reader::Launcher => "samite run",
+    }
+}
+
+fn reach(reach: Reach) -> &'static str {
+    match reach {
+        Reach::None => "no",
+        Reach::Shared => "shared",
+        Reach::Any => "any",
     }
 }
 
