@@ -177,6 +177,26 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
+    /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context it keeps
+    /// the order of arrival.
+    pub fn visit_source(&mut self, source: u32, mut visit: impl FnMut(UnexpectedId, Envelope, &mut U)) {
+        // As a source `u32::MAX` is no peer.
+        if Source::rank(source).is_any() {
+            return;
+        }
+        let mut found = Vec::new();
+        self.structure.select(&self.unexpected, Selection::Source(source), &mut found);
+        for (slot, context) in found {
+            let generation = self.unexpected.generation(slot);
+            let entry = &mut self.unexpected[slot];
+            visit(
+                UnexpectedId { slot, generation, context },
+                envelope_of(entry, context),
+                &mut entry.payload,
+            );
+        }
+    }
+
     /// Visits the unexpected messages of one context in the order of arrival.
     pub fn visit_unexpected(&self, context: u32, mut visit: impl FnMut(Envelope)) {
         let mut found = Vec::new();

@@ -72,6 +72,7 @@ impl<S: Structure> Replay<S> {
                 }
             }
             Operation::PurgeSource(source) => {
+                self.visit_source(source);
                 let mut purged = Vec::new();
                 self.matcher.purge_source(source, |item| purged.push(item));
                 assert_eq!(by_context(purged), by_context(self.naive.purge_source(source)));
@@ -192,6 +193,21 @@ impl<S: Structure> Replay<S> {
         let mut expected = self.naive.posted.clone();
         expected.retain(|(pattern, _)| pattern.source.is_any());
         expected.sort_by_key(|(pattern, _)| pattern.context);
+        assert_eq!(visited, expected);
+    }
+
+    fn visit_source(&mut self, source: u32) {
+        let mut visited = Vec::new();
+        self.matcher.visit_source(source, |id, envelope, &mut number| visited.push((id, envelope, number)));
+        for &(id, envelope, number) in &visited {
+            assert_eq!(self.matcher.unexpected(id), Some((envelope, &number)));
+        }
+        let mut visited: Vec<_> =
+            visited.into_iter().map(|(_, envelope, number)| (envelope, number)).collect();
+        visited.sort_by_key(|(envelope, _)| envelope.context);
+        let mut expected = self.naive.unexpected.clone();
+        expected.retain(|(envelope, _)| envelope.source == source && source != u32::MAX);
+        expected.sort_by_key(|(envelope, _)| envelope.context);
         assert_eq!(visited, expected);
     }
 
