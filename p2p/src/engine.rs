@@ -8,7 +8,7 @@ mod outbound;
 mod timers;
 mod transfer;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
 use samite_fabric::{Address, Memory, PeerId, Port, Region, Registration};
@@ -120,6 +120,9 @@ struct Core {
     timers: Timers,
     /// Envelopes without data that wait for their receive, by the sender's index and name.
     envelopes: HashMap<(u32, u64), UnexpectedId>,
+    /// Messages of incarnations that left and did not fail, noted when the next incarnation of their rank takes part.
+    /// Some may have been received since.
+    inherited: HashSet<UnexpectedId>,
     /// Messages whose bytes follow their envelope, and have not all come, by the sender's index and name.
     streams: BTreeMap<(u32, u64), Stream>,
     /// Claimed messages whose bytes follow their envelope.
@@ -215,6 +218,7 @@ impl<P: Port> Engine<P> {
             operations: Slab::new(),
             timers: Timers::default(),
             envelopes: HashMap::new(),
+            inherited: HashSet::new(),
             streams: BTreeMap::new(),
             claims: Slab::new(),
             senders: VecDeque::new(),

@@ -21,21 +21,28 @@
 //! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it where it is unmatched, and
 //! else it goes on, if it owns its memory.
 //!
+//! A message that has arrived whole can be received though its sender has left or failed. If the sender failed, its
+//! messages are dropped when its next incarnation takes part. A message of which bytes are missing ends with its
+//! sender's incarnation.
+//!
+//! A send whose bytes the receiver calls for is not delivered if the goodbye is sent before the last of them: the
+//! receiver ends the receive at the goodbye.
+//!
 //! A sender that lets its bytes be read ends that before it gives them back. Who reads them meanwhile finds out, and has
 //! received nothing.
 
 use samite_fabric::Port;
-use samite_matching::{Pattern, PostedId, Purged};
+use samite_matching::{Pattern, PostedId};
 
 use super::inbound::is_later;
-use super::{Core, Engine, Rendezvous, Stream, Unexpected};
+use super::{Core, Engine, Stream, Unexpected};
 use crate::RequestId;
 use crate::choose::cost;
 use crate::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report};
 use crate::peer::{Outgoing, Packet, Peer, Standing};
 use crate::request::{Buffer, Partner, Request, State};
 use crate::trace::event;
-use crate::wire::{Abort, Fin, Revoke, Verdict, Way, kind};
+use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
 impl<P: Port> Engine<P> {
     /// Ends a request, if it can end before its peer answers. A send ends at once, whatever its peer does, unless a
@@ -107,7 +114,8 @@ impl<P: Port> Engine<P> {
 
     /// Whoever watches over the ranks says that one is dead. Final for the life it had, which is the known
     /// one if `incarnation` is not told; nothing for a later one. A rank that has said goodbye may still fail if the
-    /// launcher tells of ends ([`Engine::expect_word`]): what it sent stays until its next incarnation takes part.
+    /// launcher tells of ends ([`Engine::expect_word`]). The messages that have arrived whole can be received until the
+    /// next incarnation takes part.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -335,8 +343,9 @@ impl Core {
         Ok(Some(index))
     }
 
-    /// A peer failed: everything that concerns it ends. One that has said goodbye fails only if the launcher says so,
-    /// or has started it again.
+    /// Ends everything that waits for a failed peer. Its messages that have arrived whole can be received until its
+    /// next incarnation takes part. A peer that has said goodbye fails only if the launcher says so, or has started it
+    /// again.
     pub(super) fn bury(&mut self, index: u32, cause: Cause) {
         let expects_word = self.expects_word;
         let Peer { standing, rank, is_told, .. } = &mut self.peers[index];
@@ -360,7 +369,7 @@ impl Core {
         self.end_peer(index, Standing::Failed(cause.clone()));
         self.depart(index);
         let rank = self.peers[index].rank;
-        self.purge(rank);
+        self.drop_envelopes(index);
         self.fail_requests(rank, &cause);
         self.end_streams(index);
         self.failures.add(rank, cause);
@@ -378,27 +387,37 @@ impl Core {
         self.depart(index);
     }
 
-    /// Drops the messages of a rank that wait for their receive.
-    fn purge(&mut self, rank: u32) {
-        let (mut unexpected_cost, mut waiting) = (0, Vec::new());
-        let store = &mut self.store;
-        self.matcher.purge_source(rank, |purged| {
-            if let Purged::Unexpected(_, message) = purged {
-                match message {
-                    Unexpected::Eager(data) => {
-                        unexpected_cost += u64::from(cost(data.len()));
-                        store.release(data);
-                    }
-                    Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
-                        unexpected_cost += u64::from(cost(bytes));
-                    }
-                    Unexpected::Rts(rendezvous) => waiting.push(rendezvous.send),
-                }
+    /// Drops the envelopes of a peer that wait for their receive: their bytes are gone with their sender.
+    fn drop_envelopes(&mut self, index: u32) {
+        let rank = self.peers[index].rank;
+        let sends: Vec<u64> =
+            self.envelopes.keys().filter(|(sender, _)| *sender == index).map(|(_, send)| *send).collect();
+        for send in sends {
+            if let Some(&unexpected) = self.envelopes.get(&(index, send)) {
+                self.matcher.remove(unexpected);
+                self.forget_envelope(rank, send);
             }
-        });
-        self.unexpected_cost -= unexpected_cost;
-        for send in waiting {
-            self.forget_envelope(rank, send);
+        }
+    }
+
+    /// Decides about the messages of an ended incarnation that wait for their receive, before the next one takes part.
+    /// All of them have arrived whole. Those of a failed incarnation are dropped, so that no receive takes them for the
+    /// next one's. Those of an incarnation that left in good order stay, also when a later incarnation fails.
+    fn settle_messages(&mut self, rank: u32, has_failed: bool) {
+        let matcher = &self.matcher;
+        self.inherited.retain(|id| matcher.unexpected(*id).is_some());
+        let mut waiting = Vec::new();
+        self.matcher.visit_source(rank, |id, _, _| waiting.push(id));
+        if !has_failed {
+            return self.inherited.extend(waiting);
+        }
+        for id in waiting {
+            if !self.inherited.contains(&id)
+                && let Some((_, Unexpected::Eager(data))) = self.matcher.remove(id)
+            {
+                self.unexpected_cost -= u64::from(cost(data.len()));
+                self.store.release(data);
+            }
         }
     }
 
@@ -409,17 +428,26 @@ impl Core {
         }
         self.end_peer(index, Standing::Left);
         let rank = self.peers[index].rank;
-        // Envelopes whose bytes are gone with their sender.
-        let sends: Vec<u64> =
-            self.envelopes.keys().filter(|(sender, _)| *sender == index).map(|(_, send)| *send).collect();
-        for send in sends {
-            if let Some(&unexpected) = self.envelopes.get(&(index, send)) {
-                self.matcher.remove(unexpected);
-                self.forget_envelope(rank, send);
-            }
-        }
+        self.drop_envelopes(index);
         self.fail_requests(rank, &Cause::Left);
         self.end_streams(index);
+    }
+
+    /// Ends the sends whose bytes a peer calls for, once the goodbye to it is sent. The peer ends its receives at the
+    /// goodbye, and ignores bytes that come after it.
+    pub(super) fn end_called_for(&mut self, index: u32) {
+        let rank = self.peers[index].rank;
+        let is_called_for =
+            |request: &Request| request.rank() == Some(rank) && matches!(request.state, State::Pushing(_));
+        for id in self.requests.select(is_called_for) {
+            self.end_after_goodbye(id);
+        }
+    }
+
+    /// Ends a send whose peer has been sent the goodbye before all of the bytes.
+    pub(super) fn end_after_goodbye(&mut self, id: RequestId) {
+        let abandoned = Error::Abandoned { rank: self.identity.rank, fate: Fate::NotDelivered };
+        self.finish(id, Err(abandoned));
     }
 
     /// Tells the next failure to a receive from any source, if it waits and there is one.
@@ -463,10 +491,7 @@ impl Core {
         if *standing != Standing::Alive && rank != self.identity.rank {
             self.ended -= 1;
         }
-        if has_failed {
-            // If it failed after its goodbye, what it sent is still there. No receive may take that for the next incarnation's.
-            self.purge(rank);
-        }
+        self.settle_messages(rank, has_failed);
         self.peers.renew(index);
     }
 

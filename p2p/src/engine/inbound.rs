@@ -334,8 +334,10 @@ impl Core {
                     self.refuse(index, rendezvous.send);
                 } else {
                     self.envelopes_cost += OVERHEAD as u64;
-                    if self.envelopes.insert((index, rendezvous.send), unexpected).is_some() {
-                        // Two messages of one name: when the sender leaves, only one would be found.
+                    if let Some(former) = self.envelopes.insert((index, rendezvous.send), unexpected) {
+                        // Two messages of one name: when the sender ends, only the second would be found.
+                        self.matcher.remove(former);
+                        self.envelopes_cost -= OVERHEAD as u64;
                         return Err(WireError::Value { field: "send" });
                     }
                 }
@@ -485,6 +487,11 @@ impl Core {
             // It has timed out, or its owner has gone with the data; the receiver has none of it yet.
             self.answer(index, kind::ABORT, &Abort { recv: cts.recv });
             self.finish(id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+            return Ok(());
+        }
+        if matches!(request.state, State::AwaitingMatch { .. }) && self.peers[index].bye.is_some() {
+            // The receiver ends at the goodbye, which it gets before any byte that would be sent now.
+            self.end_after_goodbye(id);
             return Ok(());
         }
         let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;

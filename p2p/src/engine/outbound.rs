@@ -281,6 +281,9 @@ impl<P: Port> Engine<P> {
                         peer.packets.pop_front();
                     } else if let Some(Outgoing::Goodbye) = peer.messages.pop_front() {
                         peer.bye = Some(peer.sequence);
+                        peer.sent();
+                        core.end_called_for(index);
+                        continue;
                     }
                     match turn {
                         Turn::Sent if is_hello => core.greeted(index),

@@ -108,13 +108,17 @@ pub(crate) fn death_ends_a_claimed_receive<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-pub(crate) fn death_discards_what_is_unexpected<M: Medium>(medium: M) {
+/// A message that arrived whole needs no sender. Of a long one only the envelope has come.
+pub(crate) fn death_spares_what_has_arrived_whole<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends = [10, LONG].map(|len| job.send(1, 0, 5, &bytes(1, len)));
     job.settle();
     assert!(job.usages()[0].unexpected > 0 && job.usages()[0].envelopes > 0);
     assert!(job.is_over(&sends[0]) && !job.is_over(&sends[1]));
     job.kill(1);
+    let recv = job.recv(0, exact(1, 5), 10);
+    assert_eq!(job.wait(recv).message(), bytes(1, 10));
+    assert_killed(&job.engine(0).probe(&exact(1, 5)).unwrap_err(), Fate::NotDelivered);
     let told = job.engine(0).probe(&Pattern::any(0));
     assert!(matches!(told, Err(Error::FailurePending { rank: 1, .. })), "{told:?}");
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None));
@@ -333,6 +337,45 @@ pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(med
     job.assert_at_rest();
 }
 
+/// What a killed rank has sent can be received, but not by the receives that are meant for the next incarnation.
+pub(crate) fn messages_of_the_dead_end_with_the_next_incarnation<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let sends = [5, 6].map(|tag| job.send(1, 0, tag, b"old"));
+    job.settle();
+    assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
+    job.kill(1);
+    let recv = job.recv(0, exact(1, 5), 10);
+    assert_eq!(job.wait(recv).message(), b"old");
+    job.restart(1);
+    let recv = job.recv(0, exact(1, 6), 10);
+    let send = job.send(1, 0, 6, b"new");
+    assert_eq!(job.wait(recv).message(), b"new");
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}
+
+/// A rank that left in good order has sent its messages, whatever becomes of the process that has the rank after it.
+pub(crate) fn messages_of_a_goodbye_outlive_the_failure_of_later_incarnations<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    let sends = [5, 6].map(|tag| job.send(1, 0, tag, b"first"));
+    job.settle();
+    assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
+    job.leave(1);
+    job.settle();
+    job.restart(1);
+    let send = job.send(1, 0, 7, b"second");
+    job.settle();
+    assert!(job.wait(send).result.is_ok());
+    job.kill(1);
+    let recv = job.recv(0, exact(1, 5), 10);
+    assert_eq!(job.wait(recv).message(), b"first");
+    job.restart(1);
+    let recv = job.recv(0, exact(1, 6), 10);
+    assert_eq!(job.wait(recv).message(), b"first");
+    assert_eq!(job.engine(0).probe(&exact(1, 7)), Ok(None), "it was of the incarnation that failed");
+    assert_unharmed(&mut job);
+}
+
 /// A rank that is started again says hello before the launcher has told how it ended.
 pub(crate) fn a_hello_tells_of_a_failure_after_goodbye<M: Medium>(medium: M) {
     let mut job = trio(medium);
@@ -540,6 +583,35 @@ pub(crate) fn leaving_withdraws_long_sends<M: Medium>(medium: M) {
     job.leave(1);
     job.settle();
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "its bytes are gone with it");
+    assert_unharmed(&mut job);
+}
+
+/// A receive may call for the bytes of a message while its sender says goodbye. Both ends say the same of it.
+pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium>(medium: M) {
+    let mut job = trio(medium);
+    for (tag, withheld) in [(5, true), (6, false)] {
+        job.withhold(1, withheld);
+        let send = job.send_as(1, 0, 0, tag, &bytes(1, LONG), Borrowed, NEVER);
+        job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
+        let recv = job.recv(0, exact(1, tag), LONG);
+        if withheld {
+            // It is called for, and its bytes are not there.
+            job.settle();
+        }
+        let now = job.now_ns();
+        job.engine(1).close(now);
+        job.withhold(1, false);
+        job.settle();
+        assert!(job.engine(1).closed());
+        let received = job.wait(recv).result;
+        assert!(job.is_over(&send) || job.medium.exposes(), "{received:?}");
+        if job.is_over(&send) {
+            let sent = job.wait(send).result;
+            assert_eq!(sent.is_ok(), received.is_ok(), "{sent:?}, {received:?}");
+        }
+        job.vanish(1);
+        job.restart(1);
+    }
     assert_unharmed(&mut job);
 }
 

@@ -343,15 +343,17 @@ on_every_port! {
         order_without_credit;
     failure:
         death_ends_a_receive, death_ends_a_long_send, death_ends_a_matched_send, death_ends_a_matched_receive,
-        death_ends_a_claimed_receive, death_discards_what_is_unexpected, death_spares_what_was_received,
+        death_ends_a_claimed_receive, death_spares_what_has_arrived_whole, death_spares_what_was_received,
         death_is_pending_for_any_source, death_between_two_receives_is_pending,
         death_spares_a_matched_receive_from_any_source, death_of_all_others_ends_any_source, death_spares_other_pairs,
         a_rank_that_returns_is_waited_for, own_messages_come_without_others, failing_after_goodbye,
-        messages_of_a_goodbye_end_with_the_next_incarnation, a_hello_tells_of_a_failure_after_goodbye,
+        messages_of_a_goodbye_end_with_the_next_incarnation, messages_of_the_dead_end_with_the_next_incarnation,
+        messages_of_a_goodbye_outlive_the_failure_of_later_incarnations, a_hello_tells_of_a_failure_after_goodbye,
         death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks, a_restarted_rank_can_be_waited_for,
         a_restarted_rank_gets_nothing_old, a_restart_overtakes_news_of_the_death,
         leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
-        leaving_withdraws_long_sends, leaving_all_at_once, leaving_after_claim, leave_without_contact;
+        leaving_amid_a_send_delivers_it_or_says_that_it_does_not, leaving_withdraws_long_sends, leaving_all_at_once,
+        leaving_after_claim, leave_without_contact;
     claims:
         a_claimed_message_outlives_its_senders_departure, a_claimed_message_outlives_its_senders_death,
         a_claimed_message_outlives_its_senders_next_life,

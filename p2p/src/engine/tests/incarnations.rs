@@ -1,0 +1,179 @@
+//! The end of an incarnation, and what it leaves to the receivers of its messages.
+
+use super::*;
+
+/// A receiver, and a sender that is started again.
+struct Restarts {
+    hub: Hub,
+    /// The sender's present incarnation, and the receiver.
+    engines: [Engine<Loopback>; 2],
+    config: Config,
+}
+
+impl Restarts {
+    fn new(config: Config) -> Self {
+        let hub = Hub::new();
+        let mut engines = pair_over(2, [hub.port(), hub.port()], &config);
+        settle(&mut engines);
+        Self { hub, engines, config }
+    }
+
+    /// Sends a short message and a long one, which waits with its sender for its receive.
+    fn send(&mut self, tag: u64) {
+        let incarnation = self.engines[0].core.identity.incarnation.to_le_bytes();
+        assert_eq!(self.engines[0].send(0, 1, 1, tag, &incarnation, NEVER), Ok(Sent::Now));
+        self.engines[0].isend(0, 1, 1, tag, Memory::zeroed(LONG), NEVER).unwrap();
+        settle(&mut self.engines);
+        assert!(self.engines[1].usage().envelopes > 0);
+    }
+
+    fn leave(&mut self) {
+        self.engines[0].close(0);
+        settle(&mut self.engines);
+        assert!(self.engines[0].closed());
+    }
+
+    fn fail(&mut self) {
+        let incarnation = self.engines[0].core.identity.incarnation;
+        let died = Cause::Died("signal 9".into());
+        self.engines[1].peer_failed(0, Some(incarnation), died).unwrap();
+    }
+
+    fn restart(&mut self) {
+        let Identity { incarnation, .. } = self.engines[0].core.identity;
+        let identity =
+            Identity { incarnation: incarnation.wrapping_add(1), ..self.engines[0].core.identity.clone() };
+        let mut next = Engine::new(self.hub.port(), identity, self.config.clone());
+        next.introduce(1, 7, self.engines[1].port().address()).unwrap();
+        self.engines[1].introduce(0, incarnation.wrapping_add(1), next.port().address()).unwrap();
+        self.engines[0] = next;
+        settle(&mut self.engines);
+    }
+
+    /// The incarnations whose messages wait for a receive, in the order in which they are received.
+    fn received(&mut self, tag: u64) -> Vec<u32> {
+        let mut senders = Vec::new();
+        while let Ok(Some((status, claimed))) = self.engines[1].claim(&Pattern::exact(1, 0, tag)) {
+            assert_eq!(status.bytes, 4, "the bytes of the long messages are gone");
+            let recv = self.engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(4)), NEVER);
+            let completion = self.engines[1].collect(recv, &mut ()).unwrap();
+            assert!(completion.result.is_ok());
+            senders.push(u32::from_le_bytes(completion.memory.unwrap().as_bytes().try_into().unwrap()));
+        }
+        senders
+    }
+
+    /// Nothing is left at the receiver.
+    fn assert_empty(&self) {
+        let Usage { requests, unexpected, unexpected_messages, envelopes, .. } = self.engines[1].usage();
+        assert_eq!((requests, unexpected, unexpected_messages, envelopes), (0, 0, 0, 0));
+        assert!(self.engines[1].core.envelopes.is_empty() && self.engines[1].core.streams.is_empty());
+    }
+}
+
+const LONG: usize = 300_000;
+
+#[test]
+fn a_failure_takes_only_what_has_not_arrived_whole() {
+    let mut job = Restarts::new(Config::default());
+    job.send(5);
+    job.fail();
+    assert_eq!(job.engines[1].usage().envelopes, 0);
+    assert_eq!(job.received(5), [7]);
+    let gone = job.engines[1].probe(&Pattern::exact(1, 0, 5));
+    assert!(matches!(gone, Err(Error::PeerFailed { rank: 0, .. })), "{gone:?}");
+    job.assert_empty();
+}
+
+#[test]
+fn a_failure_spares_the_messages_of_an_earlier_incarnation_that_left() {
+    for (restarts, expected) in [(0, &[7, 8][..]), (1, &[7])] {
+        let mut job = Restarts::new(Config::default());
+        for tag in [5, 6] {
+            job.send(tag);
+        }
+        job.leave();
+        job.restart();
+        assert_eq!(job.received(6), [7], "a restart leaves what arrived in good order");
+        job.send(5);
+        job.fail();
+        for _ in 0..restarts {
+            job.restart();
+        }
+        assert_eq!(job.received(5), expected, "a restart drops the messages of a failed incarnation alone");
+        job.assert_empty();
+    }
+}
+
+#[test]
+fn messages_of_incarnations_that_left_stay_through_several_failures() {
+    let mut job = Restarts::new(Config::default());
+    for leaves in [true, false, true, false, false] {
+        job.send(5);
+        match leaves {
+            true => job.leave(),
+            false => job.fail(),
+        }
+        job.restart();
+    }
+    job.send(5);
+    job.leave();
+    assert_eq!(job.received(5), [7, 9, 12]);
+    job.assert_empty();
+    job.restart();
+    assert!(job.engines[1].core.inherited.is_empty(), "the names of received messages are dropped");
+}
+
+#[test]
+fn a_failure_after_the_goodbye_counts_as_one() {
+    let mut job = Restarts::new(Config::default());
+    job.engines[1].expect_word();
+    job.send(5);
+    job.leave();
+    job.fail();
+    job.restart();
+    job.send(5);
+    job.leave();
+    job.fail();
+    assert_eq!(job.received(5), [8]);
+    job.assert_empty();
+}
+
+/// Has a sender leave whose message waits for its receive, or is on its way. The receiver calls for bytes before it hears
+/// the goodbye. Returns how the send and the receive end.
+fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
+    let config = Config { push_window: window, stream_max: 0, ..Config::default() };
+    let mut engines = pair(&config);
+    settle(&mut engines);
+    let data = bytes(LONG);
+    let Ok(Sent::Pending(send)) = engines[0].send(0, 1, 1, 5, &data, NEVER) else { panic!("it is long") };
+    settle(&mut engines);
+    let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(LONG), NEVER).unwrap();
+    if begun {
+        // The first window goes, and the next is called for.
+        engines[0].poll(0, &mut Reading(send, &data)).unwrap();
+        engines[1].poll(0, &mut ()).unwrap();
+    }
+    engines[0].close(0);
+    for _ in 0..100 {
+        engines[0].poll(0, &mut Reading(send, &data)).unwrap();
+        engines[1].poll(0, &mut ()).unwrap();
+    }
+    assert!(engines[0].closed());
+    assert_eq!([engines[0].outcome(send), engines[1].outcome(recv)], [Outcome::Ready; 2]);
+    let ends = [
+        engines[0].collect(send, &mut ()).unwrap().result,
+        engines[1].collect(recv, &mut ()).unwrap().result,
+    ];
+    assert!(engines[0].core.requests.len() == 0 && engines[1].core.requests.len() == 0);
+    ends
+}
+
+#[test]
+fn a_send_that_is_called_for_after_the_goodbye_is_not_delivered() {
+    for (window, begun) in [(LONG, false), (40_000, false), (40_000, true)] {
+        let [sent, received] = leave_amid(window, begun);
+        assert_eq!(sent, Err(Error::Abandoned { rank: 0, fate: Fate::NotDelivered }), "{window} {begun}");
+        assert!(matches!(received, Err(Error::PeerFailed { cause: Cause::Left, .. })), "{received:?}");
+    }
+}
