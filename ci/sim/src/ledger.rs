@@ -33,8 +33,8 @@ pub(crate) struct Message {
     pub(crate) end: Option<SendEnd>,
     /// The receive that got it.
     pub(crate) receive: Option<usize>,
-    /// Whether it is known to have arrived whole before its sender came to its end.
-    pub(crate) arrived: bool,
+    /// The incarnation of the receiver where it is known to have arrived whole, before its sender came to its end.
+    pub(crate) arrived: Option<Life>,
 }
 
 /// How a send ended.
@@ -79,6 +79,8 @@ pub(crate) struct Losses {
     pub(crate) killed: BTreeSet<Life>,
     /// Lives that were left in good order.
     pub(crate) left: BTreeSet<Life>,
+    /// Lives that another one of their rank has followed.
+    pub(crate) followed: BTreeSet<Life>,
     /// Pairs of lives, the smaller first, between which packets were lost.
     pub(crate) cut: BTreeSet<(Life, Life)>,
 }
@@ -104,9 +106,14 @@ impl Losses {
         self.cut.contains(&(a.min(b), a.max(b)))
     }
 
-    /// Whether a message sent may not have come. What a rank sent before it left comes.
+    /// Whether a message sent may not have come. What a rank sent before it left comes. A message that has arrived whole is
+    /// lost with its receiver, or when the sender has failed and another life follows.
     fn of_message(&self, message: &Message) -> bool {
         let Message { from, to: rank, to_incarnation, .. } = *message;
+        if let Some(at) = message.arrived {
+            let may_have_failed = self.reused || self.killed.contains(&from) || self.is_cut(from, at);
+            return self.is_over(at) || self.followed.contains(&from) && may_have_failed;
+        }
         self.killed.contains(&from)
             || self.reused && self.has_ended(from.rank)
             || match to_incarnation.filter(|_| !self.reused) {
@@ -254,7 +261,7 @@ impl Ledger {
     /// of a message that had arrived whole is received, whatever became of the sender.
     fn audit_receive(&self, index: usize, receive: &Receive) -> Result<(), String> {
         if let (Some(claimed), Some(RecvEnd::Lost)) = (receive.claims, receive.end) {
-            require(!self.messages[claimed].arrived, || {
+            require(self.messages[claimed].arrived.is_none(), || {
                 format!("message {claimed} had arrived, and its claim {index} lost it")
             })?;
         }

@@ -223,7 +223,7 @@ impl Run {
             bytes,
             end: None,
             receive: None,
-            arrived: false,
+            arrived: None,
         };
         rank.send(&mut self.ledger, self.net.now_ns(), message, buffer, deadline)
     }
@@ -319,11 +319,12 @@ impl Run {
                 let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
                 let may_be_lost = self.apart.contains_key(&pair) || self.losses.between(to, from);
                 if lives && !may_be_lost && message.end == Some(SendEnd::Sent) {
-                    message.arrived = true;
+                    message.arrived = Some(to);
                     senders.insert(from.rank);
                 }
             }
         }
+        self.note_arrived();
         if let Some(&sender) = senders.first() {
             match self.rng.below(3) {
                 0 => {}
@@ -332,6 +333,30 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Notes the messages that wait for their receive, or have met one, when nothing is under way.
+    fn note_arrived(&mut self) {
+        for message in &mut self.ledger.messages {
+            let (Some(Some(sender)), Some(Some(receiver))) =
+                (self.ranks.get(message.from.rank as usize), self.ranks.get(message.to as usize))
+            else {
+                continue;
+            };
+            let (from, to) = (message.from, receiver.life);
+            let is_for = |incarnation| incarnation == to.incarnation;
+            let takes_part = sender.life == from && !sender.paused && !receiver.paused;
+            let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
+            if message.end == Some(SendEnd::Sent)
+                && takes_part
+                && message.to_incarnation.map_or(!self.losses.has_ended(to.rank), is_for)
+                && !self.apart.contains_key(&pair)
+                && !self.losses.between(to, from)
+                && !self.losses.between(from, to)
+            {
+                message.arrived = Some(to);
+            }
+        }
     }
 
     fn fault(&mut self) {
@@ -417,6 +442,7 @@ impl Run {
             // Only ranks that failed are started again, so those who have not heard that it left take it for failed.
             self.losses.killed.insert(self.life(rank));
         }
+        self.losses.followed.insert(self.life(rank));
         self.incarnations[rank as usize] = self.incarnations[rank as usize].wrapping_add(1);
         self.start(rank);
         self.summary.restarted += 1;
