@@ -13,6 +13,7 @@
 mod caps;
 mod copy;
 mod error;
+pub mod link;
 pub mod loopback;
 pub mod mem;
 #[cfg(feature = "ofi")]
@@ -26,6 +27,7 @@ pub mod shm;
 pub mod sim;
 #[cfg(test)]
 mod testing;
+mod trace;
 pub mod wire;
 
 pub use caps::{Caps, Order, Reach};

@@ -114,17 +114,11 @@ impl Header {
             && Flags::from_bits(self.flags).is_some()
     }
 
-    /// Who is to handle the packet.
+    /// The protocol that handles the packet.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
-        match self.protocol {
-            0 => Protocol::Control,
-            1 => Protocol::P2p,
-            2 => Protocol::Rma,
-            3 => Protocol::Rpc,
-            // `decode` admits no other, and `new` writes none.
-            _ => Protocol::Coll,
-        }
+        // `decode` admits no other number, and `new` writes none.
+        Protocol::from_number(self.protocol).unwrap_or(Protocol::LAST)
     }
 
     /// The packet's flags.
@@ -152,6 +146,12 @@ pub enum Protocol {
 
 impl Protocol {
     const LAST: Self = Self::Coll;
+
+    /// Returns the protocol of that number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Control, Self::P2p, Self::Rma, Self::Rpc, Self::Coll].get(usize::from(number)).copied()
+    }
 }
 
 bitflags::bitflags! {
@@ -218,6 +218,25 @@ pub enum WireError {
         /// The field.
         field: &'static str,
     },
+}
+
+/// Reads a body of fixed size that is all of the packet's rest.
+///
+/// # Errors
+/// [`WireError::Short`], [`WireError::Long`].
+pub fn exact<T: FromBytes + KnownLayout + Immutable + Unaligned>(body: &[u8]) -> Result<&T, WireError> {
+    let (value, rest) = prefix::<T>(body)?;
+    if rest.is_empty() { Ok(value) } else { Err(WireError::Long { extra: rest.len() }) }
+}
+
+/// Reads a body of fixed size, and returns what follows it.
+///
+/// # Errors
+/// [`WireError::Short`].
+pub fn prefix<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    body: &[u8],
+) -> Result<(&T, &[u8]), WireError> {
+    T::ref_from_prefix(body).map_err(|_| WireError::Short { len: body.len() })
 }
 
 // The wire is fixed: `Unaligned` rules out padding, and these say where each field lies.

@@ -197,6 +197,12 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
+    /// Iterates over the payloads of all unexpected messages, in no particular order. It may take longer than their number
+    /// suggests: it is for checks.
+    pub fn unexpected_payloads(&self) -> impl Iterator<Item = &U> {
+        self.unexpected.payloads()
+    }
+
     /// Visits the unexpected messages of one context in the order of arrival.
     pub fn visit_unexpected(&self, context: u32, mut visit: impl FnMut(Envelope)) {
         let mut found = Vec::new();

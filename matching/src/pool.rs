@@ -104,6 +104,14 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.len
     }
 
+    /// The payloads of the entries in use, in the order of their slots.
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &T> {
+        self.cells.iter().filter_map(|cell| match cell {
+            Cell::Used(entry) => Some(&entry.payload),
+            Cell::Free { .. } => None,
+        })
+    }
+
     /// Bytes of the entries in use.
     pub(crate) const fn bytes(&self) -> usize {
         self.len * Self::ENTRY_BYTES

@@ -88,6 +88,22 @@ parameters! {
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 
+impl Config {
+    /// The part of it that is the link's.
+    pub(crate) fn link(&self) -> samite_fabric::link::Config {
+        samite_fabric::link::Config {
+            credit_max: self.unexpected_max as u64,
+            window_min: self.window_min as u64,
+            window_max: self.window_max as u64,
+            answers_max: ANSWERS_MIN.max(self.envelopes_max / OVERHEAD),
+            quarantine_max: self.quarantine_max as u64,
+        }
+    }
+}
+
+/// Answers that a peer may leave untaken, however small the budget for envelopes.
+const ANSWERS_MIN: usize = 1024;
+
 /// What one message that waits for its receive is taken to cost beyond its bytes, in the budgets above: the
 /// matching engine's entry and the buffer's own header.
 pub(crate) const OVERHEAD: usize = 96;

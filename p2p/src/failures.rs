@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::{Cause, Error};
+use samite_fabric::link::{Cause, Error};
 
 /// Every failure is told to each receive from any source that waits when it becomes known, and if none does, to the next
 /// of the same context that has to wait, or finds nothing: so whoever receives from any source in a loop learns of each,

@@ -15,9 +15,10 @@
 //! * Data is sent ahead of its receive only against credit that the receiver granted, so its budget holds.
 //!   See [`Config`].
 //!
-//! Where to look: `wire` has the packets and who sends which when, `engine/outbound` the way of a send to the
-//! port, `engine/inbound` that of a packet to its receive, `engine/transfer` the bytes of long messages,
-//! `engine/ending` deadlines, cancels and the death of peers, `failures` who is told of those.
+//! Where to look: `wire` has the packets and who sends which when, `tagged/outbound` a send's way to the port,
+//! `tagged/inbound` a packet's way to its receive, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
+//! cancels and the failure of peers, `failures` who is told of those. Peers, credit and verdicts are the link's:
+//! [`samite_fabric::link`].
 
 #![forbid(unsafe_code)]
 
@@ -25,21 +26,20 @@ mod choose;
 mod config;
 mod counters;
 mod engine;
-mod error;
 mod failures;
-mod lent;
-mod peer;
-mod quarantine;
 mod request;
 mod store;
+mod tagged;
 mod trace;
 mod wire;
 
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
-pub use counters::{Counters, Rejected, Traffic, Usage};
-pub use engine::{Claimed, Completion, Engine, Identity, Outcome, Received, Sent};
-pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
-pub use lent::{Lent, Reading, Writing};
-pub use request::RequestId;
+pub use counters::{Counters, Usage};
+pub use engine::{Engine, Received, Sent};
+pub use samite_fabric::link::{
+    Awaited, Cause, Completion, Error, Fate, Identity, Lent, Operation, OtherTags, Outcome, Reading,
+    Rejected, Report, RequestId, Status, TagPattern, Traffic, Writing,
+};
 pub use samite_matching::{Pattern, Source};
+pub use tagged::Claimed;

@@ -2,38 +2,12 @@
 
 use std::ops::Range;
 
+use samite_fabric::link::{Error, Slot, Slots, Status};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
-use crate::error::{Error, Status};
 use crate::store::append;
 use crate::trace::event;
-
-/// Names a request. Generational: once collected it names nothing, and never another's operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestId {
-    index: u32,
-    generation: u32,
-}
-
-impl std::hash::Hash for RequestId {
-    /// As one number: that is one step of a hasher.
-    #[inline]
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_u64(self.to_wire());
-    }
-}
-
-impl RequestId {
-    /// As it travels.
-    pub(crate) fn to_wire(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(crate) fn from_wire(name: u64) -> Self {
-        Self { index: name as u32, generation: (name >> 32) as u32 }
-    }
-}
 
 /// One operation. `state` is what the protocol awaits; `result` is what the caller gets to know. An operation
 /// that timed out has a result before its protocol is over, and stays until both are done with it.
@@ -229,20 +203,6 @@ impl Request {
         }
     }
 
-    /// Whether there is nothing in it to be dropped.
-    #[inline(always)]
-    fn is_bare(&self) -> bool {
-        matches!(self.buffer, Buffer::Lent { staged: None, .. } | Buffer::Gone)
-            && match &self.state {
-                State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. } => {
-                    exposure.is_none()
-                }
-                State::AwaitingMessage(_) | State::Over => true,
-                State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_) => false,
-            }
-            && !matches!(self.result, Some(Err(_)))
-    }
-
     /// Its result, if it has one that was not taken.
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
@@ -255,151 +215,24 @@ impl Request {
     }
 }
 
-/// All requests of an engine.
-#[derive(Debug, Default)]
-pub(crate) struct Requests {
-    slots: Vec<Slot>,
-    /// The first free slot, as many as there are slots if none is.
-    free: u32,
-    len: usize,
-    generation: u32,
-}
-
-/// As in a slab, but that a request lies there until the next one is written over it: to drop one that has nothing to
-/// be dropped took longer than all else at its end. Two cache lines.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Slot {
-    /// That of the request in it, or [`FREE`].
-    generation: u64,
-    /// The next free slot.
-    next: u32,
-    /// A bare one, in a free slot.
-    request: Request,
-}
-
-impl Requests {
-    /// The name of the request that is inserted next.
-    #[inline(always)]
-    pub(crate) fn next_id(&self) -> RequestId {
-        RequestId { index: self.free, generation: self.generation.wrapping_add(1) }
+impl Slot for Request {
+    fn bare() -> Self {
+        Self::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0)
     }
 
     #[inline(always)]
-    pub(crate) fn insert(&mut self, request: Request) -> RequestId {
-        let id = self.next_id();
-        self.generation = id.generation;
-        self.len += 1;
-        match self.slots.get_mut(id.index as usize) {
-            Some(slot) => {
-                self.free = slot.next;
-                slot.generation = id.generation.into();
-                // What was there is bare, see `remove`.
-                std::mem::forget(std::mem::replace(&mut slot.request, request));
+    fn is_bare(&self) -> bool {
+        matches!(self.buffer, Buffer::Lent { staged: None, .. } | Buffer::Gone)
+            && match &self.state {
+                State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. } => {
+                    exposure.is_none()
+                }
+                State::AwaitingMessage(_) | State::Over => true,
+                State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_) => false,
             }
-            None => {
-                // There are fewer than 2^32: each takes more than a byte of memory for every such index.
-                self.free += 1;
-                self.slots.push(Slot { generation: id.generation.into(), next: 0, request });
-            }
-        }
-        id
-    }
-
-    #[inline(always)]
-    pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
-        let slot = self.slots.get(id.index as usize)?;
-        (slot.generation == u64::from(id.generation)).then_some(&slot.request)
-    }
-
-    #[inline(always)]
-    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        (slot.generation == u64::from(id.generation)).then_some(&mut slot.request)
-    }
-
-    #[inline]
-    pub(crate) fn remove(&mut self, id: RequestId) {
-        let Some(request) = self.get_mut(id) else { return };
-        if !request.is_bare() {
-            *request = Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0);
-        }
-        self.remove_bare(id);
-    }
-
-    /// Removes one that is known to be there, and to be [bare](Request::is_bare).
-    #[inline(always)]
-    pub(crate) fn remove_bare(&mut self, id: RequestId) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        debug_assert!(slot.generation == u64::from(id.generation) && slot.request.is_bare());
-        (slot.generation, slot.next) = (FREE, self.free);
-        self.free = id.index;
-        self.len -= 1;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &Request)> {
-        (0..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| slot.generation != FREE)
-            .map(|(index, slot)| (RequestId { index, generation: slot.generation as u32 }, &slot.request))
-    }
-
-    /// The names of those that `wanted` accepts.
-    pub(crate) fn select(&self, mut wanted: impl FnMut(&Request) -> bool) -> Vec<RequestId> {
-        self.iter().filter(|(_, request)| wanted(request)).map(|(id, _)| id).collect()
+            && !matches!(self.result, Some(Err(_)))
     }
 }
 
-/// The generation of no request, which no name has.
-const FREE: u64 = u64::MAX;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stale_name_names_nothing() {
-        let mut requests = Requests::default();
-        let request = || Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0);
-        let old = requests.insert(request());
-        requests.remove(old);
-        let new = requests.insert(request());
-        requests.remove(old);
-        assert_eq!(old.index, new.index, "the place is used again");
-        assert!(requests.get(old).is_none() && requests.get(new).is_some() && requests.len() == 1);
-        assert_eq!(RequestId::from_wire(new.to_wire()), new);
-    }
-
-    #[test]
-    fn what_a_request_holds_is_dropped_with_it() {
-        let memory = Region::new(Memory::zeroed(8));
-        let registration = Registration { id: 0, key: 0, base: 0 };
-        let mut requests = Requests::default();
-        for _ in 0..2 {
-            let buffer = Buffer::Registered { region: memory.clone(), registration };
-            let id = requests.insert(Request::new(State::Over, buffer, Partner::Rank(0), 0, 0, 0));
-            requests.remove(id);
-        }
-        assert!(memory.reclaim().is_ok(), "nobody else has it");
-    }
-
-    #[test]
-    fn no_name_is_that_of_a_free_place() {
-        let mut requests = Requests { generation: u32::MAX - 2, ..Requests::default() };
-        for _ in 0..4 {
-            let id = requests.insert(Request::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0));
-            requests.remove(id);
-            let names = [0, 1, id.generation, u32::MAX].map(|generation| RequestId { generation, ..id });
-            assert!(names.iter().all(|&name| requests.get(name).is_none()));
-        }
-    }
-
-    #[test]
-    fn a_request_stays_small() {
-        assert_eq!(size_of::<Slot>(), 128);
-    }
-}
+/// Two cache lines.
+const _: () = assert!(Slots::<Request>::BYTES == 128);

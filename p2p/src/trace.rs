@@ -1,15 +1,6 @@
-//! Events for `tracing`, with the feature of that name. Without it nothing of them is left, and what they would tell is
-//! not evaluated.
+//! Events for `tracing`, with the feature of that name.
 
-/// An event of the target `samite`, of this level.
-macro_rules! event {
-    ($level:ident, $($event:tt)*) => {
-        #[cfg(feature = "tracing")]
-        tracing::event!(target: "samite", tracing::Level::$level, $($event)*);
-    };
-}
-
-pub(crate) use event;
+pub(crate) use samite_fabric::event;
 
 #[cfg(all(test, feature = "tracing"))]
 mod tests {

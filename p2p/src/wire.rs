@@ -23,7 +23,7 @@
 
 use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
-use zerocopy::little_endian::{U16, U64};
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Kinds of packets of [`Protocol::P2p`](samite_fabric::wire::Protocol::P2p).
@@ -36,15 +36,6 @@ pub(crate) mod kind {
     pub(crate) const REVOKE: u8 = 5;
     pub(crate) const ABORT: u8 = 6;
     pub(crate) const STREAM: u8 = 7;
-}
-
-/// Kinds of packets of [`Protocol::Control`](samite_fabric::wire::Protocol::Control).
-pub(crate) mod control {
-    pub(crate) const HELLO: u8 = 0;
-    /// Carries nothing but its header: acknowledgement and credit.
-    pub(crate) const CREDIT: u8 = 1;
-    /// The sender leaves, and sends nothing after it.
-    pub(crate) const BYE: u8 = 2;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -203,35 +194,6 @@ pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
-/// The first packet to a peer, number 0, told again until one acknowledges it; the sender's address follows,
-/// `address_len` bytes. Not shown for debugging, since it
-/// has the secret.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct Hello {
-    /// Known to the ranks of one job only.
-    pub(crate) secret: [u8; 16],
-    /// The incarnation that the sender means to reach.
-    pub(crate) to_incarnation: zerocopy::little_endian::U32,
-    pub(crate) address_len: U16,
-    pub(crate) reserved: [u8; 2],
-}
-
-/// Reads a body of fixed size that is all of the packet's rest.
-pub(crate) fn exact<T: FromBytes + KnownLayout + Immutable + Unaligned>(
-    body: &[u8],
-) -> Result<&T, WireError> {
-    let (value, rest) = prefix::<T>(body)?;
-    if rest.is_empty() { Ok(value) } else { Err(WireError::Long { extra: rest.len() }) }
-}
-
-/// Reads a body of fixed size, and gives what follows it.
-pub(crate) fn prefix<T: FromBytes + KnownLayout + Immutable + Unaligned>(
-    body: &[u8],
-) -> Result<(&T, &[u8]), WireError> {
-    T::ref_from_prefix(body).map_err(|_| WireError::Short { len: body.len() })
-}
-
 const _: () = {
     assert!(
         size_of::<Eager>() == 8
@@ -239,12 +201,7 @@ const _: () = {
             && size_of::<Cts>() == 32
             && size_of::<Data>() == 16
     );
-    assert!(
-        size_of::<Fin>() == 16
-            && size_of::<Revoke>() == 8
-            && size_of::<Abort>() == 8
-            && size_of::<Hello>() == 24
-    );
+    assert!(size_of::<Fin>() == 16 && size_of::<Revoke>() == 8 && size_of::<Abort>() == 8);
 };
 
 #[cfg(test)]
@@ -264,7 +221,6 @@ mod tests {
         assert_eq!(VERSION, 1);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM), ([0, 1, 2, 3, 4, 5, 6], 7));
-        assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
         let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
         assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3]);
 
@@ -282,9 +238,5 @@ mod tests {
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));
         let reserved = [9, 10, 11, 12, 13, 14, 15];
         assert_eq!(Fin { send: from(0), verdict: 8, reserved }.as_bytes(), up_to(15));
-        let to_incarnation = [16, 17, 18, 19].into();
-        let secret = std::array::from_fn(|index| u8::try_from(index).unwrap());
-        let hello = Hello { secret, to_incarnation, address_len: [20, 21].into(), reserved: [22, 23] };
-        assert_eq!(hello.as_bytes(), up_to(23));
     }
 }

@@ -1,16 +1,27 @@
 //! What can be seen of an engine.
 
+use samite_fabric::link::{Cause, OtherTags, Report, Traffic};
 use samite_fabric::{Caps, PeerId, Port};
+use samite_matching::Pattern;
 
 use super::Engine;
-use crate::error::Cause;
-use crate::peer::Standing;
-use crate::{Config, Counters, Traffic, Usage};
+use crate::{Config, Counters, Usage};
 
 impl<P: Port> Engine<P> {
-    /// What the engine did so far.
+    /// Returns what the engine did so far.
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters { quarantined: self.core.quarantine.count, ..self.core.counters };
+        let (link, tagged) = (self.inner.link(), self.inner.stack());
+        let samite_fabric::link::Counters { rejected, stale, again, failed_peers, .. } = *link.counters();
+        let mut counters = Counters {
+            unexpected_max: tagged.unexpected_max,
+            refused: tagged.refused,
+            quarantined: link.quarantined().0,
+            rejected,
+            stale,
+            again,
+            failed_peers,
+            ..Counters::default()
+        };
         for (_, traffic) in self.traffic() {
             counters.eager += traffic.eager_sent;
             counters.rendezvous += traffic.rendezvous_sent;
@@ -19,71 +30,87 @@ impl<P: Port> Engine<P> {
         counters
     }
 
-    /// What was exchanged with each rank that was met.
+    /// Returns what was exchanged with each rank that was met.
     pub fn traffic(&self) -> impl Iterator<Item = (u32, Traffic)> + '_ {
-        self.core.peers.iter().map(|(_, peer)| (peer.rank, peer.traffic))
+        self.inner.link().peers().map(|(_, state)| (state.rank(), *state.traffic()))
     }
 
-    /// What the engine holds.
+    /// Returns what the engine holds.
     pub fn usage(&self) -> Usage {
-        let core = &self.core;
+        let (link, tagged) = (self.inner.link(), self.inner.stack());
+        let packets: usize = link.peers().map(|(_, state)| state.packets_waiting()).sum();
+        let queues = tagged.queues.iter().map(|queues| queues.messages.len() + queues.pushes.len());
         Usage {
-            peers: core.peers.len(),
-            requests: core.requests.len(),
-            operations: core.operations.len(),
-            queued: core.peers.iter().map(|(_, peer)| peer.queued()).sum(),
-            credit_granted: core.credit_out,
-            unexpected_messages: core.matcher.unexpected_len(),
-            unexpected: core.unexpected_cost,
-            envelopes: core.envelopes_cost,
-            quarantined: core.quarantine.bytes(),
+            peers: link.peers().count(),
+            requests: tagged.requests.len(),
+            operations: tagged.operations.len(),
+            queued: packets + queues.sum::<usize>(),
+            credit_granted: link.credit_out(),
+            unexpected_messages: tagged.matcher.unexpected_len(),
+            unexpected: link.held(),
+            envelopes: tagged.envelopes_cost,
+            quarantined: link.quarantined().1,
         }
     }
 
-    /// What the port can do with a rank; none before the way to it is known.
+    /// Checks what must hold between two calls, and panics where it does not: for tests, simulation and fuzzing.
+    pub fn check_invariants(&self) {
+        self.inner.check_invariants();
+        self.inner.stack().check_invariants(self.inner.link());
+    }
+
+    /// Describes what the operation waits for that was begun first, of those that have not ended.
+    pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
+        let (out, tagged) = self.inner.parts();
+        let pending = tagged.requests.iter().filter(|(_, request)| request.result.is_none());
+        let (oldest, _) = pending.min_by_key(|(_, request)| request.born_ns)?;
+        tagged.report(out.link, oldest, now_ns)
+    }
+
+    /// Returns which messages wait here that the pattern would match if their tags were others.
+    pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
+        self.inner.stack().other_tags(pattern)
+    }
+
+    /// Returns what the port can do with a rank, once the path to it is known.
     pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
-        let index = self.core.peers.find(rank)?;
-        let (path, _) = self.core.peers[index].path?;
-        Some(self.port.caps_for(path))
+        self.inner.caps_for(rank)
     }
 
-    /// The port's name for a rank; none before the way to it is known.
+    /// Returns the port's name for a rank, once the path to it is known.
     pub fn peer_id(&mut self, rank: u32) -> Option<PeerId> {
-        let index = self.core.peers.find(rank)?;
-        self.core.peers[index].path.map(|(path, _)| path)
+        let link = self.inner.link_mut();
+        let peer = link.find(rank)?;
+        link.peer(peer).path()
     }
 
-    /// Which life of a rank takes part, as far as is known: none if that has failed or left, or nothing is
-    /// known of the rank.
+    /// Returns which incarnation of a rank takes part, as far as is known.
     pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
-        let index = self.core.peers.find(rank)?;
-        let peer = &self.core.peers[index];
-        peer.incarnation.filter(|_| peer.standing == Standing::Alive)
+        self.inner.incarnation(rank)
     }
 
-    /// Whether a rank's process is stopped, as far as is known.
+    /// Returns true if a rank's process is stopped, as far as is known.
     pub fn is_stopped(&mut self, rank: u32) -> bool {
-        self.core.peers.find(rank).is_some_and(|index| self.core.peers[index].is_stopped)
+        self.inner.is_stopped(rank)
     }
 
-    /// Why a rank takes no part, as far as is known, and if so.
+    /// Returns why a rank takes no part, as far as is known, and if so.
     pub fn failure(&mut self, rank: u32) -> Option<Cause> {
-        let index = self.core.peers.find(rank)?;
-        self.core.peers[index].failure()
+        self.inner.failure(rank)
     }
 
-    /// What it was made with.
+    /// Returns what the engine was made with.
     pub fn config(&self) -> &Config {
-        &self.core.config
+        &self.inner.stack().config
     }
 
     /// The port.
     pub fn port(&self) -> &P {
-        &self.port
+        self.inner.port()
     }
 
     /// The port, to be steered; what the engine posted must be left alone.
     pub fn port_mut(&mut self) -> &mut P {
-        &mut self.port
+        self.inner.port_mut()
     }
 }

@@ -4,16 +4,15 @@ mod incarnations;
 mod strangers;
 mod streams;
 
+use samite_fabric::link::{Awaited, Hello, Operation, OtherTags, PeerState, Rejected, Report, control};
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::shm::Shm;
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Failure, Memory, OpId, Sink};
+use samite_fabric::{Failure, Memory, OpId, PeerId, Sink};
 use samite_matching::Source;
 
 use super::*;
-use crate::error::{Awaited, Operation, OtherTags, Report};
-use crate::wire::control;
-use crate::{Usage, Writing};
+use crate::Usage;
 use zerocopy::IntoBytes;
 
 const NEVER: u64 = u64::MAX;
@@ -54,14 +53,25 @@ fn at_rest(engines: &[Engine<impl Port>; 2]) {
     for engine in engines {
         let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
         assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
-        let core = &engine.core;
-        assert!(
-            core.envelopes.is_empty()
-                && core.streams.is_empty()
-                && core.claims.is_empty()
-                && core.movers.is_empty()
-        );
+        engine.check_invariants();
+        let tagged = engine.inner.stack();
+        assert!(tagged.envelopes.is_empty() && tagged.streams.is_empty());
+        assert!(tagged.claims.is_empty() && tagged.movers.is_empty());
     }
+}
+
+fn peer_of<P: Port>(engine: &Engine<P>, rank: u32) -> Peer {
+    engine.inner.link().peers().find(|(_, state)| state.rank() == rank).expect("they have met").0
+}
+
+fn peer_state<P: Port>(engine: &Engine<P>, rank: u32) -> &PeerState {
+    engine.inner.link().peer(peer_of(engine, rank))
+}
+
+/// Messages that wait for a rank.
+fn messages_to<P: Port>(engine: &mut Engine<P>, rank: u32) -> usize {
+    let peer = peer_of(engine, rank);
+    engine.inner.stack_mut().queues(peer).messages.len()
 }
 
 fn bytes(len: usize) -> Vec<u8> {
@@ -299,10 +309,11 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     let [sender, mut receiver] = pair(&Config::default());
     // Both know of each other, and none has polled: no hello was heard.
     let (protocol, flags) = (Protocol::Control, Flags::empty());
-    let mut header = sender.core.header(1, protocol, control::CREDIT, flags, 0, 0);
+    let to = peer_of(&sender, 1);
+    let mut header = sender.inner.link().header(to, protocol, control::CREDIT, flags, 0, 0);
     (header.sequence, header.to) = (1.into(), 6.into());
     let arrive = |receiver: &mut Engine<Loopback>, header: &Header| {
-        Inbound::new(&mut receiver.core, &mut ()).packet(header.as_bytes());
+        receiver.inner.sink(&mut ()).packet(header.as_bytes());
     };
     arrive(&mut receiver, &header);
     let counters = receiver.counters();
@@ -310,7 +321,7 @@ fn a_packet_for_another_life_is_refused_and_a_lost_hello_is_a_gap() {
     header.to = 7.into();
     arrive(&mut receiver, &header);
     let gap = Cause::Gap { expected: 0, got: 1 };
-    assert_eq!(receiver.core.peers[0].failure(), Some(gap));
+    assert_eq!(peer_state(&receiver, 0).failure(), Some(gap));
 }
 
 #[test]
@@ -325,9 +336,9 @@ fn sends_that_end_before_their_turn_leave_nothing() {
         let id = engine.isend(now_ns, 2, 1, 5, Memory::zeroed(8), NEVER).unwrap();
         engine.forget(id);
     }
-    assert_eq!(engine.core.peers[2].messages.len(), 1);
+    assert_eq!(messages_to(&mut engine, 2), 1);
     engine.forget(first);
-    assert!(engine.core.peers[2].messages.is_empty());
+    assert_eq!(messages_to(&mut engine, 2), 0);
 }
 
 /// Where packets go that a provider loses.
@@ -379,7 +390,7 @@ fn an_answer_that_is_lost_is_repeated() {
         engines[1].poll(0, &mut ()).unwrap();
         while engines[0].port_mut().poll(&mut Lost).unwrap() > 0 {}
     }
-    assert!(engines[1].core.peers[0].heard && !engines[1].core.peers[0].answered);
+    assert!(peer_state(&engines[1], 0).is_heard() && !peer_state(&engines[1], 0).has_answered());
     engines[0].poll(250_000_000, &mut ()).unwrap();
     settle(&mut engines);
     assert_eq!(engines[0].outcome(send), Outcome::Ready);
@@ -394,7 +405,7 @@ fn timers_of_what_is_over_do_not_pile_up() {
         let id = engines[0].irecv(0, Pattern::exact(1, 1, 5), Memory::zeroed(0), 1_000_000_000).unwrap();
         engines[0].forget(id);
     }
-    assert!(engines[0].core.timers.len() < 3_000);
+    assert!(engines[0].inner.link().timers() < 3_000);
 }
 
 #[test]
@@ -442,13 +453,14 @@ fn however_many_sends_wait_for_room_a_poll_tries_one() {
     // All are called for, and none is at hand.
     settle(&mut engines);
     assert_eq!(engines[0].usage().queued, sends.len());
-    engines[0].core.counters.again = 0;
+    let before = engines[0].counters().again;
     for polls in 1..=10 {
         engines[0].poll(0, &mut Common(&data)).unwrap();
-        assert_eq!(engines[0].counters().again, polls, "the port is full at the end of each");
+        assert_eq!(engines[0].counters().again, before + polls, "the port is full at the end of each");
     }
-    let last = engines[0].core.peers.find(1).map(|index| engines[0].core.peers[index].pushes.len());
-    assert!(last.is_some_and(|last| last < sends.len()), "some went before it was");
+    let peer = peer_of(&engines[0], 1);
+    let last = engines[0].inner.stack_mut().queues(peer).pushes.len();
+    assert!(last < sends.len(), "some went before it was");
     while engines[0].usage().queued > 0 {
         engines[0].poll(0, &mut Common(&data)).unwrap();
         engines[1].poll(0, &mut ()).unwrap();

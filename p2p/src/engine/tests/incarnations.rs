@@ -20,7 +20,7 @@ impl Restarts {
 
     /// Sends a short message and a long one, which waits with its sender for its receive.
     fn send(&mut self, tag: u64) {
-        let incarnation = self.engines[0].core.identity.incarnation.to_le_bytes();
+        let incarnation = self.engines[0].inner.link().identity().incarnation.to_le_bytes();
         assert_eq!(self.engines[0].send(0, 1, 1, tag, &incarnation, NEVER), Ok(Sent::Now));
         self.engines[0].isend(0, 1, 1, tag, Memory::zeroed(LONG), NEVER).unwrap();
         settle(&mut self.engines);
@@ -34,15 +34,15 @@ impl Restarts {
     }
 
     fn fail(&mut self) {
-        let incarnation = self.engines[0].core.identity.incarnation;
+        let incarnation = self.engines[0].inner.link().identity().incarnation;
         let died = Cause::Died("signal 9".into());
         self.engines[1].peer_failed(0, Some(incarnation), died).unwrap();
     }
 
     fn restart(&mut self) {
-        let Identity { incarnation, .. } = self.engines[0].core.identity;
-        let identity =
-            Identity { incarnation: incarnation.wrapping_add(1), ..self.engines[0].core.identity.clone() };
+        let identity = self.engines[0].inner.link().identity().clone();
+        let incarnation = identity.incarnation;
+        let identity = Identity { incarnation: incarnation.wrapping_add(1), ..identity };
         let mut next = Engine::new(self.hub.port(), identity, self.config.clone());
         next.introduce(1, 7, self.engines[1].port().address()).unwrap();
         self.engines[1].introduce(0, incarnation.wrapping_add(1), next.port().address()).unwrap();
@@ -67,7 +67,10 @@ impl Restarts {
     fn assert_empty(&self) {
         let Usage { requests, unexpected, unexpected_messages, envelopes, .. } = self.engines[1].usage();
         assert_eq!((requests, unexpected, unexpected_messages, envelopes), (0, 0, 0, 0));
-        assert!(self.engines[1].core.envelopes.is_empty() && self.engines[1].core.streams.is_empty());
+        assert!(
+            self.engines[1].inner.stack().envelopes.is_empty()
+                && self.engines[1].inner.stack().streams.is_empty()
+        );
     }
 }
 
@@ -121,7 +124,10 @@ fn messages_of_incarnations_that_left_stay_through_several_failures() {
     assert_eq!(job.received(5), [7, 9, 12]);
     job.assert_empty();
     job.restart();
-    assert!(job.engines[1].core.inherited.is_empty(), "the names of received messages are dropped");
+    assert!(
+        job.engines[1].inner.stack().inherited().is_empty(),
+        "the names of received messages are dropped"
+    );
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
         engines[0].collect(send, &mut ()).unwrap().result,
         engines[1].collect(recv, &mut ()).unwrap().result,
     ];
-    assert!(engines[0].core.requests.len() == 0 && engines[1].core.requests.len() == 0);
+    assert!(engines[0].inner.stack().requests.len() == 0 && engines[1].inner.stack().requests.len() == 0);
     ends
 }
 

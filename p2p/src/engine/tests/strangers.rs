@@ -1,14 +1,12 @@
 //! Packets that no honest rank sends: refused and counted by cause, at the cost of nobody else.
 
 use super::*;
-use crate::counters::Rejected;
-use crate::peer::Packet;
 use samite_fabric::Remote;
 
-use crate::wire::{Data, Fin, Hello, Rts, Verdict, Way, kind};
+use crate::wire::{Data, Fin, Rts, Verdict, Way, kind};
 
 fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
-    Inbound::new(&mut receiver.core, &mut ()).packet(packet);
+    receiver.inner.sink(&mut ()).packet(packet);
 }
 
 /// A packet from rank 0 to rank 1, both in life 7.
@@ -33,7 +31,7 @@ fn acquainted(config: &Config) -> (Engine<Loopback>, u32) {
     let mut engines = pair(config);
     settle(&mut engines);
     let [_, receiver] = engines;
-    let expected = receiver.core.peers[0].expected;
+    let expected = peer_state(&receiver, 0).expected();
     (receiver, expected)
 }
 
@@ -66,21 +64,16 @@ fn each_cause_has_its_counter() {
     ] {
         arrive(&mut receiver, stranger);
     }
-    Inbound::new(&mut receiver.core, &mut ()).notified(1);
-    let rejected = Rejected {
-        version: 1,
-        malformed: 3,
-        misdirected: 1,
-        unknown: 1,
-        secret: 2,
-        hello: 3,
-        notification: 1,
-    };
-    assert_eq!(receiver.counters().rejected, rejected);
+    receiver.inner.sink(&mut ()).notified(1);
+    let rejected = receiver.counters().rejected;
+    let Rejected { version, malformed, misdirected, unknown, secret, hello: bad, notification, .. } =
+        rejected;
+    assert_eq!((version, malformed, misdirected, unknown), (1, 3, 1, 1));
+    assert_eq!((secret, bad, notification), (2, 3, 1));
     assert_eq!((receiver.counters().failed_peers, rejected.total()), (0, 12));
     // And the one that all of them tried to be is still welcome.
     arrive(&mut receiver, &hello([9; 16], 7, 4));
-    assert!(receiver.core.peers[0].heard);
+    assert!(peer_state(&receiver, 0).is_heard());
 }
 
 #[test]
@@ -90,7 +83,7 @@ fn a_hello_told_again_changes_nothing() {
     for _ in 0..1000 {
         arrive(&mut receiver, &packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4)));
     }
-    assert_eq!((receiver.usage(), receiver.core.peers[0].expected), (before, expected));
+    assert_eq!((receiver.usage(), peer_state(&receiver, 0).expected()), (before, expected));
     assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (1000, 0));
 }
 
@@ -103,11 +96,11 @@ fn an_old_packet_told_again_changes_nothing() {
     for number in [expected, expected.wrapping_sub(1), 1, expected.wrapping_sub(1 << 30)] {
         arrive(&mut receiver, &rts_at(number));
     }
-    assert_eq!((receiver.usage(), receiver.core.peers[0].expected), (before, expected + 1));
+    assert_eq!((receiver.usage(), peer_state(&receiver, 0).expected()), (before, expected + 1));
     assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (4, 0));
     arrive(&mut receiver, &rts_at(expected + 2));
     let gap = Cause::Gap { expected: expected + 1, got: expected + 2 };
-    assert_eq!(receiver.core.peers[0].failure(), Some(gap));
+    assert_eq!(peer_state(&receiver, 0).failure(), Some(gap));
 }
 
 #[test]
@@ -129,8 +122,8 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     for number in 0..2 {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(77)));
     }
-    assert!(matches!(receiver.core.peers[0].failure(), Some(Cause::Protocol(_))));
-    assert_eq!((receiver.usage().envelopes, receiver.core.envelopes.len()), (0, 0));
+    assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+    assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
 }
 
 /// One is called for, and given up; the bytes of the other follow its envelope.
@@ -140,7 +133,7 @@ fn a_stream_outlives_a_message_of_its_name() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let [_sender, mut receiver] = engines;
-    let expected = receiver.core.peers[0].expected;
+    let expected = peer_state(&receiver, 0).expected();
     let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100_000), 10).unwrap();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &rts(77)));
     let stream = Rts::new(0, 1000, 77, Way::Stream).as_bytes().to_vec();
@@ -180,13 +173,13 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
         for (number, (kind, body)) in (expected..).zip(packets) {
             arrive(&mut receiver, &packet(Protocol::P2p, *kind, number, body));
         }
-        let failed = receiver.core.peers[0].failure();
+        let failed = peer_state(&receiver, 0).failure();
         assert_eq!(failed.is_none(), sound, "{failed:?}");
         if !sound {
             assert!(matches!(failed, Some(Cause::Protocol(_))));
             assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
         }
-        assert!(receiver.core.streams.is_empty());
+        assert!(receiver.inner.stack().streams.is_empty());
     }
 }
 
@@ -196,7 +189,7 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
         let [_, receiver] = &mut engines;
-        let expected = receiver.core.peers[0].expected;
+        let expected = peer_state(receiver, 0).expected();
         let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100), NEVER).unwrap();
         let way = Way::Read(Remote { key: 1, address: 2 });
         let rts = Rts::new(0, 100, 77, way);
@@ -208,12 +201,12 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let data = Data { operation: recv.to_wire().into(), offset: 0.into() };
         let body = [data.as_bytes(), &bytes(100)].concat();
         arrive(receiver, &packet(Protocol::P2p, kind::DATA, expected + 1, &body));
-        let failed = receiver.core.peers[0].failure();
+        let failed = peer_state(receiver, 0).failure();
         assert_eq!(matches!(failed, Some(Cause::Protocol(_))), !called, "{failed:?}");
         let completion = receiver.collect(recv, &mut ()).unwrap();
         assert_eq!(completion.result.is_ok(), called);
         assert!(!called || completion.memory.unwrap().as_bytes() == bytes(100));
-        assert!(receiver.core.movers.len() <= 1);
+        assert!(receiver.inner.stack().movers.len() <= 1);
     }
 }
 
@@ -225,17 +218,18 @@ fn answers_that_nobody_takes_are_bounded() {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(number.into())));
         assert!(receiver.usage().queued < 2000);
     }
-    assert_eq!(receiver.core.peers[0].failure(), Some(Cause::OutOfMemory));
+    assert_eq!(peer_state(&receiver, 0).failure(), Some(Cause::OutOfMemory));
     assert_eq!(receiver.usage().queued, 0);
 }
 
 #[test]
 fn secrets_are_not_shown() {
     let [_, mut receiver] = pair(&Config::default());
-    let body = hello([9; 16], 7, 4).into();
-    let flags = Flags::empty();
-    receiver.core.enqueue(0, Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
-    let shown = format!("{:?}", receiver.core);
+    let body = hello([9; 16], 7, 4);
+    let peer = peer_of(&receiver, 0);
+    let link = receiver.inner.link_mut();
+    link.answer(peer, Protocol::Control, control::HELLO, &body);
+    let shown = format!("{link:?}");
     assert!(shown.contains("Identity") && shown.contains("Control 0"), "{shown}");
     assert!(!shown.contains("9, 9, 9"), "{shown}");
 }

@@ -150,7 +150,7 @@ fn the_death_of_a_sender_ends_what_has_not_come_whole() {
         take_first(&mut engines);
         let Usage { requests, unexpected, unexpected_messages, .. } = engines[1].usage();
         assert_eq!((requests, unexpected, unexpected_messages), (0, 0, 0));
-        assert!(engines[1].core.streams.is_empty());
+        assert!(engines[1].inner.stack().streams.is_empty());
     }
 }
 
@@ -230,7 +230,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
         go_on(&mut engines, begun);
         take_first(&mut engines);
         end_sender(&mut engines, way);
-        assert_eq!(engines[1].usage().unexpected, cost(LEN).into(), "it is kept within the budget");
+        assert_eq!(engines[1].usage().unexpected, u64::from(cost(LEN)), "it is kept within the budget");
         let into = if owned { Ok(Memory::zeroed(LEN)) } else { Err(LEN) };
         let recv = engines[1].recv_claimed(0, claimed, into, NEVER);
         let mut buffer = vec![0; if owned { 0 } else { LEN }];
@@ -239,7 +239,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
         let got = completion.memory.map_or(buffer, |memory| memory.as_bytes().to_vec());
         assert!(got == bytes(LEN));
         let Usage { requests, unexpected, .. } = engines[1].usage();
-        assert_eq!((requests, unexpected, engines[1].core.claims.len()), (0, 0, 0));
+        assert_eq!((requests, unexpected, engines[1].inner.stack().claims.len()), (0, 0, 0));
     }
 }
 
@@ -255,7 +255,7 @@ fn a_claimed_message_of_a_former_life_leaves_one_of_the_same_name_alone() {
     go_on(&mut engines, begun);
     take_first(&mut engines);
 
-    let identity = Identity { incarnation: 8, ..engines[0].core.identity.clone() };
+    let identity = Identity { incarnation: 8, ..engines[0].inner.link().identity().clone() };
     let mut next = Engine::new(hub.port(), identity, config);
     next.introduce(1, 7, engines[1].port().address()).unwrap();
     engines[1].introduce(0, 8, next.port().address()).unwrap();
@@ -297,7 +297,7 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
         let died = Cause::Died("signal 9".into());
         // The port, which cut the address off, takes the next life there for lost too.
         assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
-        assert_eq!((engines[1].usage().requests, engines[1].core.claims.len()), (0, 0));
+        assert_eq!((engines[1].usage().requests, engines[1].inner.stack().claims.len()), (0, 0));
     }
 }
 

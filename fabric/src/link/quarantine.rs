@@ -1,19 +1,19 @@
 //! Memory of operations that are over, which a port may still touch.
 
-use samite_fabric::{Memory, Region};
+use crate::{Memory, Region};
 
 /// Regions that ports have not let go of. Where a port can fence a dead peer off there are none; elsewhere an
 /// operation with it stays outstanding, perhaps for ever, and its memory is kept until it has ended.
 #[derive(Debug, Default)]
-pub(crate) struct Quarantine {
+pub(super) struct Quarantine {
     held: Vec<Region>,
     /// Regions taken in so far.
-    pub(crate) count: u64,
+    pub(super) count: u64,
 }
 
 impl Quarantine {
     /// The memory of what was deregistered, or none yet.
-    pub(crate) fn reclaim(&mut self, region: Region) -> Option<Memory> {
+    pub(super) fn reclaim(&mut self, region: Region) -> Option<Memory> {
         region
             .reclaim()
             .map_err(|held| {
@@ -25,14 +25,14 @@ impl Quarantine {
 
     /// Frees what ports have let go of.
     #[inline]
-    pub(crate) fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         if !self.held.is_empty() {
             self.held.retain(Region::is_held);
         }
     }
 
     /// Bytes in it.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.held.iter().filter(|region| region.is_held()).map(|region| region.len() as u64).sum()
     }
 }

@@ -3,37 +3,40 @@
 
 use std::collections::btree_map::Entry;
 
+use samite_fabric::link::{Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status};
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Access, Body, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::{Core, Engine, Operation, Rendezvous, Stream, Unexpected, status_of};
+use super::{Operation, Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::{Limits, cost};
-use crate::error::{Cause, Error, Fate, Status};
-use crate::peer::Peer;
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State};
-
 use crate::store::{Bytes, append};
 use crate::wire::{Cts, Data, Fin, Verdict, Way, kind};
-use crate::{Lent, RequestId};
 
-impl Core {
+impl Tagged {
     /// A receive has met an envelope: its bytes are to come.
-    pub(super) fn begin(&mut self, id: RequestId, envelope: &Envelope, rendezvous: Rendezvous) {
+    pub(super) fn begin(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: &Envelope,
+        rendezvous: Rendezvous,
+    ) {
         let Rendezvous { send, bytes, way } = rendezvous;
-        let Some(index) = self.peers.find(envelope.source) else { return };
+        let Some(peer) = link.find(envelope.source) else { return };
         // A sender whose hello has just come has no path yet; it will when the first get is due.
-        let path = self.peers[index].path;
-        let gets = path.is_none_or(|(_, limits)| limits.get && self.leaves_memory(&limits));
+        let path = self.path_to(link, peer);
+        let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { return };
         request.partner = Partner::Rank(envelope.source);
         let status = status_of(envelope, bytes);
         let room = request.buffer.len();
         if bytes > room || bytes == 0 {
-            self.answer(index, kind::FIN, &Fin::new(send, Verdict::Delivered));
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
             let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
-            return self.finish(id, result);
+            return self.finish(link, id, result);
         }
         if let (Way::Pull(from), true) = (way, gets) {
             request.state = State::Pulling(Box::new(Pull {
@@ -48,7 +51,7 @@ impl Core {
                 waiting: Vec::new(),
                 abandoned: false,
             }));
-            self.movers.push_back(id);
+            self.move_later(link, id);
         } else {
             let (called, from) = match way {
                 Way::Stream => (bytes, None),
@@ -57,9 +60,9 @@ impl Core {
             };
             request.state = State::AwaitingData(Box::new(Inflow { send, status, from, called, received: 0 }));
             match way {
-                Way::Stream => _ = self.streams.insert((index, send), Stream::Matched(id)),
-                Way::Read(_) => self.movers.push_back(id),
-                Way::Push | Way::Pull(_) => self.call(id),
+                Way::Stream => _ = self.streams.insert((peer, send), Stream::Matched(id)),
+                Way::Read(_) => self.move_later(link, id),
+                Way::Push | Way::Pull(_) => self.call(link, id),
             }
         }
     }
@@ -67,23 +70,25 @@ impl Core {
     /// A receive gets a message that came as a stream, or is coming.
     pub(super) fn take_stream<L: Lent>(
         &mut self,
+        link: &mut Link,
         id: RequestId,
         envelope: &Envelope,
         rendezvous: Rendezvous,
         lent: &mut L,
     ) {
-        self.unexpected_cost -= u64::from(cost(rendezvous.bytes));
-        let index = self.peers.find(envelope.source);
-        let stream = index.and_then(|index| self.streams.remove(&(index, rendezvous.send)));
+        link.release(cost(rendezvous.bytes).into());
+        let peer = link.find(envelope.source);
+        let stream = peer.and_then(|peer| self.streams.remove(&(peer, rendezvous.send)));
         let Some(Stream::Kept { bytes, .. }) = stream else {
             unreachable!("an unexpected stream is kept under its name until it is matched: {stream:?}")
         };
-        self.go_on(id, envelope, rendezvous, &bytes, lent);
+        self.go_on(link, id, envelope, rendezvous, &bytes, lent);
     }
 
     /// A receive gets a message of which these bytes have come.
     pub(super) fn go_on<L: Lent>(
         &mut self,
+        link: &mut Link,
         id: RequestId,
         envelope: &Envelope,
         rendezvous: Rendezvous,
@@ -91,32 +96,33 @@ impl Core {
         lent: &mut L,
     ) {
         if bytes.len() == rendezvous.bytes {
-            return self.deliver(id, *envelope, bytes, lent);
+            return self.deliver(link, id, *envelope, bytes, lent);
         }
-        self.begin(id, envelope, rendezvous);
+        self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
             // They are where the stream begins, and no more than it has.
-            let _ = self.inflow(id, 0, bytes, lent);
+            let _ = self.inflow(link, id, 0, bytes, lent);
         }
     }
 
     /// Bytes came that follow their envelope.
     pub(super) fn stream<L: Lent>(
         &mut self,
-        index: u32,
+        link: &mut Link,
+        peer: Peer,
         data: &Data,
         bytes: &(impl Body + ?Sized),
         lent: &mut L,
     ) -> Result<(), WireError> {
-        let (name, offset) = ((index, data.operation.get()), data.offset.get());
+        let (name, offset) = ((peer, data.operation.get()), data.offset.get());
         let Entry::Occupied(mut stream) = self.streams.entry(name) else {
             // It came to a receive that was too short for it, or has been given up.
-            self.counters.stale += 1;
+            link.note_stale();
             return Ok(());
         };
         match stream.get_mut() {
             &mut Stream::Matched(id) => {
-                self.inflow(id, offset, bytes, lent)?;
+                self.inflow(link, id, offset, bytes, lent)?;
                 let is_under_way = |request: &Request| matches!(request.state, State::AwaitingData(_));
                 if !self.requests.get(id).is_some_and(is_under_way) {
                     self.streams.remove(&name);
@@ -143,33 +149,33 @@ impl Core {
     }
 
     /// The sender gave up before all bytes of a stream had gone. False if there is no such stream.
-    pub(super) fn end_stream(&mut self, index: u32, send: u64) -> bool {
-        let Some(stream) = self.streams.remove(&(index, send)) else { return false };
+    pub(super) fn end_stream(&mut self, link: &mut Link, peer: Peer, send: u64) -> bool {
+        let Some(stream) = self.streams.remove(&(peer, send)) else { return false };
         match stream {
             Stream::Matched(id) => {
-                let rank = self.peers[index].rank;
-                self.finish(id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+                let rank = link.peer(peer).rank();
+                self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
             }
             Stream::Kept { unexpected, total, .. } => {
                 if self.matcher.remove(unexpected).is_some() {
-                    self.unexpected_cost -= u64::from(cost(total));
+                    link.release(cost(total).into());
                 }
             }
-            Stream::Claimed(place) => self.lose_claim(place),
+            Stream::Claimed(place) => self.lose_claim(link, place),
         }
         true
     }
 
     /// The same, of all streams of a peer that has left or failed. Their receives know by now why.
-    pub(super) fn end_streams(&mut self, index: u32) {
-        while let Some((&(_, send), _)) = self.streams.range((index, 0)..=(index, u64::MAX)).next() {
-            self.end_stream(index, send);
+    pub(super) fn end_streams(&mut self, link: &mut Link, peer: Peer) {
+        while let Some((&(_, send), _)) = self.streams.range((peer, 0)..=(peer, u64::MAX)).next() {
+            self.end_stream(link, peer, send);
         }
     }
 
     /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one
     /// window ahead, so that what comes while a borrowed buffer is not at hand is bounded.
-    fn call(&mut self, id: RequestId) {
+    fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
         let staged = matches!(&request.buffer, Buffer::Lent { staged: Some(_), .. });
@@ -186,14 +192,15 @@ impl Core {
             len: (len as u64).into(),
         };
         inflow.called += len;
-        if let Some(index) = self.peers.find(inflow.status.source) {
-            self.answer(index, kind::CTS, &cts);
+        if let Some(peer) = link.find(inflow.status.source) {
+            self.answer(link, peer, kind::CTS, &cts);
         }
     }
 
     /// Bytes came that a receive called for.
     pub(super) fn inflow<L: Lent>(
         &mut self,
+        link: &mut Link,
         id: RequestId,
         offset: u64,
         bytes: &(impl Body + ?Sized),
@@ -201,7 +208,7 @@ impl Core {
     ) -> Result<(), WireError> {
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         let State::AwaitingData(inflow) = &mut request.state else {
-            self.counters.stale += 1;
+            link.note_stale();
             return Ok(());
         };
         let (start, end) = (inflow.received, inflow.received.saturating_add(bytes.len()));
@@ -218,6 +225,7 @@ impl Core {
                 None => {
                     Staged::append(staged, start, bytes);
                     self.movers.push_back(id);
+                    link.defer();
                 }
             },
             Buffer::Registered { .. } | Buffer::Gone => {}
@@ -225,33 +233,34 @@ impl Core {
         inflow.received = end;
         let status = inflow.status;
         if end == status.bytes {
-            self.finish(id, Ok(status));
+            self.finish(link, id, Ok(status));
         } else if inflow.called < status.bytes {
-            self.call(id);
+            self.call(link, id);
         }
         Ok(())
     }
 
     /// A get ended.
-    pub(super) fn got<L: Lent>(&mut self, op: OpId, result: Result<(), Failure>, lent: &mut L) {
-        self.quarantine.release();
-        let Some(Operation { request: id, offset, len }) = self.operations.try_remove(op.0 as usize) else {
-            self.counters.stale += 1;
-            return;
+    pub(super) fn got<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
+        let operation = usize::try_from(done.key).ok().and_then(|key| self.operations.try_remove(key));
+        let Some(Operation { request: id, offset, len }) = operation else {
+            link.note_stale();
+            return Ok(());
         };
-        let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Pulling(pull) = &mut request.state else { return };
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        let State::Pulling(pull) = &mut request.state else { return Ok(()) };
         pull.outstanding -= 1;
-        if let Err(failure) = result {
+        if let Err(failure) = done.result {
             let rank = pull.status.source;
-            let Some(index) = self.peers.find(rank) else { return };
-            if self.peers[index].bye.is_some() {
+            let Some(peer) = link.find(rank) else { return Ok(()) };
+            if link.peer(peer).was_told_goodbye() {
                 // It has heard that this side leaves, and taken its memory back.
-                return self.give_up(id, Error::Abandoned { rank, fate: Fate::NotDelivered });
+                self.give_up(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
+                return Ok(());
             }
-            // Its peer is alive as far as anyone knows, but one of its messages is lost: nothing that it
-            // sends can be trusted to arrive.
-            return self.bury(index, Cause::Unreachable(failure.to_string()));
+            // The peer is alive as far as is known, but one of its messages is lost: nothing that it sends can be trusted to
+            // arrive.
+            return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
         match (&mut request.buffer, &pull.landing) {
             (Buffer::Lent { place, .. }, Some((landing, _))) => match lent.write(id, *place) {
@@ -265,65 +274,69 @@ impl Core {
             },
             _ => pull.landed += len,
         }
-        self.movers.push_back(id);
+        self.move_later(link, id);
+        Ok(())
     }
-}
 
-impl<P: Port> Engine<P> {
     /// Moves what can be moved of a receive's bytes.
-    pub(super) fn advance<L: Lent>(&mut self, id: RequestId, lent: &mut L) {
-        let core = &mut self.core;
-        let Some(request) = core.requests.get_mut(id) else { return };
+    pub(super) fn advance<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         match &request.state {
             State::Pulling(_) => {
-                let Some(index) = request.rank().and_then(|rank| core.peers.find(rank)) else { return };
-                let Some((path, limits)) = core.peers[index].path else { return };
-                match self.pull(id, index, path, &limits, lent) {
+                let Some(peer) = request.rank().and_then(|rank| out.link.find(rank)) else { return Ok(()) };
+                let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(()) };
+                match self.pull(out, id, peer, path, &limits, lent) {
                     Ok(Post::Done) => {}
-                    Ok(Post::Again) => self.core.movers.push_back(id),
-                    Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
+                    Ok(Post::Again) => self.move_later(out.link, id),
+                    Err(error) => return Err(Fault::new(peer, Cause::Unreachable(error.to_string()))),
                 }
             }
-            State::AwaitingData(inflow) if let Some(from) = inflow.from => self.read(id, from, lent),
+            State::AwaitingData(inflow) if let Some(from) = inflow.from => self.read(out, id, from, lent),
             State::AwaitingData(_) => {
-                let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return };
+                let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return Ok(()) };
                 match lent.write(id, *place) {
                     Some(buffer) => {
                         unstage(staged, buffer);
-                        core.call(id);
+                        self.call(out.link, id);
                     }
-                    None => core.movers.push_back(id),
+                    None => self.move_later(out.link, id),
                 }
             }
             _ => {}
         }
+        Ok(())
     }
 
     /// Copies the bytes of a message from where its sender lets them be read, as many as one call may.
-    fn read<L: Lent>(&mut self, id: RequestId, from: Remote, lent: &mut L) {
-        let core = &mut self.core;
-        let Some(Request { state: State::AwaitingData(inflow), buffer, .. }) = core.requests.get_mut(id)
+    fn read<P: Port, L: Lent>(&mut self, out: &mut Out<'_, P>, id: RequestId, from: Remote, lent: &mut L) {
+        let Out { port, link } = out;
+        let Some(Request { state: State::AwaitingData(inflow), buffer, .. }) = self.requests.get_mut(id)
         else {
             return;
         };
-        let Some(index) = core.peers.find(inflow.status.source) else { return };
-        let Some((path, _)) = core.peers[index].path else { return };
+        let Some(peer) = link.find(inflow.status.source) else { return };
+        let Some(path) = link.peer(peer).path() else { return };
         let into = match buffer {
             Buffer::Owned(memory) => memory.as_bytes_mut(),
             Buffer::Lent { place, .. } => match lent.write(id, *place) {
                 Some(buffer) => buffer,
-                None => return core.movers.push_back(id),
+                None => return self.move_later(link, id),
             },
             Buffer::Registered { .. } | Buffer::Gone => return,
         };
         let (start, status) = (inflow.received, inflow.status);
         let end = status.bytes.min(start + READ_MAX);
         let at = Remote { address: from.address.wrapping_add(start as u64), ..from };
-        let (verdict, result) = match self.port.read(path, at, &mut into[start..end]) {
+        let (verdict, result) = match port.read(path, at, &mut into[start..end]) {
             Ok(true) if end == status.bytes => (Verdict::Delivered, Ok(status)),
             Ok(true) => {
                 inflow.received = end;
-                return core.movers.push_back(id);
+                return self.move_later(link, id);
             }
             Ok(false) => {
                 let (rank, fate) = (status.source, Fate::NotDelivered);
@@ -332,34 +345,27 @@ impl<P: Port> Engine<P> {
             Err(_) => {
                 // It is out of this side's reach: then they are to be sent, all of them.
                 (inflow.from, inflow.received) = (None, 0);
-                return core.call(id);
+                return self.call(link, id);
             }
         };
         let send = inflow.send;
-        core.answer(index, kind::FIN, &Fin::new(send, verdict));
-        core.finish(id, result);
+        self.answer(link, peer, kind::FIN, &Fin::new(send, verdict));
+        self.finish(link, id, result);
     }
 
-    /// Sends a peer the bytes that may go, one message after the other, as far as the port has room.
-    pub(super) fn push_on<L: Lent>(&mut self, index: u32, lent: &L) {
-        match self.push(index, lent) {
-            Ok(Post::Done) => {}
-            Ok(Post::Again) => self.core.list(index),
-            Err(error) => self.core.bury(index, Cause::Unreachable(error.to_string())),
-        }
-    }
-
-    /// Sends DATA and STREAM. `Again` if there is more to send that may go.
-    fn push<L: Lent>(&mut self, index: u32, lent: &L) -> Result<Post, PortError> {
+    /// Sends DATA and STREAM, one message after the other. Returns `Again` if there is more to send that may go.
+    pub(super) fn push<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        lent: &L,
+    ) -> Result<Post, PortError> {
         let mut away = 0;
         loop {
-            let core = &mut self.core;
-            let Peer { rank, path: Some((path, limits)), pushes, .. } = &mut core.peers[index] else {
-                return Ok(Post::Done);
-            };
-            let (rank, path, data_max) = (*rank, *path, limits.data_max);
+            let Some((_, limits)) = self.path_to(out.link, peer) else { return Ok(Post::Done) };
+            let pushes = &mut self.queues[peer.index()].pushes;
             let Some(&id) = pushes.front() else { return Ok(Post::Done) };
-            let request = core.requests.get(id);
+            let request = self.requests.get(id);
             let Some(Request { state: State::Pushing(push), buffer, tag, context, born_ns, .. }) = request
             else {
                 // It ended before its turn.
@@ -371,7 +377,7 @@ impl<P: Port> Engine<P> {
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
-                        // Another's may be at hand; but not all are to be asked each time.
+                        // Another's buffer may be lent; but not all are to be asked each time.
                         away += 1;
                         pushes.rotate_left(1);
                         if away < pushes.len().min(AWAY_MAX) {
@@ -380,7 +386,7 @@ impl<P: Port> Engine<P> {
                         return Ok(Post::Again);
                     }
                 },
-                // It was there to be got, but the receiver's port cannot: copied below.
+                // It was registered for gets, but the receiver's port has none: copied below.
                 Buffer::Registered { .. } => &[],
                 Buffer::Gone => {
                     pushes.pop_front();
@@ -390,7 +396,7 @@ impl<P: Port> Engine<P> {
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
             while !called.is_empty() {
-                let (start, end) = (called.start, called.end.min(called.start + data_max));
+                let (start, end) = (called.start, called.end.min(called.start + limits.data_max));
                 let copied;
                 let bytes = match buffer {
                     Buffer::Registered { region, .. } => {
@@ -402,42 +408,41 @@ impl<P: Port> Engine<P> {
                     _ => &bytes[start..end],
                 };
                 let head = DataHead {
-                    header: core.header(index, Protocol::P2p, kind, Flags::empty(), *context, *born_ns),
+                    header: out.link.header(peer, Protocol::P2p, kind, Flags::empty(), *context, *born_ns),
                     data: Data { operation: operation.into(), offset: (start as u64).into() },
                 };
-                if self.port.send(path, head.as_bytes(), bytes)? == Post::Again {
-                    core.counters.again += 1;
+                if out.send(peer, head.as_bytes(), bytes)? == Post::Again {
+                    out.link.note_again();
                     break;
                 }
-                core.peers[index].sent();
                 called.start = end;
             }
             let has_room = called.is_empty();
             if called.start == total {
-                core.finish(id, Ok(Status { source: rank, tag, bytes: total }));
-            } else if let Some(Request { state: State::Pushing(push), .. }) = core.requests.get_mut(id) {
+                let rank = out.link.peer(peer).rank();
+                self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: total }));
+            } else if let Some(Request { state: State::Pushing(push), .. }) = self.requests.get_mut(id) {
                 push.called = called;
             }
             if !has_room {
                 return Ok(Post::Again);
             }
-            core.peers[index].pushes.pop_front();
+            self.queues[peer.index()].pushes.pop_front();
         }
     }
 
-    /// Posts gets. `Again` if it wants to be called again though no get of it is outstanding that would bring
-    /// it back.
-    fn pull<L: Lent>(
+    /// Posts gets. Returns `Again` if it wants to be called again though no get of it is outstanding that would bring it back.
+    fn pull<P: Port, L: Lent>(
         &mut self,
+        out: &mut Out<'_, P>,
         id: RequestId,
-        index: u32,
+        peer: Peer,
         path: PeerId,
         limits: &Limits,
         lent: &mut L,
     ) -> Result<Post, PortError> {
-        let depth = self.core.config.pull_depth.max(1);
-        let core = &mut self.core;
-        let Some(request) = core.requests.get_mut(id) else { return Ok(Post::Done) };
+        let depth = self.config.pull_depth.max(1);
+        let Some(request) = self.requests.get_mut(id) else { return Ok(Post::Done) };
         let State::Pulling(pull) = &mut request.state else { return Ok(Post::Done) };
         if pull.landing.is_none() && !pull.abandoned {
             let (region, chunk) = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
@@ -448,7 +453,7 @@ impl<P: Port> Engine<P> {
                     (Region::new(Memory::zeroed(chunk * depth.min(pull.status.bytes.div_ceil(chunk)))), chunk)
                 }
             };
-            let registration = self.port.register(path, &region, Access::LOCAL_WRITE)?;
+            let registration = out.port.register(path, &region, Access::LOCAL_WRITE)?;
             pull.chunk = chunk;
             pull.landing = Some((region, registration));
         }
@@ -476,13 +481,14 @@ impl<P: Port> Engine<P> {
             }
             let slot = if lends { pull.asked % landing.len() } else { pull.asked };
             let operation = Operation { request: id, offset: pull.asked, len };
-            let op = core.operations.insert(operation);
+            let key = self.operations.insert(operation);
             let from =
                 Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.asked as u64) };
-            let posted = self.port.get(path, registration.local(slot, len), from, OpId(op as u64));
+            let local = registration.local(slot, len);
+            let posted = out.get(path, local, from, Protocol::P2p, key as u64);
             if posted != Ok(Post::Done) {
-                core.operations.remove(op);
-                core.counters.again += 1;
+                self.operations.remove(key);
+                out.link.note_again();
                 if posted == Ok(Post::Again) && pull.outstanding > 0 {
                     return Ok(Post::Done);
                 }
@@ -500,18 +506,16 @@ impl<P: Port> Engine<P> {
         }
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
         if let Some((region, registration)) = pull.landing.take() {
-            self.port.deregister(registration);
-            let memory = core.quarantine.reclaim(region);
-            if let (false, Some(request)) = (lends, core.requests.get_mut(id)) {
+            out.port.deregister(registration);
+            let memory = out.link.reclaim(region);
+            if let (false, Some(request)) = (lends, self.requests.get_mut(id)) {
                 request.buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
             }
         }
         let verdict = if abandoned { Verdict::Abandoned } else { Verdict::Delivered };
-        core.answer(index, kind::FIN, &Fin::new(send, verdict));
-        core.finish(
-            id,
-            if abandoned { Err(Error::Cancelled { fate: Fate::NotDelivered }) } else { Ok(status) },
-        );
+        self.answer(out.link, peer, kind::FIN, &Fin::new(send, verdict));
+        let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
+        self.finish(out.link, id, if abandoned { Err(cancelled) } else { Ok(status) });
         Ok(Post::Done)
     }
 }

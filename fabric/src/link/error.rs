@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use samite_fabric::PortError;
+use crate::PortError;
 
 /// Why an operation did not succeed. In the debug format too it is its message, so that a `main` that returns
 /// it tells its user what happened.
@@ -176,6 +176,12 @@ pub enum Cause {
     /// Its place was taken by a process that was started later.
     #[error("it was restarted")]
     Restarted,
+}
+
+impl From<crate::wire::WireError> for Cause {
+    fn from(error: crate::wire::WireError) -> Self {
+        Self::Protocol(error.to_string())
+    }
 }
 
 /// What a message was: the result of a receive or a probe.

@@ -1,20 +1,26 @@
 //! Borrowed buffers, lent to the engine for the length of a call.
 
-use crate::{Completion, Error, RequestId, Status};
+use super::{Completion, Error, RequestId, Status};
+use crate::Body;
 
-/// The buffers that the caller of [`Engine::poll`](crate::Engine::poll) has at hand, by request.
+/// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
 ///
-/// `place` is what the lender has said of the request, in [`Engine::recv`](crate::Engine::recv) or by
-/// [`Engine::set_place`](crate::Engine::set_place), for it to find the buffer there; 0 if it has not. The request may be
-/// another lender's all the same.
+/// `place` is a number that the lender has given with the request, to find the buffer by; 0 if it gave none. The request may
+/// still be another lender's.
 pub trait Lent {
     /// What the request sends.
     fn read(&self, request: RequestId, place: u32) -> Option<&[u8]>;
     /// Where the request receives to.
     fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]>;
-    /// The request has received its message, which came as a whole while its buffer was at hand. With that it is over:
-    /// the engine knows it no more, and there is nothing to collect.
+    /// Tells that a request has received its message, which arrived whole while its buffer was lent. The request is over: the
+    /// engine has forgotten it, and there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
+    /// Takes a message for which no receive is posted, if the lender is about to post one that matches. Returns whether it
+    /// took the message.
+    #[inline(always)]
+    fn take(&mut self, _context: u32, _source: u32, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
+        false
+    }
 }
 
 /// Nothing is lent.
@@ -47,13 +53,20 @@ impl Lent for Reading<'_> {
 pub struct Writing<'a> {
     request: RequestId,
     buffer: &'a mut [u8],
-    pub(crate) received: Option<Status>,
+    received: Option<Status>,
 }
 
 impl<'a> Writing<'a> {
     /// The buffer of a request.
     pub fn new(request: RequestId, buffer: &'a mut [u8]) -> Self {
         Self { request, buffer, received: None }
+    }
+
+    /// Returns the message that came while this was lent.
+    #[inline]
+    #[must_use]
+    pub fn received(&self) -> Option<Status> {
+        self.received
     }
 
     /// How the request has ended: its message came while this was lent, or the engine tells, in `collected`.

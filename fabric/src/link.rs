@@ -1,0 +1,727 @@
+//! The link: everything that protocols share about their peers.
+//!
+//! ```text
+//!   calls                 Engine<P, S>
+//!     │      ┌──────────────────────────────────────┐
+//!     ▼      │  stack S: the protocols              │   tagged messages, windows, calls: each a state machine
+//!   engine ─▶│    ▲ packet, completed, ended …      │
+//!            │    │ events, with &mut Link          │
+//!            │    ▼ sends, gets, with Out           │
+//!            │  Link: peers, hello, sequence,       │   one sequence of packets each way per peer,
+//!            │    credit, timers, verdicts          │   one verdict per incarnation
+//!            │  port P: moves bytes                 │
+//!            └──────────────────────────────────────┘
+//! ```
+//!
+//! An [`Engine`] owns a port, a [`Link`] and a [`Stack`] of protocols. It is a state machine: it takes calls, the events of
+//! its port and the time, and acts on the port. It owns no thread and reads no clock.
+//!
+//! # A packet's way in
+//! [`Port::poll`] hands the packet to the engine. The link admits it: the next packet of the known incarnation of a peer that
+//! takes part, with its acknowledgement and credit. Then the header's protocol byte says which protocol handles it. A packet
+//! that is not admitted is a hello, a repetition, a gap (the peer has failed), or a stranger's (it is counted).
+//!
+//! # A packet's way out
+//! A protocol that has something to send calls [`Link::list`]. Each drive of the engine goes through the listed peers: first
+//! the link's own packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]),
+//! then the bytes of long messages ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer
+//! that has not answered one.
+//!
+//! # Failures
+//! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the peer's
+//! standing, cuts its path off and tells the protocols ([`Stack::ended`]), before any packet of a later incarnation is
+//! admitted. A peer that has failed stays failed until a later incarnation of its rank introduces itself.
+//!
+//! # A new protocol
+//! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
+//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo.rs` is a complete one.
+
+mod config;
+mod counters;
+mod ending;
+mod engine;
+mod error;
+mod inbound;
+mod lent;
+mod outbound;
+mod peer;
+mod quarantine;
+mod requests;
+mod timers;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use self::peer::{Packet, Peers, Place};
+use self::quarantine::Quarantine;
+use self::timers::{Timer, Timers};
+use crate::wire::{Flags, Header, Numbers, Protocol, WireError};
+use crate::{Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote};
+
+pub use self::config::Config;
+pub use self::counters::{Counters, Rejected, Traffic};
+pub use self::engine::Engine;
+pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
+pub use self::lent::{Lent, Reading, Writing};
+pub use self::peer::{Peer, PeerState, Standing};
+pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
+
+/// The protocols over a link: one, or a struct that hands each event to the protocol that it is for.
+///
+/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. Whatever an event calls for is
+/// queued, and done in [`Stack::next`], [`Stack::bulk`] or [`Stack::drive`].
+pub trait Stack {
+    /// Handles the most frequent packet, if `packet` is one: it decodes, has the link admit it ([`Link::admit`]), and
+    /// handles it. Returns false for any other packet, and for one that the link does not admit.
+    ///
+    /// # Errors
+    /// The sender has failed.
+    #[inline(always)]
+    fn fast<L: Lent>(&mut self, _: &mut Link, _packet: &[u8], _: &mut L) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
+    /// Handles an admitted packet of one of these protocols. `body` is what follows the header.
+    ///
+    /// # Errors
+    /// The sender has failed: it broke the protocol, or this side has no memory for what it sent.
+    fn packet<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        body: &[u8],
+        lent: &mut L,
+    ) -> Result<(), Fault>;
+
+    /// As [`Stack::packet`], for a long packet that the port has not copied: `head` is the beginning of what follows the
+    /// header, `body` the rest of it. See [`Sink::long_packet`](crate::Sink::long_packet).
+    ///
+    /// # Errors
+    /// As [`Stack::packet`].
+    fn long_packet<B: Body, L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        head: &[u8],
+        body: &B,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        self.packet(link, from, header, &crate::port::gather(head, body), lent)
+    }
+
+    /// Handles the end of an operation that a protocol posted through [`Out`]. It may come after the end of the peer.
+    ///
+    /// # Errors
+    /// The operation's peer has failed.
+    fn completed<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault>;
+
+    /// Handles a notified put. Returns false if no protocol expects it.
+    fn notified(&mut self, _: &mut Link, _immediate: u64) -> bool {
+        false
+    }
+
+    /// Notes what the port can do with a peer whose address has become known.
+    fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
+
+    /// Ends what concerns a peer. See [`Ending`].
+    fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
+
+    /// Ends the operations that need a path to a peer: the port has no room for one. That is no failure of the peer.
+    fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
+
+    /// Ends a request whose deadline has passed, if `due_ns` is still its deadline. If `busy`, the port still brings
+    /// events: a request whose message may be among them answers [`Expiry::Later`].
+    fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry;
+
+    /// Sends the next packet that this protocol has queued for a peer, and takes itself off the peer's list
+    /// ([`Link::clear_queue`]) when the queue is empty.
+    ///
+    /// # Errors
+    /// Those of the port: the peer has failed.
+    fn next<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        to: Peer,
+        protocol: Protocol,
+    ) -> Result<Turn, PortError>;
+
+    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if there are more
+    /// that may be sent.
+    ///
+    /// # Errors
+    /// Those of the port: the peer has failed.
+    fn bulk<P: Port, L: Lent>(
+        &mut self,
+        _: &mut Out<'_, P>,
+        _to: Peer,
+        _: &mut L,
+    ) -> Result<Post, PortError> {
+        Ok(Post::Done)
+    }
+
+    /// Returns the number of pieces of work that wait for [`Stack::drive`].
+    fn backlog(&self) -> usize {
+        0
+    }
+
+    /// Does at most `pieces` pieces of the work that waits, and counts them down. After an error it is called again.
+    ///
+    /// # Errors
+    /// A peer has failed.
+    fn drive<P: Port, L: Lent>(
+        &mut self,
+        _: &mut Out<'_, P>,
+        pieces: &mut usize,
+        _: &mut L,
+    ) -> Result<(), Fault> {
+        *pieces = 0;
+        Ok(())
+    }
+
+    /// Returns true while a goodbye to the peer must wait for bytes that are still to be sent.
+    fn holds(&self, _peer: Peer) -> bool {
+        false
+    }
+
+    /// Ends what can only end with packets to a peer: the goodbye to it has been sent, and the peer ignores what comes after.
+    fn said_goodbye(&mut self, _: &mut Link, _peer: Peer) {}
+}
+
+/// How a peer ends, and what follows.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending<'a> {
+    /// It said goodbye. What it sent whole stays and can be received; what waits for it ends.
+    Left,
+    /// It failed. Everything that concerns it ends.
+    Failed(&'a Cause),
+    /// It failed after its goodbye. What waited for it has ended by that, and what it sent stays.
+    FailedAfterGoodbye(&'a Cause),
+    /// More is known now about how it failed.
+    Explained(&'a Cause),
+    /// A later incarnation of the rank is about to take part. If the former one failed, nothing of it may be taken for the
+    /// later one's.
+    Renewed {
+        /// True if the former incarnation failed, false if it left.
+        has_failed: bool,
+    },
+}
+
+/// A peer has failed, by the judgement of a protocol.
+#[derive(Debug)]
+pub struct Fault {
+    /// The peer.
+    pub peer: Peer,
+    /// Why. Boxed, since it is rare.
+    pub cause: Box<Cause>,
+}
+
+impl Fault {
+    /// A peer has failed for this cause.
+    #[cold]
+    #[must_use]
+    pub fn new(peer: Peer, cause: impl Into<Cause>) -> Self {
+        Self { peer, cause: Box::new(cause.into()) }
+    }
+}
+
+/// The end of an operation at the port.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The protocol that posted it.
+    pub protocol: Protocol,
+    /// The protocol's name for it.
+    pub key: u64,
+    /// How it ended.
+    pub result: Result<(), Failure>,
+}
+
+/// What became of a protocol's turn to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A packet was sent.
+    Sent,
+    /// The first in the queue was over already; nothing was sent.
+    Skipped,
+    /// The port has no room.
+    NoRoom,
+    /// The peer must grant credit first.
+    NoCredit,
+}
+
+impl From<Post> for Turn {
+    fn from(post: Post) -> Self {
+        match post {
+            Post::Done => Self::Sent,
+            Post::Again => Self::NoRoom,
+        }
+    }
+}
+
+/// What became of a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It is dealt with.
+    Done,
+    /// It is to be told again at the next poll.
+    Later,
+}
+
+/// The process that an engine belongs to.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// This rank.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub size: u32,
+    /// This incarnation of the rank: larger, wrapping, than that of any process that had the rank before. Strangers must
+    /// not be able to guess the first one: with it, and its number, a packet is taken for this rank's.
+    pub incarnation: u32,
+    /// Known to the ranks of the job only.
+    pub secret: [u8; 16],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, size, incarnation, secret: _ } = self;
+        f.debug_struct("Identity")
+            .field("rank", rank)
+            .field("size", size)
+            .field("incarnation", incarnation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What protocols share about their peers: see the [module](self).
+#[derive(Debug)]
+pub struct Link {
+    identity: Identity,
+    config: Config,
+    now_ns: u64,
+    peers: Peers,
+    timers: Timers,
+    /// Deadlines that the last sweep of the timers left.
+    swept: usize,
+    counters: Counters,
+
+    // Work that an event or a call left for the next drive.
+    /// True if any of the lists below, or a protocol's backlog, may have something in it.
+    has_work: bool,
+    /// Peers with something to send.
+    senders: VecDeque<Peer>,
+    /// Peers that should have more credit.
+    starving: VecDeque<Peer>,
+    /// Paths of failed peers, to be fenced.
+    severed: Vec<PeerId>,
+    /// Peers whose address has become known.
+    callers: Vec<(Peer, Place)>,
+    /// Memory that is not collected, and its registrations.
+    retired: Vec<(Region, Registration)>,
+    quarantine: Quarantine,
+
+    /// Packets taken by [`Engine::next_packet`] since the last poll.
+    taken: usize,
+    /// Ranks whose address is wanted.
+    wanted: Vec<u32>,
+    /// Credit that peers hold, and the cost of the data that is kept for receives to come: together they stay within
+    /// [`Config::credit_max`].
+    credit_out: u64,
+    held: u64,
+    /// Other ranks that have left or failed.
+    ended: u32,
+    /// True if the launcher reports how each rank ends.
+    expects_word: bool,
+}
+
+impl Link {
+    fn new(identity: Identity, config: Config) -> Self {
+        Self {
+            identity,
+            config,
+            now_ns: 0,
+            peers: Peers::default(),
+            timers: Timers::default(),
+            swept: 0,
+            counters: Counters::default(),
+            has_work: false,
+            senders: VecDeque::new(),
+            starving: VecDeque::new(),
+            severed: Vec::new(),
+            callers: Vec::new(),
+            retired: Vec::new(),
+            quarantine: Quarantine::default(),
+            taken: 0,
+            wanted: Vec::new(),
+            credit_out: 0,
+            held: 0,
+            ended: 0,
+            expects_word: false,
+        }
+    }
+
+    /// Returns the process that this link belongs to.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the time of the current call, nanoseconds of the caller's monotonic clock.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Sets the time of the current call.
+    #[inline]
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Returns what the link did so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Counts a packet to or about an operation that is over.
+    pub fn note_stale(&mut self) {
+        self.counters.stale += 1;
+    }
+
+    /// Counts a post that found no room.
+    pub fn note_again(&mut self) {
+        self.counters.again += 1;
+    }
+
+    /// Returns the peer of a rank, if it was met.
+    #[inline(always)]
+    pub fn find(&mut self, rank: u32) -> Option<Peer> {
+        self.peers.find(rank)
+    }
+
+    /// Returns the peer of a rank; it need not take part.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn find_or_meet(&mut self, rank: u32) -> Result<Peer, Error> {
+        self.check_rank(rank)?;
+        Ok(self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank)))
+    }
+
+    /// Returns the peer of a rank that takes part.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    #[inline(always)]
+    pub fn alive(&mut self, rank: u32) -> Result<Peer, Error> {
+        let peer = match self.peers.find(rank) {
+            Some(peer) => peer,
+            None => self.find_or_meet(rank)?,
+        };
+        if self.peers[peer].is_alive() {
+            return Ok(peer);
+        }
+        let cause = self.peers[peer].failure().unwrap_or(Cause::Lost);
+        Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Checks that the job has such a rank.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let size = self.identity.size;
+        if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
+    }
+
+    /// Returns what is known of a peer.
+    #[inline(always)]
+    #[must_use]
+    pub fn peer(&self, peer: Peer) -> &PeerState {
+        &self.peers[peer]
+    }
+
+    /// As [`Link::peer`], to account for what a protocol has sent.
+    #[inline(always)]
+    pub fn peer_mut(&mut self, peer: Peer) -> &mut PeerState {
+        &mut self.peers[peer]
+    }
+
+    /// Iterates over the peers met so far.
+    pub fn peers(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
+        self.peers.iter()
+    }
+
+    /// Notes that a protocol has work for [`Stack::drive`].
+    #[inline]
+    pub fn defer(&mut self) {
+        self.has_work = true;
+    }
+
+    /// Returns true if a drive of the engine would find something to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        // Every poll asks.
+        self.has_work | (self.timers.next_ns() <= self.now_ns)
+    }
+
+    /// Returns true if a receive may take packets by itself: see [`Engine::next_packet`].
+    #[inline]
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        self.taken < TAKEN_MAX
+    }
+
+    /// Notes that there is something to send to a peer.
+    pub fn list(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer];
+        if !state.listed {
+            state.listed = true;
+            self.senders.push_back(peer);
+            self.has_work = true;
+        }
+    }
+
+    /// Notes that a protocol has queued something for a peer: [`Stack::next`] will be asked for it, once the peer is
+    /// listed or flushed.
+    pub fn set_queue(&mut self, peer: Peer, protocol: Protocol) {
+        self.peers[peer].lanes.insert(protocol);
+    }
+
+    /// Notes that a protocol has nothing queued for a peer any more.
+    pub fn clear_queue(&mut self, peer: Peer, protocol: Protocol) {
+        self.peers[peer].lanes.remove(protocol);
+    }
+
+    /// Queues a short packet to a peer. It overtakes what the protocols have queued.
+    pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
+        self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
+    }
+
+    fn enqueue(&mut self, peer: Peer, packet: Packet) {
+        self.peers[peer].packets.push_back(packet);
+        self.list(peer);
+    }
+
+    /// Asks for the address of a peer, unless it is known or was asked for.
+    pub fn seek(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer];
+        if state.path.is_none() && !std::mem::replace(&mut state.sought, true) {
+            self.wanted.push(state.rank);
+        }
+    }
+
+    /// Takes `price` bytes from the credit of a peer that sent data, and notes if it should have more.
+    ///
+    /// # Errors
+    /// The peer has sent more than it had credit for.
+    #[inline(always)]
+    pub fn charge(&mut self, peer: Peer, price: u32) -> Result<(), WireError> {
+        let state = &mut self.peers[peer];
+        if price > state.unused() {
+            return Err(WireError::Value { field: "credit" });
+        }
+        state.charged = state.charged.wrapping_add(price);
+        self.credit_out -= u64::from(price);
+        if state.runs_short() {
+            self.starve(peer);
+        }
+        Ok(())
+    }
+
+    /// Accounts for data that a protocol keeps until it is received. It was charged when it arrived; while it is kept, its
+    /// price cannot be granted again.
+    #[inline]
+    pub fn hold(&mut self, price: u32) {
+        self.held += u64::from(price);
+    }
+
+    /// Gives back the price of data that was [held](Link::hold).
+    #[inline]
+    pub fn release(&mut self, price: u64) {
+        self.held -= price;
+    }
+
+    /// Returns the price of all data that is held.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Returns the credit that peers hold and have not used.
+    #[must_use]
+    pub fn credit_out(&self) -> u64 {
+        self.credit_out
+    }
+
+    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is `u64::MAX`. `is_current` tells whether a
+    /// deadline is still that of its request: of those set before, the void ones are dropped from time to time.
+    pub fn set_deadline(
+        &mut self,
+        request: RequestId,
+        due_ns: u64,
+        is_current: impl Fn(RequestId, u64) -> bool,
+    ) {
+        self.timers.set(due_ns, Timer::Deadline(request));
+        // Most operations end long before their deadline.
+        if self.timers.len() > 2 * self.swept + TIMERS_MIN {
+            self.timers.sweep(is_current);
+            self.swept = self.timers.len();
+        }
+    }
+
+    /// Returns the number of timers, void ones included.
+    #[must_use]
+    pub fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Notes memory that is no longer needed, to be deregistered at the next drive.
+    pub fn retire(&mut self, memory: impl IntoIterator<Item = (Region, Registration)>) {
+        self.retired.extend(memory);
+        self.has_work |= !self.retired.is_empty();
+    }
+
+    /// Returns the memory of a region that was deregistered, unless the port still holds it: then it is kept until the port
+    /// lets go of it.
+    pub fn reclaim(&mut self, region: Region) -> Option<crate::Memory> {
+        self.quarantine.reclaim(region)
+    }
+
+    /// Returns true if memory may be left with a port until its operation has ended, which may be never. `fence` tells
+    /// whether the port can fence the peer off.
+    #[must_use]
+    pub fn leaves_memory(&self, fence: bool) -> bool {
+        fence || self.quarantine.bytes() < self.config.quarantine_max
+    }
+
+    /// Returns the regions that ports still held when their operation was over, and the bytes that are held now.
+    #[must_use]
+    pub fn quarantined(&self) -> (u64, u64) {
+        (self.quarantine.count, self.quarantine.bytes())
+    }
+
+    /// Builds the header of the next packet to a peer. `since_ns` is when its cause began.
+    #[inline(always)]
+    #[must_use]
+    pub fn header(
+        &self,
+        peer: Peer,
+        protocol: Protocol,
+        kind: u8,
+        flags: Flags,
+        context: u32,
+        since_ns: u64,
+    ) -> Header {
+        let state = &self.peers[peer];
+        let numbers = Numbers {
+            sender: self.identity.rank,
+            incarnation: self.identity.incarnation,
+            sequence: state.sequence,
+            ack: state.expected,
+            grant: state.given,
+            age: u16::try_from(self.now_ns.saturating_sub(since_ns) / 64_000).unwrap_or(u16::MAX),
+            // The address came with the incarnation that listens there.
+            to: state.incarnation.unwrap_or(0) as u16,
+            context,
+        };
+        Header::with(protocol, kind, flags, numbers)
+    }
+
+    /// Notes that a peer should have more credit.
+    fn starve(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer];
+        if !state.starving {
+            state.starving = true;
+            self.starving.push_back(peer);
+            self.has_work = true;
+        }
+    }
+}
+
+/// A port and its link, for calls and drives: events get the link alone.
+#[derive(Debug)]
+pub struct Out<'a, P> {
+    /// The port.
+    pub port: &'a mut P,
+    /// The link.
+    pub link: &'a mut Link,
+}
+
+impl<P: Port> Out<'_, P> {
+    /// Sends a packet to a peer, and counts it. `head` begins with the header that [`Link::header`] built.
+    ///
+    /// # Errors
+    /// [`PortError::PeerGone`] if the peer has no path; those of [`Port::send`].
+    #[inline]
+    pub fn send(&mut self, to: Peer, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
+        let post = self.port.send(path, head, body)?;
+        if post == Post::Done {
+            self.link.peers[to].sent();
+        }
+        Ok(post)
+    }
+
+    /// Posts a get, whose end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.
+    ///
+    /// # Errors
+    /// Those of [`Port::get`].
+    pub fn get(
+        &mut self,
+        path: PeerId,
+        into: Local,
+        from: Remote,
+        by: Protocol,
+        key: u64,
+    ) -> Result<Post, PortError> {
+        self.port.get(path, into, from, operation(by, key))
+    }
+}
+
+/// The port's name for an operation: the protocol's number in the high bits, its own key below.
+fn operation(by: Protocol, key: u64) -> OpId {
+    debug_assert!(key >> KEY_BITS == 0, "the key has {KEY_BITS} bits");
+    OpId((by as u64) << KEY_BITS | key)
+}
+
+const KEY_BITS: u32 = 60;
+
+/// Packets that receives take between two polls: the packets of one peer must not keep all others waiting.
+const TAKEN_MAX: usize = 1024;
+
+/// So many timers are not worth a sweep.
+const TIMERS_MIN: usize = 1024;
+
+/// Kinds of packets of [`Protocol::Control`].
+pub mod control {
+    /// The first packet to a peer: see [`Hello`](super::Hello).
+    pub const HELLO: u8 = 0;
+    /// Consists of its header: acknowledgement and credit.
+    pub const CREDIT: u8 = 1;
+    /// The sender leaves, and sends nothing after it.
+    pub const BYE: u8 = 2;
+}
+
+/// The first packet to a peer, number 0, repeated until a packet acknowledges it. The sender's address follows,
+/// `address_len` bytes. It has no `Debug`, since it has the secret.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Hello {
+    /// Known to the ranks of one job only.
+    pub secret: [u8; 16],
+    /// The incarnation that the sender means to reach, or 0 if it does not know it.
+    pub to_incarnation: U32,
+    /// Bytes of the address.
+    pub address_len: U16,
+    /// Zero.
+    pub reserved: [u8; 2],
+}
+
+const _: () = assert!(size_of::<Hello>() == 24);

@@ -1,0 +1,279 @@
+//! The engine: calls and polls come in, packets go out.
+
+use super::inbound::Inbound;
+use super::outbound::LATE_NS;
+use super::{Config, Error, Expiry, Fault, Identity, Lent, Link, Out, Place, Stack, Timer};
+use crate::wire::Flags;
+use crate::{Address, Caps, Port};
+
+/// A port, its link, and the protocols over it. See the [module](super).
+///
+/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of `u64::MAX` is none.
+#[derive(Debug)]
+pub struct Engine<P, S> {
+    /// The port.
+    pub(super) port: P,
+    /// The link.
+    pub(super) link: Link,
+    /// The protocols.
+    pub(super) stack: S,
+}
+
+impl<P: Port, S: Stack> Engine<P, S> {
+    /// Makes an engine over `port`.
+    pub fn new(port: P, identity: Identity, config: Config, stack: S) -> Self {
+        Self { port, link: Link::new(identity, config), stack }
+    }
+
+    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0 means
+    /// idle.
+    ///
+    /// # Errors
+    /// [`Error::Port`] if the port is broken.
+    #[inline]
+    pub fn poll<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
+        self.link.now_ns = now_ns;
+        self.link.taken = 0;
+        let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
+        let events = self.port.poll(&mut inbound)?;
+        if self.link.has_work() {
+            self.drain(lent, Some(events));
+        }
+        Ok(events)
+    }
+
+    /// Takes one packet, if the port has one that costs a few instructions to get: see [`Port::next_packet`]. Returns
+    /// whether it took one. [`Link::may_take`] tells when to leave the rest to a poll.
+    #[inline(always)]
+    pub fn next_packet<L: Lent>(&mut self, lent: &mut L) -> bool {
+        let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
+        let took = self.port.next_packet(&mut inbound);
+        self.link.taken += usize::from(took);
+        took
+    }
+
+    /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong. See
+    /// [`Port::seems_idle`].
+    #[inline(always)]
+    pub fn seems_idle(&self) -> bool {
+        self.port.seems_idle() && !self.link.has_work()
+    }
+
+    /// Returns when to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline or repeated hello;
+    /// at once (0) if there is work left that the port had no room for, an address is wanted, or [`Engine::next_packet`] has
+    /// taken packets, which may have ended requests; never (`u64::MAX`).
+    pub fn due_ns(&self) -> u64 {
+        let link = &self.link;
+        if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
+            return 0;
+        }
+        link.timers.next_ns()
+    }
+
+    /// Does what events and calls left to do. Timers wait for the next poll.
+    ///
+    /// A deadline that has passed must not end a receive whose message lies in the port. So timers are taken in polls alone,
+    /// and while polls bring events, a protocol may put deadlines off to the next poll ([`Expiry::Later`]), for a bounded
+    /// time.
+    pub fn drive<L: Lent>(&mut self, lent: &mut L) {
+        self.drain(lent, None);
+    }
+
+    /// `polled` is the number of events of the poll that this belongs to.
+    fn drain<L: Lent>(&mut self, lent: &mut L, polled: Option<usize>) {
+        while let Some((peer, place)) = self.link.callers.pop() {
+            self.connect(peer, &place);
+        }
+        self.sever();
+        self.replenish();
+        let mut pieces = self.stack.backlog().min(PIECES_MAX);
+        while pieces > 0 {
+            let mut out = Out { port: &mut self.port, link: &mut self.link };
+            if let Err(fault) = self.stack.drive(&mut out, &mut pieces, lent) {
+                self.fault(fault);
+            }
+        }
+        if let Some(events) = polled {
+            // After the receives have moved what is there.
+            self.take_timers(events > 0);
+        }
+        for _ in 0..self.link.senders.len() {
+            let Some(peer) = self.link.senders.pop_front() else { break };
+            self.link.peers[peer].listed = false;
+            self.flush(peer);
+            // What the port had no room for is listed again, and comes first.
+            if !self.link.peers[peer].listed {
+                self.push(peer, lent);
+                // A goodbye comes after.
+                self.flush(peer);
+            }
+        }
+        for (region, registration) in std::mem::take(&mut self.link.retired) {
+            self.port.deregister(registration);
+            self.link.quarantine.reclaim(region);
+        }
+        self.link.quarantine.release();
+        let link = &mut self.link;
+        link.has_work = !(link.senders.is_empty()
+            && link.starving.is_empty()
+            && link.severed.is_empty()
+            && link.callers.is_empty())
+            || self.stack.backlog() > 0;
+    }
+
+    /// Does what is due.
+    fn take_timers(&mut self, has_events: bool) {
+        let now_ns = self.link.now_ns;
+        let mut put_off = Vec::new();
+        while let Some((due_ns, timer)) = self.link.timers.take(now_ns) {
+            match timer {
+                Timer::Deadline(id) => {
+                    let busy = has_events && now_ns - due_ns < LATE_NS;
+                    if self.stack.expired(&mut self.link, id, due_ns, busy) == Expiry::Later {
+                        put_off.push((due_ns, timer));
+                    }
+                }
+                Timer::Hello(peer) => {
+                    let state = &self.link.peers[peer];
+                    let waits = state.packets.front().is_some_and(super::Packet::is_hello);
+                    if state.is_alive() && state.path.is_some() && !state.answered && !waits {
+                        self.greet(peer, Flags::empty());
+                    }
+                }
+            }
+        }
+        for (due_ns, timer) in put_off {
+            self.link.timers.set(due_ns, timer);
+        }
+    }
+
+    /// Asks for the address of a rank that has not been met, as a message to it does.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn seek(&mut self, rank: u32) -> Result<(), Error> {
+        let peer = self.link.find_or_meet(rank)?;
+        if self.link.peers[peer].is_alive() {
+            self.link.seek(peer);
+        }
+        Ok(())
+    }
+
+    /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
+    pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.link.wanted.drain(..)
+    }
+
+    /// Tells where a rank is, and its incarnation. News of an earlier incarnation than the known one is ignored; of a later
+    /// one, the known one has failed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn introduce(&mut self, rank: u32, incarnation: u32, address: Address) -> Result<(), Error> {
+        let peer = self.link.find_or_meet(rank)?;
+        self.link.callers.push((peer, Place { incarnation, address }));
+        self.drive(&mut ());
+        Ok(())
+    }
+
+    /// Gives the port and link, and the protocols: for a protocol's calls.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (Out<'_, P>, &mut S) {
+        (Out { port: &mut self.port, link: &mut self.link }, &mut self.stack)
+    }
+
+    /// Ends the peer of a fault.
+    #[cold]
+    pub fn fault(&mut self, fault: Fault) {
+        self.link.fail(&mut self.stack, fault.peer, *fault.cause);
+    }
+
+    /// The link.
+    #[inline(always)]
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The link, to account for calls.
+    #[inline(always)]
+    pub fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// The protocols.
+    #[inline(always)]
+    pub fn stack(&self) -> &S {
+        &self.stack
+    }
+
+    /// The protocols, to be called.
+    #[inline(always)]
+    pub fn stack_mut(&mut self) -> &mut S {
+        &mut self.stack
+    }
+
+    /// The port.
+    #[inline(always)]
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The port, to be steered; what the engine posted must be left alone.
+    #[inline(always)]
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    /// Returns what the port can do with a rank, once the path to it is known.
+    pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
+        let peer = self.link.find(rank)?;
+        Some(self.port.caps_for(self.link.peers[peer].path?))
+    }
+
+    /// Checks what must hold between two calls, and panics where it does not: for tests, simulation and fuzzing.
+    pub fn check_invariants(&self) {
+        self.link.check_invariants();
+    }
+
+    /// Hands a packet to the engine as if the port had received it: for tests of what strangers send.
+    #[doc(hidden)]
+    pub fn sink<'a, L: Lent>(&'a mut self, lent: &'a mut L) -> impl crate::Sink + 'a {
+        Inbound { link: &mut self.link, stack: &mut self.stack, lent }
+    }
+}
+
+impl Link {
+    /// Checks that the sums and lists of the link agree with each other.
+    fn check_invariants(&self) {
+        let unused: u64 = self.peers.iter().map(|(_, state)| u64::from(state.unused())).sum();
+        assert_eq!(self.credit_out, unused, "the credit that is out is the sum over all peers");
+        let mut listed = vec![0; self.peers.len()];
+        self.senders.iter().for_each(|peer| listed[peer.index()] += 1);
+        let mut starving = vec![0; self.peers.len()];
+        self.starving.iter().for_each(|peer| starving[peer.index()] += 1);
+        let mut ended = 0;
+        for (peer, state) in self.peers.iter() {
+            assert_eq!(listed[peer.index()], usize::from(state.listed), "{peer:?} in the list of senders");
+            assert_eq!(
+                starving[peer.index()],
+                usize::from(state.starving),
+                "{peer:?} in the list of the starving"
+            );
+            assert_eq!(self.peers.find_slowly(state.rank), Some(peer), "the name of rank {}", state.rank);
+            assert!(
+                !(state.answered && state.incarnation.is_none()),
+                "{peer:?} answered without an incarnation"
+            );
+            ended += u32::from(!state.is_alive() && state.rank != self.identity.rank);
+        }
+        assert_eq!(self.ended, ended, "ranks that have ended");
+        let is_idle = self.senders.is_empty()
+            && self.starving.is_empty()
+            && self.callers.is_empty()
+            && self.severed.is_empty();
+        assert!(self.has_work || is_idle, "work is noted");
+    }
+}
+
+/// Pieces of deferred work that one drive does: it ends soon, however many there are.
+const PIECES_MAX: usize = 64;

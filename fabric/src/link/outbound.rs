@@ -1,0 +1,216 @@
+//! What goes to a peer, in which order; and credit, which limits it.
+
+use smallvec::SmallVec;
+use zerocopy::IntoBytes;
+
+use super::peer::{Packet, Place};
+use super::{Cause, Engine, Fault, Hello, Lent, Link, Out, Peer, Stack, Timer, Turn, control};
+use crate::wire::{Flags, Protocol};
+use crate::{Port, PortError, Post};
+
+impl<P: Port, S: Stack> Engine<P, S> {
+    /// Fences the paths of peers that failed.
+    pub(super) fn sever(&mut self) {
+        for path in std::mem::take(&mut self.link.severed) {
+            self.port.fence_peer(path);
+        }
+    }
+
+    /// Resolves the address of a peer, and sends it a hello.
+    pub(super) fn connect(&mut self, peer: Peer, place: &Place) {
+        if !self.link.expects(&mut self.stack, peer, place.incarnation) {
+            return;
+        }
+        // The path of a former incarnation goes first: for the same address the port would return the same path.
+        self.sever();
+        let state = &mut self.link.peers[peer];
+        state.incarnation = Some(place.incarnation);
+        if state.path.is_some() {
+            return;
+        }
+        let path = match self.port.resolve(&place.address) {
+            Ok(path) => path,
+            Err(PortError::Exhausted { what, hint }) => return self.no_path(peer, what, &hint),
+            Err(error) => return self.unreachable(peer, &error),
+        };
+        state.path = Some(path);
+        state.asked = true;
+        self.stack.path(&mut self.link, peer, self.port.caps_for(path));
+        self.greet(peer, Flags::empty());
+    }
+
+    fn unreachable(&mut self, peer: Peer, error: &PortError) {
+        self.fault(Fault::new(peer, Cause::Unreachable(error.to_string())));
+    }
+
+    /// Puts a hello before everything that waits for a peer.
+    pub(super) fn greet(&mut self, peer: Peer, flags: Flags) {
+        let link = &mut self.link;
+        let state = &mut link.peers[peer];
+        let address = self.port.address().0;
+        let hello = Hello {
+            secret: link.identity.secret,
+            to_incarnation: state.incarnation.unwrap_or(0).into(),
+            address_len: u16::try_from(address.len()).unwrap_or(u16::MAX).into(),
+            reserved: [0; 2],
+        };
+        let mut body = SmallVec::from_slice(hello.as_bytes());
+        body.extend_from_slice(&address);
+        state.packets.push_front(Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
+        link.list(peer);
+    }
+
+    /// Gives starving peers credit as far as the budget goes, and tells those that are short of it.
+    pub(super) fn replenish(&mut self) {
+        // Less would cost a packet for a few bytes.
+        let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);
+        for _ in 0..self.link.starving.len() {
+            let link = &mut self.link;
+            let Some(peer) = link.starving.pop_front() else { break };
+            let used = link.credit_out + link.held;
+            let room = u32::try_from(link.config.credit_max.saturating_sub(used)).unwrap_or(u32::MAX);
+            let state = &mut link.peers[peer];
+            state.starving = false;
+            if !state.is_alive() || !state.heard {
+                continue;
+            }
+            let wanted = state.window.saturating_sub(state.unused());
+            let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
+            state.given = state.given.wrapping_add(given);
+            link.credit_out += u64::from(given);
+            let is_short =
+                state.given != state.told && state.known() < state.window / 4 && state.packets.is_empty();
+            // A packet that waits for room carries the news: a hello, mostly. Before an answer nothing else goes.
+            let carrier = state.packets.front().filter(|packet| state.answered || packet.is_hello());
+            let is_carried = given > 0 && carrier.is_some();
+            if std::mem::take(&mut state.hungry) && !is_carried || is_short {
+                let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
+                match state.answered {
+                    true => link.enqueue(peer, Packet::credit(flags)),
+                    false => self.greet(peer, flags),
+                }
+            }
+            let link = &mut self.link;
+            if link.peers[peer].unused() < link.peers[peer].window / 2 {
+                // The budget is used up: again when it has room.
+                link.starve(peer);
+            }
+        }
+    }
+
+    /// Sends what waits for a peer, in order, as far as the port and the peer's credit have room. The bytes of long messages
+    /// wait for the next drive.
+    pub fn flush(&mut self, peer: Peer) {
+        loop {
+            let link = &mut self.link;
+            let state = &mut link.peers[peer];
+            // Without a path it is listed again when there is one.
+            let Some(path) = state.path else { return };
+            let is_hello = state.packets.front().is_some_and(Packet::is_hello);
+            // Until it has answered it is sent nothing but hellos, all of number 0: of those any may be lost. It is listed
+            // again when it answers.
+            if !is_hello && !state.answered {
+                return;
+            }
+            let turn = if let Some(packet) = state.packets.front() {
+                let Packet { protocol, kind, flags, .. } = *packet;
+                let mut header = link.header(peer, protocol, kind, flags, 0, link.now_ns);
+                if is_hello {
+                    header.sequence = 0.into();
+                }
+                let packets = &mut link.peers[peer].packets;
+                let body = packets.front().map_or(&[][..], |packet| &packet.body);
+                let post = self.port.send(path, header.as_bytes(), body);
+                if post == Ok(Post::Done) {
+                    packets.pop_front();
+                    match is_hello {
+                        true => link.greeted(peer),
+                        false => link.peers[peer].sent(),
+                    }
+                }
+                post.map(Turn::from)
+            } else if let Some(protocol) = state.lanes.next() {
+                let mut out = Out { port: &mut self.port, link };
+                self.stack.next(&mut out, peer, protocol)
+            } else if state.lanes.has_goodbye() && !self.stack.holds(peer) {
+                let header =
+                    link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0, link.now_ns);
+                let post = self.port.send(path, header.as_bytes(), &[]);
+                if post == Ok(Post::Done) {
+                    let state = &mut link.peers[peer];
+                    state.lanes.remove_goodbye();
+                    state.bye = Some(state.sequence);
+                    state.sent();
+                    self.stack.said_goodbye(link, peer);
+                }
+                post.map(Turn::from)
+            } else {
+                return;
+            };
+            let state = &mut self.link.peers[peer];
+            match turn {
+                Ok(Turn::Sent | Turn::Skipped) => {}
+                Ok(Turn::NoRoom) => {
+                    self.link.note_again();
+                    return self.link.list(peer);
+                }
+                // Listed again when the answer comes.
+                Ok(Turn::NoCredit) if state.asked => return,
+                Ok(Turn::NoCredit) => {
+                    state.asked = true;
+                    state.packets.push_back(Packet::credit(Flags::STARVED));
+                }
+                Err(PortError::PeerGone(_)) => return self.fault(Fault::new(peer, Cause::Lost)),
+                // Of the first packet: later ones find the path there.
+                Err(PortError::Exhausted { what, hint }) if is_hello => {
+                    return self.no_path(peer, what, &hint);
+                }
+                Err(error) => return self.unreachable(peer, &error),
+            }
+        }
+    }
+
+    /// Sends the bytes of long messages to a peer, as far as the port has room: see [`Stack::bulk`].
+    pub fn push<L: Lent>(&mut self, peer: Peer, lent: &mut L) {
+        let mut out = Out { port: &mut self.port, link: &mut self.link };
+        match self.stack.bulk(&mut out, peer, lent) {
+            Ok(Post::Done) => {}
+            Ok(Post::Again) => self.link.list(peer),
+            Err(error) => self.unreachable(peer, &error),
+        }
+    }
+
+    /// The port has no room for another peer. Operations that need the path end, and the next send looks for one again.
+    fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
+        crate::event!(WARN, peer = self.link.peers[peer].rank, what, hint, "no room for a peer");
+        self.stack.no_path(&mut self.link, peer, what, hint);
+        let state = &mut self.link.peers[peer];
+        (state.path, state.sought) = (None, false);
+        state.packets.clear();
+        state.lanes.clear();
+    }
+}
+
+impl Link {
+    /// Accounts for a hello that the port took. It is repeated until a packet acknowledges it, each time after twice as long.
+    fn greeted(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer];
+        state.sequence = state.sequence.max(1);
+        state.told = state.given;
+        let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
+        state.greetings += 1;
+        self.timers.set(self.now_ns.saturating_add(wait_ns), Timer::Hello(peer));
+    }
+}
+
+/// How late the deadline of a receive may be while polls bring events. One poll takes a limited number of packets, so a
+/// long message that has arrived takes several; another peer that never pauses must not put a deadline off for ever.
+pub(super) const LATE_NS: u64 = 1_000_000;
+
+/// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection in the
+/// making: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had
+/// a connection before to a process that is gone. (The slot of that connection is used again, and keeps the number of
+/// that process: xnet_process_connreq then takes the request that the other end has just withdrawn for one of a new
+/// process, and closes the good connection for it. prov/net/src/xnet_rdm_cm.c at 1.17.0, prov/tcp to 2.0.0.) More than
+/// a peer takes that shares its core with dozens of others.
+const ANSWER_WITHIN_NS: u64 = 250_000_000;

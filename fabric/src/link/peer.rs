@@ -1,0 +1,504 @@
+//! What the link knows of a peer.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use smallvec::SmallVec;
+
+use super::{Cause, Traffic, control};
+use crate::wire::{Flags, Protocol};
+use crate::{Address, PeerId};
+
+/// Names a peer of a [`Link`](super::Link). The same rank keeps its name through all its incarnations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub(super) u32);
+
+impl Peer {
+    /// Returns its place among all peers, for tables that run parallel to the link's.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One peer, in one of its incarnations.
+#[derive(Debug)]
+pub struct PeerState {
+    pub(super) rank: u32,
+    /// Known once the address book or the peer itself has told it.
+    pub(super) incarnation: Option<u32>,
+    pub(super) standing: Standing,
+    /// True if the peer's process is stopped, by the launcher's last report.
+    pub(super) is_stopped: bool,
+    /// When it ceased to take part.
+    pub(super) ended_ns: u64,
+    /// True if the launcher has reported how its process ended.
+    pub(super) is_told: bool,
+    /// True if the launcher starts it again.
+    pub(super) returns: bool,
+    /// The port's name for it, once its address is known.
+    pub(super) path: Option<PeerId>,
+    /// True if its address is wanted.
+    pub(super) sought: bool,
+    /// Longest message that the protocol of tagged messages sends at once, set by [`Link::set_at_once`](super::Link).
+    pub(super) at_once_max: usize,
+
+    /// Number of the next packet to it.
+    pub(super) sequence: u32,
+    /// Number of the packet that it expects next, by its last packet.
+    pub(super) acked: u32,
+    /// Number of the goodbye to it, once that is sent.
+    pub(super) bye: Option<u32>,
+    /// Hellos sent to it.
+    pub(super) greetings: u32,
+    /// True if a packet from it has acknowledged a hello.
+    pub(super) answered: bool,
+    /// Credit that it granted, in all: cumulative, wrapping.
+    pub(super) granted: u32,
+    /// Credit used, in all: cumulative, wrapping.
+    pub(super) spent: u32,
+    /// True if it was asked for more credit and has not answered.
+    pub(super) asked: bool,
+    /// True if it answered that it has no more credit to give.
+    pub(super) exhausted: bool,
+    /// The link's own packets and the protocols' answers that wait for room in the port. They go before everything else.
+    pub(super) packets: VecDeque<Packet>,
+    /// The protocols with something to send.
+    pub(super) lanes: Lanes,
+    /// True if it is in the link's list of peers with something to send.
+    pub(super) listed: bool,
+
+    /// Number of the next packet from it.
+    pub(super) expected: u32,
+    /// True if its hello has arrived.
+    pub(super) heard: bool,
+    /// Credit given to it, in all: cumulative, wrapping.
+    pub(super) given: u32,
+    /// The part of `given` that it was told of.
+    pub(super) told: u32,
+    /// The part of `given` that it used.
+    pub(super) charged: u32,
+    /// Credit it may hold unused.
+    pub(super) window: u32,
+    /// True if it asked for more credit and waits for an answer.
+    pub(super) hungry: bool,
+    /// True if it is in the link's list of peers that need credit.
+    pub(super) starving: bool,
+    /// What was exchanged with the rank, in all its incarnations.
+    pub(super) traffic: Traffic,
+}
+
+/// Tells whether a peer takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes part.
+    Alive,
+    /// It said goodbye: what it sent can be received, nothing can be sent to it.
+    Left,
+    /// It failed.
+    Failed(Cause),
+}
+
+/// The protocols that have something to send to one peer, which take turns, and the goodbye, which comes after all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lanes {
+    set: u8,
+    /// The protocol that was served last.
+    last: u8,
+}
+
+impl Lanes {
+    const GOODBYE: u8 = 1 << 7;
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.set == 0
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, protocol: Protocol) {
+        self.set |= 1 << protocol as u8;
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, protocol: Protocol) {
+        self.set &= !(1 << protocol as u8);
+    }
+
+    pub(super) fn insert_goodbye(&mut self) {
+        self.set |= Self::GOODBYE;
+    }
+
+    pub(super) fn remove_goodbye(&mut self) {
+        self.set &= !Self::GOODBYE;
+    }
+
+    /// Returns the protocol whose turn it is: the next one after the one served last.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Protocol> {
+        let lanes = self.set & !Self::GOODBYE;
+        if lanes == 0 {
+            return None;
+        }
+        let behind = lanes & !((2 << self.last) - 1);
+        let chosen = if behind == 0 { lanes } else { behind };
+        self.last = chosen.trailing_zeros() as u8;
+        Protocol::from_number(self.last)
+    }
+
+    pub(super) fn has_goodbye(self) -> bool {
+        self.set & Self::GOODBYE != 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.set = 0;
+    }
+}
+
+/// A packet that waits for room in the port. It overtakes what the protocols have queued.
+pub(super) struct Packet {
+    pub(super) protocol: Protocol,
+    pub(super) kind: u8,
+    pub(super) flags: Flags,
+    pub(super) body: SmallVec<[u8; 32]>,
+}
+
+impl fmt::Debug for Packet {
+    /// Without the body: that of a hello has the job's secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, kind, flags, body } = self;
+        write!(f, "{protocol:?} {kind} {flags:?}, {} bytes", body.len())
+    }
+}
+
+impl Packet {
+    /// A packet that consists of its header.
+    pub(super) fn credit(flags: Flags) -> Self {
+        Self { protocol: Protocol::Control, kind: control::CREDIT, flags, body: SmallVec::new() }
+    }
+
+    /// Returns true for the packet that must come before all others.
+    pub(super) fn is_hello(&self) -> bool {
+        (self.protocol, self.kind) == (Protocol::Control, control::HELLO)
+    }
+}
+
+impl PeerState {
+    fn new(rank: u32) -> Self {
+        Self {
+            rank,
+            incarnation: None,
+            standing: Standing::Alive,
+            is_stopped: false,
+            ended_ns: 0,
+            is_told: false,
+            returns: false,
+            path: None,
+            sought: false,
+            at_once_max: 0,
+            sequence: 0,
+            acked: 0,
+            bye: None,
+            greetings: 0,
+            answered: false,
+            granted: 0,
+            spent: 0,
+            asked: false,
+            exhausted: false,
+            packets: VecDeque::new(),
+            lanes: Lanes::default(),
+            listed: false,
+            expected: 0,
+            heard: false,
+            given: 0,
+            told: 0,
+            charged: 0,
+            window: 0,
+            hungry: false,
+            starving: false,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// Returns its rank.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Returns its incarnation, if that is known.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<u32> {
+        self.incarnation
+    }
+
+    /// Returns the port's name for it, if its address is known.
+    #[inline]
+    #[must_use]
+    pub fn path(&self) -> Option<PeerId> {
+        self.path
+    }
+
+    /// Returns true if its process is stopped, by the launcher's last report.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Returns true if it has answered a hello, so that packets can be sent to it.
+    #[must_use]
+    pub fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Returns true if its hello has arrived.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Returns true if this side has said goodbye to it.
+    #[must_use]
+    pub fn was_told_goodbye(&self) -> bool {
+        self.bye.is_some()
+    }
+
+    /// Returns the number of the next packet from it.
+    #[must_use]
+    pub fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    /// Returns the credit that is left for data to it, bytes.
+    #[inline]
+    #[must_use]
+    pub fn credit(&self) -> u32 {
+        self.granted.wrapping_sub(self.spent)
+    }
+
+    /// Returns true if it was asked for credit and has not answered.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Returns true if it has no more credit to give.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// Returns the longest message that tagged messages may send at once.
+    #[inline]
+    #[must_use]
+    pub fn at_once_max(&self) -> usize {
+        self.at_once_max
+    }
+
+    /// Returns true if nothing waits to be sent to it, except for bytes of long messages.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.packets.is_empty() && self.lanes.is_empty()
+    }
+
+    /// Returns how many of the link's packets and the protocols' answers wait for room in the port.
+    #[must_use]
+    pub fn packets_waiting(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Returns true if it takes part.
+    #[inline]
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        matches!(self.standing, Standing::Alive)
+    }
+
+    /// Returns why it takes no part, if so.
+    #[cold]
+    #[must_use]
+    pub fn failure(&self) -> Option<Cause> {
+        match &self.standing {
+            Standing::Alive => None,
+            Standing::Left => Some(Cause::Left),
+            Standing::Failed(cause) => Some(cause.clone()),
+        }
+    }
+
+    /// Returns what was exchanged with it.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Gives the counts of what was exchanged with it, to be raised by the protocols.
+    #[inline]
+    pub fn traffic_mut(&mut self) -> &mut Traffic {
+        &mut self.traffic
+    }
+
+    /// Takes `price` bytes from the credit for data to it.
+    #[inline]
+    pub fn spend(&mut self, price: u32) {
+        self.spent = self.spent.wrapping_add(price);
+    }
+
+    /// Sets the longest message that tagged messages may send at once.
+    pub fn set_at_once_max(&mut self, bytes: usize) {
+        self.at_once_max = bytes;
+    }
+
+    /// Notes that a packet has asked it for credit.
+    pub fn set_asked(&mut self) {
+        self.asked = true;
+    }
+
+    /// Accounts for a packet to it that the port took.
+    #[inline]
+    pub fn sent(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.told = self.given;
+    }
+
+    /// Returns the credit that it holds unused.
+    #[inline]
+    pub(super) fn unused(&self) -> u32 {
+        self.given.wrapping_sub(self.charged)
+    }
+
+    /// Returns the credit that it knows of and has not used.
+    #[inline]
+    pub(super) fn known(&self) -> u32 {
+        self.told.wrapping_sub(self.charged)
+    }
+
+    /// Returns true if it is time to give it more credit. At half the window, any packet to it can carry the news. At a
+    /// quarter, a packet is sent for that alone.
+    #[inline]
+    pub(super) fn runs_short(&self) -> bool {
+        let known = self.known();
+        known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
+    }
+
+    /// Returns true if the launcher will still report how the peer's process ended: it said goodbye, or the port lost it.
+    pub(super) fn awaits_word(&self) -> bool {
+        !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
+    }
+}
+
+/// The peers met so far, by name and by rank. Grows by contact, not with the job.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    all: Vec<PeerState>,
+    by_rank: HashMap<u32, Peer, BuildHasherDefault<RankHasher>>,
+    recent: Recent,
+}
+
+/// The ranks looked up last, and their names. The place is the rank modulo the length: most traffic is with few ranks.
+#[derive(Debug)]
+struct Recent([(u32, Peer); 16]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        // The rank of each entry belongs to another place, so it is never found.
+        Self(std::array::from_fn(|place| (place as u32 + 1, Peer(0))))
+    }
+}
+
+impl Recent {
+    #[inline]
+    fn of(&mut self, rank: u32) -> &mut (u32, Peer) {
+        &mut self.0[rank as usize % self.0.len()]
+    }
+}
+
+impl Peers {
+    /// Returns the peer of a rank, if it was met.
+    #[inline]
+    pub(super) fn find(&mut self, rank: u32) -> Option<Peer> {
+        let recent = self.recent.of(rank);
+        if recent.0 != rank {
+            *recent = (rank, *self.by_rank.get(&rank)?);
+        }
+        Some(recent.1)
+    }
+
+    pub(super) fn meet(&mut self, rank: u32) -> Peer {
+        let peer = Peer(self.all.len() as u32);
+        self.all.push(PeerState::new(rank));
+        self.by_rank.insert(rank, peer);
+        *self.recent.of(rank) = (rank, peer);
+        peer
+    }
+
+    /// Forgets all but the rank and its traffic: the peer begins another incarnation.
+    pub(super) fn renew(&mut self, peer: Peer) {
+        let state = &mut self[peer];
+        // It may still be in the link's lists, which find nothing to do there.
+        let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
+        *state = PeerState { listed, starving, traffic, ..PeerState::new(state.rank) };
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
+        (0..).map(Peer).zip(&self.all)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// As [`Peers::find`], from the map itself.
+    pub(super) fn find_slowly(&self, rank: u32) -> Option<Peer> {
+        self.by_rank.get(&rank).copied()
+    }
+
+    /// Returns the peer at the other end of a port's path.
+    pub(super) fn on_path(&self, path: PeerId) -> Option<Peer> {
+        self.iter().find(|(_, state)| state.path == Some(path)).map(|(peer, _)| peer)
+    }
+}
+
+impl std::ops::Index<Peer> for Peers {
+    type Output = PeerState;
+    #[inline]
+    fn index(&self, peer: Peer) -> &PeerState {
+        &self.all[peer.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<Peer> for Peers {
+    #[inline]
+    fn index_mut(&mut self, peer: Peer) -> &mut PeerState {
+        &mut self.all[peer.0 as usize]
+    }
+}
+
+/// Hashes a rank by one multiplication. An adversary cannot choose ranks without the job's secret.
+#[derive(Default)]
+struct RankHasher(u64);
+
+impl Hasher for RankHasher {
+    fn write_u32(&mut self, rank: u32) {
+        // The golden ratio in 64 bits: Fibonacci hashing (Knuth, vol. 3, section 6.4).
+        self.0 = u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(self.0 as u32 ^ u32::from(byte));
+        }
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// An address with the incarnation of the process that listens there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) incarnation: u32,
+    pub(super) address: Address,
+}

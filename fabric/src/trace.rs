@@ -1,0 +1,12 @@
+//! Events for `tracing`, with the feature of that name. Without it nothing of them is left, and their fields are not
+//! evaluated.
+
+/// Emits an event of the target `samite`, of this level, if the calling crate has the feature `tracing`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! event {
+    ($level:ident, $($event:tt)*) => {
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: "samite", tracing::Level::$level, $($event)*);
+    };
+}

@@ -1,0 +1,412 @@
+//! Tagged messages: a protocol over the link.
+
+mod claims;
+mod ending;
+mod inbound;
+mod outbound;
+mod transfer;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use samite_fabric::link::{
+    Cause, Done, Ending, Error, Expiry, Fate, Fault, Lent, Link, Out, Outcome, Peer, RequestId, Slots, Stack,
+    Status, Turn,
+};
+use samite_fabric::port::gather;
+use samite_fabric::wire::{Header, Protocol, exact};
+use samite_fabric::{Body, Caps, PeerId, Port, PortError, Post};
+use samite_matching::{Envelope, Matcher, Pattern, UnexpectedId};
+use slab::Slab;
+
+use self::claims::Claim;
+pub use self::claims::Claimed;
+pub(crate) use self::outbound::send_at_once;
+use crate::Config;
+use crate::choose::{Limits, cost};
+use crate::config::OVERHEAD;
+use crate::failures::Failures;
+use crate::request::{Buffer, Partner, Request, State};
+use crate::store::{Bytes, Store};
+use crate::wire::{EagerHead, Way, kind};
+
+/// The state of tagged messages: what waits for a receive, what waits for a message, and the requests.
+#[derive(Debug)]
+pub(crate) struct Tagged {
+    pub(crate) config: Config,
+    pub(crate) matcher: Matcher<RequestId, Unexpected>,
+    pub(crate) requests: Slots<Request>,
+    pub(crate) failures: Failures,
+    store: Store,
+    /// Gets at the port, by the key of their completion.
+    pub(crate) operations: Slab<Operation>,
+    /// Envelopes without data that wait for their receive, by the sender and its name for the message.
+    pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
+    /// Messages of incarnations that left and did not fail, noted when the next incarnation of their rank takes part.
+    /// Some may have been received since.
+    inherited: HashSet<UnexpectedId>,
+    /// Messages whose bytes follow their envelope, and have not all come, by the sender and its name for the message.
+    pub(crate) streams: BTreeMap<(Peer, u64), Stream>,
+    /// Claimed messages whose bytes follow their envelope.
+    pub(crate) claims: Slab<Claim>,
+    /// Receives with bytes to move.
+    pub(crate) movers: VecDeque<RequestId>,
+    /// What waits for each peer. A peer without an entry has nothing waiting.
+    pub(crate) queues: Vec<Queues>,
+    /// Cost in bytes of the envelopes that wait for their receive.
+    pub(crate) envelopes_cost: u64,
+    /// The most messages that waited for their receive at a time.
+    pub(crate) unexpected_max: u64,
+    /// Envelopes refused for lack of budget.
+    pub(crate) refused: u64,
+}
+
+/// What waits for one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// What matters of the path to it, once there is one.
+    limits: Option<Limits>,
+    /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
+    pub(crate) messages: VecDeque<RequestId>,
+    /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are shorter.
+    pub(crate) pushes: VecDeque<RequestId>,
+}
+
+/// One get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    request: RequestId,
+    /// In the message.
+    offset: usize,
+    len: usize,
+}
+
+/// A message that came before its receive.
+#[derive(Debug)]
+pub(crate) enum Unexpected {
+    Eager(Bytes),
+    Rts(Rendezvous),
+}
+
+/// What an RTS says of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rendezvous {
+    send: u64,
+    bytes: usize,
+    way: Way,
+}
+
+/// Where the bytes of a message go that follow their envelope.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// To their receive.
+    Matched(RequestId),
+    /// With those that wait for it.
+    Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
+    /// To their place among the claims.
+    Claimed(usize),
+}
+
+impl Unexpected {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Eager(data) => data.len(),
+            Self::Rts(rendezvous) => rendezvous.bytes,
+        }
+    }
+}
+
+impl Tagged {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            matcher: Matcher::new(&samite_matching::Config::default()),
+            requests: Slots::default(),
+            failures: Failures::default(),
+            store: Store::default(),
+            operations: Slab::new(),
+            envelopes: HashMap::new(),
+            inherited: HashSet::new(),
+            streams: BTreeMap::new(),
+            claims: Slab::new(),
+            movers: VecDeque::new(),
+            queues: Vec::new(),
+            envelopes_cost: 0,
+            unexpected_max: 0,
+            refused: 0,
+        }
+    }
+
+    /// The queues to a peer.
+    pub(crate) fn queues(&mut self, peer: Peer) -> &mut Queues {
+        let index = peer.index();
+        if index >= self.queues.len() {
+            self.queues.resize_with(index + 1, Queues::default);
+        }
+        &mut self.queues[index]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inherited(&self) -> &HashSet<UnexpectedId> {
+        &self.inherited
+    }
+
+    /// The path to a peer, and what matters of it.
+    fn path_to(&self, link: &Link, peer: Peer) -> Option<(PeerId, Limits)> {
+        let path = link.peer(peer).path()?;
+        Some((path, self.queues.get(peer.index())?.limits?))
+    }
+
+    /// Returns why nothing will come from the source, if it is one rank.
+    #[inline(always)]
+    pub(crate) fn source_failure(&self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
+        let rank = pattern.source.as_rank()?;
+        let peer = link.find(rank)?;
+        if link.peer(peer).is_alive() {
+            return None;
+        }
+        let cause = link.peer(peer).failure()?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Answers a look for a message that has not arrived.
+    pub(crate) fn nothing_from<T>(&mut self, link: &mut Link, pattern: &Pattern) -> Result<Option<T>, Error> {
+        let failure = match self.source_failure(link, pattern) {
+            None if pattern.source.is_any() => {
+                let told = self.failures.tell_next(pattern.context);
+                told.or_else(|| link.is_deserted().then_some(Error::Deserted))
+            }
+            failure => failure,
+        };
+        failure.map_or(Ok(None), Err)
+    }
+
+    /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
+    pub(crate) fn finish(&mut self, link: &mut Link, id: RequestId, result: Result<Status, Error>) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.state = State::Over;
+        if request.collected {
+            if let Buffer::Registered { region, registration } =
+                std::mem::replace(&mut request.buffer, Buffer::Gone)
+            {
+                link.retire([(region, registration)]);
+            }
+            self.requests.remove(id);
+        } else if request.result.is_none() {
+            match result {
+                Ok(status) => request.succeed(status),
+                Err(error) => request.fail(error),
+            }
+        }
+    }
+
+    /// Returns whether a request has ended.
+    #[inline]
+    pub(crate) fn outcome(&self, link: &Link, request: RequestId) -> Outcome {
+        match self.requests.get(request) {
+            Some(request) if request.result.is_some() => Outcome::Ready,
+            Some(Request { partner: Partner::Any { told }, .. }) if self.failures.more_than(*told) => {
+                Outcome::FailurePending
+            }
+            Some(request) if self.is_in_vain(link, request) => Outcome::Ready,
+            Some(_) => Outcome::Pending,
+            None => Outcome::Ready,
+        }
+    }
+
+    /// Returns true if a receive may take packets by itself: no message waits that could be its own.
+    #[inline]
+    pub(crate) fn may_take(&self, link: &Link) -> bool {
+        self.matcher.unexpected_len() == 0 && link.may_take()
+    }
+
+    /// Notes that a receive has bytes to move.
+    fn move_later(&mut self, link: &mut Link, id: RequestId) {
+        self.movers.push_back(id);
+        link.defer();
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_deadline(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
+        if deadline_ns != u64::MAX {
+            self.set_timer(link, id, deadline_ns);
+        }
+    }
+
+    fn set_timer(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
+        if let Some(request) = self.requests.get_mut(id) {
+            request.deadline_ns = deadline_ns;
+        }
+        let requests = &self.requests;
+        link.set_deadline(id, deadline_ns, |id, due_ns| {
+            requests.get(id).is_some_and(|request| request.deadline_ns == due_ns)
+        });
+    }
+
+    /// Checks what must hold between two calls, and panics where it does not.
+    pub(crate) fn check_invariants(&self, link: &Link) {
+        let mut held = 0;
+        let mut envelopes = 0;
+        for message in self.matcher.unexpected_payloads() {
+            match message {
+                Unexpected::Eager(data) => held += u64::from(cost(data.len())),
+                Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
+                    held += u64::from(cost(*bytes));
+                }
+                Unexpected::Rts(_) => envelopes += 1,
+            }
+        }
+        let claims = self.claims.iter().filter(|(_, claim)| !claim.is_lost());
+        held += claims.map(|(_, claim)| u64::from(cost(claim.total))).sum::<u64>();
+        assert_eq!(link.held(), held, "what is held is what waits for its receive, and what was claimed");
+        assert_eq!(self.envelopes.len(), envelopes, "each envelope that waits has its entry");
+        assert_eq!(self.envelopes_cost, (envelopes * OVERHEAD) as u64);
+        for (&(peer, _), &unexpected) in &self.envelopes {
+            let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
+            assert_eq!(envelope.source, link.peer(peer).rank(), "an envelope waits under its sender");
+        }
+        for (peer, state) in link.peers() {
+            let Some(queues) = self.queues.get(peer.index()) else { continue };
+            assert!(
+                !state.is_idle() || queues.messages.is_empty(),
+                "{peer:?} has messages, and its queue is set"
+            );
+            assert!(
+                state.is_alive() || queues.messages.is_empty() && queues.pushes.is_empty(),
+                "{peer:?} ended"
+            );
+        }
+    }
+}
+
+/// Returns what an envelope says of a message of so many bytes.
+pub(crate) fn status_of(envelope: &Envelope, bytes: usize) -> Status {
+    Status { source: envelope.source, tag: envelope.tag, bytes }
+}
+
+impl Stack for Tagged {
+    #[inline(always)]
+    fn fast<L: Lent>(&mut self, link: &mut Link, packet: &[u8], lent: &mut L) -> Result<bool, Fault> {
+        let Some((EagerHead { header, eager }, data)) = EagerHead::split(packet) else { return Ok(false) };
+        let Some(peer) = link.admit(header) else { return Ok(false) };
+        match self.eager(link, peer, header, eager, data, lent) {
+            Ok(()) => Ok(true),
+            Err(cause) => Err(Fault::new(peer, cause)),
+        }
+    }
+
+    fn packet<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        body: &[u8],
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        self.other_packet(link, from, header, body, lent).map_err(|cause| Fault::new(from, cause))
+    }
+
+    fn long_packet<B: Body, L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        head: &[u8],
+        body: &B,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        let handled = match (header.kind, exact(head), exact(head)) {
+            (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, lent),
+            (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
+                self.data(link, from, kind, data, body, lent).map_err(Cause::from)
+            }
+            _ => self.other_packet(link, from, header, &gather(head, body), lent),
+        };
+        handled.map_err(|cause| Fault::new(from, cause))
+    }
+
+    fn completed<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
+        self.got(link, done, lent)
+    }
+
+    fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
+        let limits = Limits::new(caps, &self.config);
+        link.peer_mut(peer).set_at_once_max(limits.eager_max);
+        self.queues(peer).limits = Some(limits);
+    }
+
+    fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+        self.peer_ended(link, peer, ending);
+    }
+
+    fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str) {
+        let rank = link.peer(peer).rank();
+        let waiting =
+            self.requests.select(|request| request.rank() == Some(rank) && request.result.is_none());
+        for id in waiting {
+            self.give_up(link, id, Error::Exhausted { what, hint: hint.to_owned().into() });
+        }
+        self.queues(peer).messages.clear();
+    }
+
+    fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry {
+        if busy && self.is_receiving(request) {
+            return Expiry::Later;
+        }
+        self.expire(link, request, due_ns);
+        Expiry::Done
+    }
+
+    fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
+        let first = self.queues(to).messages.front().copied();
+        let turn = match first {
+            Some(id) => self.begin_message(out, to, id)?,
+            None => Turn::Skipped,
+        };
+        if let Turn::Sent | Turn::Skipped = turn {
+            self.queues(to).messages.pop_front();
+            self.note_queue(out.link, to);
+        }
+        Ok(turn)
+    }
+
+    fn bulk<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        to: Peer,
+        lent: &mut L,
+    ) -> Result<Post, PortError> {
+        self.push(out, to, lent)
+    }
+
+    fn backlog(&self) -> usize {
+        self.movers.len()
+    }
+
+    fn drive<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        pieces: &mut usize,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        while *pieces > 0 {
+            *pieces -= 1;
+            let Some(id) = self.movers.pop_front() else { break };
+            self.advance(out, id, lent)?;
+        }
+        Ok(())
+    }
+
+    /// What has begun as a stream is as good as sent, and comes before a goodbye.
+    fn holds(&self, peer: Peer) -> bool {
+        let is_stream = |request: &Request| match &request.state {
+            State::Pushing(push) => push.recv.is_none(),
+            _ => false,
+        };
+        let pushes = self.queues.get(peer.index()).into_iter().flat_map(|queues| &queues.pushes);
+        pushes.into_iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
+    }
+
+    fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {
+        self.end_called_for(link, peer);
+    }
+}

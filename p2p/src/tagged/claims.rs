@@ -1,0 +1,119 @@
+//! Claimed messages: taken out of matching, and received or discarded later.
+//!
+//! A message whose bytes follow their envelope can be claimed before all of them have come. The bytes are kept here, against
+//! the budget for unexpected messages, until the message is received or discarded. So a message that has arrived whole is
+//! received, though its sender has left, failed or begun another life by then. One that cannot arrive any more is an error.
+
+use samite_fabric::link::{Cause, Error, Fate, Link, Peer, RequestId};
+use samite_matching::Envelope;
+
+use super::{Stream, Tagged, Unexpected};
+use crate::choose::cost;
+use crate::wire::Way;
+
+/// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI: matched probe).
+#[derive(Debug)]
+#[must_use = "receive it, or give it to Engine::discard"]
+pub struct Claimed {
+    envelope: Envelope,
+    message: Unexpected,
+    /// The life of the sender.
+    incarnation: Option<u32>,
+    /// Its place among [`Tagged::claims`], if its bytes follow the envelope.
+    place: Option<usize>,
+}
+
+/// The bytes of a claimed message that follow their envelope.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    sender: Peer,
+    /// The sender's name for the message.
+    send: u64,
+    pub(super) total: usize,
+    /// The bytes that have arrived.
+    pub(super) bytes: Vec<u8>,
+    /// True once the rest cannot arrive any more. Then no bytes are kept.
+    is_lost: bool,
+}
+
+impl Claimed {
+    pub(crate) fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+}
+
+impl Claim {
+    /// Returns true once the rest of the message cannot arrive any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+}
+
+impl Tagged {
+    /// Notes that a message was claimed.
+    pub(crate) fn claimed(&mut self, link: &mut Link, envelope: Envelope, message: Unexpected) -> Claimed {
+        self.matched(link, &envelope, &message);
+        let sender = link.find(envelope.source);
+        let incarnation = sender.and_then(|peer| link.peer(peer).incarnation());
+        let mut place = None;
+        if let (Some(sender), &Unexpected::Rts(rendezvous)) = (sender, &message)
+            && rendezvous.way == Way::Stream
+            && let Some(stream) = self.streams.get_mut(&(sender, rendezvous.send))
+            && let Stream::Kept { total, bytes, .. } = stream
+        {
+            let (total, bytes) = (*total, std::mem::take(bytes));
+            let claim = Claim { sender, send: rendezvous.send, total, bytes, is_lost: false };
+            let at = self.claims.insert(claim);
+            *stream = Stream::Claimed(at);
+            place = Some(at);
+        }
+        Claimed { envelope, message, incarnation, place }
+    }
+
+    /// A receive gets a message that was claimed.
+    pub(crate) fn accept_claimed(&mut self, link: &mut Link, id: RequestId, claimed: Claimed) {
+        let Claimed { envelope, message, incarnation, place } = claimed;
+        let claim = place.and_then(|place| self.claims.try_remove(place));
+        match (message, claim) {
+            (Unexpected::Rts(rendezvous), Some(claim)) => {
+                if claim.is_lost {
+                    let abandoned = Error::Abandoned { rank: envelope.source, fate: Fate::NotDelivered };
+                    let error = self.sender_failure(link, &envelope, incarnation).unwrap_or(abandoned);
+                    return self.finish(link, id, Err(error));
+                }
+                link.release(cost(claim.total).into());
+                // Once it is whole, its name may be that of another message, which the sender's next life sends.
+                let name = (claim.sender, claim.send);
+                if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
+                    self.streams.remove(&name);
+                }
+                self.go_on(link, id, &envelope, rendezvous, &claim.bytes, &mut ());
+            }
+            (Unexpected::Rts(rendezvous), None) => match self.sender_failure(link, &envelope, incarnation) {
+                Some(error) => self.finish(link, id, Err(error)),
+                None => self.begin(link, id, &envelope, rendezvous),
+            },
+            (message @ Unexpected::Eager(_), _) => self.accept(link, id, &envelope, message, &mut ()),
+        }
+    }
+
+    /// Why bytes that are still with their sender will not come, if so.
+    fn sender_failure(
+        &mut self,
+        link: &mut Link,
+        from: &Envelope,
+        incarnation: Option<u32>,
+    ) -> Option<Error> {
+        let peer = link.find(from.source)?;
+        let renewed = link.peer(peer).incarnation() != incarnation;
+        let cause = link.peer(peer).failure().or(renewed.then_some(Cause::Restarted))?;
+        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// The rest of a claimed message will not come.
+    pub(super) fn lose_claim(&mut self, link: &mut Link, place: usize) {
+        let Some(claim) = self.claims.get_mut(place) else { return };
+        (claim.bytes, claim.is_lost) = (Vec::new(), true);
+        link.release(cost(claim.total).into());
+    }
+}

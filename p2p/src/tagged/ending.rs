@@ -1,0 +1,393 @@
+//! How operations end that do not succeed: deadlines, cancels, the failure of peers; and how the engine
+//! itself ends in good order.
+//!
+//! ```text
+//!  state             deadline                              cancel                       peer fails
+//!  ────────────────  ────────────────────────────────────  ───────────────────────────  ──────────────────
+//!  AwaitingRoom      timed out, not delivered              cancelled, not delivered     not delivered
+//!  AwaitingMatch     timed out, unknown; REVOKE            cancelled, unknown; REVOKE   unknown
+//!   registered       timed out, unknown; REVOKE; the       REVOKE: FIN(withdrawn)       unknown
+//!                    memory is kept until FIN              cancels, else it goes on
+//!  Pushing           timed out, not delivered; ABORT       cancelled, not delivered;    not delivered
+//!                                                          ABORT
+//!   a stream         timed out, unknown; REVOKE            cancelled, unknown; REVOKE   unknown
+//!  AwaitingMessage   timed out, not delivered              cancelled, not delivered     not delivered
+//!  Pulling           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
+//!                    doned) after the gets outstanding
+//!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
+//!                    FIN(abandoned)
+//! ```
+//!
+//! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it where it is unmatched, and
+//! else it goes on, if it owns its memory.
+//!
+//! A message that has arrived whole can be received though its sender has left or failed. If the sender failed, its
+//! messages are dropped when its next incarnation takes part. A message of which bytes are missing ends with its
+//! sender's incarnation.
+//!
+//! A send whose bytes the receiver calls for is not delivered if the goodbye is sent before the last of them: the
+//! receiver ends the receive at the goodbye.
+//!
+//! A sender that lets its bytes be read ends that before it gives them back. Who reads them meanwhile finds out, and has
+//! received nothing.
+
+use samite_fabric::link::{
+    Awaited, Cause, Ending, Error, Fate, Link, Operation, OtherTags, Peer, PeerState, Report, RequestId,
+};
+use samite_matching::{Pattern, PostedId};
+
+use super::{Stream, Tagged, Unexpected};
+use crate::choose::cost;
+use crate::request::{Buffer, Partner, Request, State};
+use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
+
+impl Tagged {
+    /// Ends a request, if it can end before its peer answers: see [`Engine::cancel`](crate::Engine::cancel).
+    /// Returns true if the peer is to be told, by a drive of the engine.
+    pub(crate) fn cancel(&mut self, link: &mut Link, id: RequestId) -> bool {
+        let Some(request) = self.requests.get(id) else { return false };
+        // A receiver that calls for the bytes of registered memory does not get them. A copy is kept for as long as it takes.
+        let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
+            && !request.is_copy
+            && matches!(request.state, State::AwaitingMatch { .. });
+        if !request.is_send() || request.result.is_some() || is_read_by_provider {
+            return self.withdraw_unmatched(link, id);
+        }
+        let fate = request.fate();
+        self.give_up(link, id, Error::Cancelled { fate });
+        true
+    }
+
+    /// Ends a request that has not been matched. The receiver of a message whose envelope is out is asked whether it has: then
+    /// it returns true, as [`Tagged::cancel`].
+    pub(crate) fn withdraw_unmatched(&mut self, link: &mut Link, id: RequestId) -> bool {
+        let Some(request) = self.requests.get(id) else { return false };
+        let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
+        match request.state {
+            State::AwaitingRoom { .. } => self.withdraw(link, id, cancelled),
+            State::AwaitingMessage(posted) => {
+                self.matcher.cancel(posted);
+                self.finish(link, id, Err(cancelled));
+            }
+            State::AwaitingMatch { revoked: false, .. } => {
+                self.revoke_send(link, id);
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Ends a request, if this is its deadline: it may be over, or have another by now.
+    pub(super) fn expire(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
+        let Some(request) = self.requests.get(id) else { return };
+        if request.deadline_ns != deadline_ns || request.result.is_some() {
+            return;
+        }
+        let fate = request.fate();
+        let Some(report) = self.report(link, id, link.now_ns()) else { return };
+        self.give_up(link, id, Error::TimedOut { fate, report: Box::new(report) });
+    }
+
+    /// Returns whether a request is a receive that has not ended.
+    pub(super) fn is_receiving(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|request| {
+            let receives = matches!(
+                request.state,
+                State::AwaitingMessage(_) | State::AwaitingData(_) | State::Pulling(_)
+            );
+            receives && request.result.is_none()
+        })
+    }
+
+    /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
+    pub(crate) fn give_up(&mut self, link: &mut Link, id: RequestId, error: Error) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let peer = request.rank().and_then(|rank| link.find(rank));
+        match &mut request.state {
+            State::AwaitingMatch { revoked, .. } => {
+                // Not over: the receiver has the envelope, and perhaps the key to the memory.
+                let revoked = *revoked;
+                request.fail(error);
+                if !revoked {
+                    self.revoke_send(link, id);
+                }
+            }
+            State::Pulling(pull) => {
+                pull.abandoned = true;
+                request.fail(error);
+                self.move_later(link, id);
+            }
+            State::Pushing(push) => {
+                let recv = push.recv;
+                match (peer, recv) {
+                    (Some(peer), Some(recv)) => {
+                        self.answer(link, peer, kind::ABORT, &Abort { recv: recv.into() })
+                    }
+                    (Some(peer), None) => {
+                        self.answer(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+                    }
+                    (None, _) => {}
+                }
+                self.finish(link, id, Err(error));
+            }
+            State::AwaitingData(inflow) => {
+                let send = inflow.send;
+                if let Some(peer) = peer {
+                    // One that is called for may have the name of a stream, if its sender is not honest.
+                    if matches!(self.streams.get(&(peer, send)), Some(Stream::Matched(own)) if *own == id) {
+                        self.streams.remove(&(peer, send));
+                    }
+                    self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Abandoned));
+                }
+                self.finish(link, id, Err(error));
+            }
+            State::AwaitingMessage(posted) => {
+                self.matcher.cancel(*posted);
+                self.finish(link, id, Err(error));
+            }
+            State::AwaitingRoom { .. } => self.withdraw(link, id, error),
+            State::Over => self.finish(link, id, Err(error)),
+        }
+    }
+
+    /// Ends a send that waits for its turn, and takes it out of the queue where that costs nothing: of those that end in
+    /// vain while their peer does not answer, no trace is left.
+    fn withdraw(&mut self, link: &mut Link, id: RequestId, error: Error) {
+        let rank = self.requests.get(id).and_then(Request::rank);
+        self.finish(link, id, Err(error));
+        let Some(peer) = rank.and_then(|rank| link.find(rank)) else { return };
+        let requests = &self.requests;
+        let waits = |id: &RequestId| {
+            requests.get(*id).is_some_and(|request| matches!(request.state, State::AwaitingRoom { .. }))
+        };
+        let Some(queues) = self.queues.get_mut(peer.index()) else { return };
+        let messages = &mut queues.messages;
+        while messages.front().is_some_and(|first| !waits(first)) {
+            messages.pop_front();
+        }
+        while messages.back().is_some_and(|last| !waits(last)) {
+            messages.pop_back();
+        }
+        self.note_queue(link, peer);
+    }
+
+    /// Asks the receiver to give an envelope back.
+    fn revoke_send(&mut self, link: &mut Link, id: RequestId) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        if let State::AwaitingMatch { revoked, .. } = &mut request.state {
+            *revoked = true;
+        }
+        if let Some(peer) = request.rank().and_then(|rank| link.find(rank)) {
+            self.answer(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+        }
+    }
+
+    /// Ends what concerns a peer.
+    pub(super) fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+        let rank = link.peer(peer).rank();
+        match ending {
+            Ending::Left => {
+                self.clear_queues(peer);
+                self.drop_envelopes(link, peer);
+                self.fail_requests(link, rank, &Cause::Left);
+                self.end_streams(link, peer);
+            }
+            Ending::Failed(cause) => {
+                self.clear_queues(peer);
+                self.drop_envelopes(link, peer);
+                self.fail_requests(link, rank, cause);
+                self.end_streams(link, peer);
+                self.failures.add(rank, (*cause).clone());
+            }
+            Ending::FailedAfterGoodbye(cause) => self.failures.add(rank, (*cause).clone()),
+            Ending::Explained(cause) => self.failures.amend(rank, cause),
+            Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
+        }
+    }
+
+    fn clear_queues(&mut self, peer: Peer) {
+        let queues = self.queues(peer);
+        queues.messages.clear();
+        queues.pushes.clear();
+    }
+
+    /// Drops the envelopes of a peer that wait for their receive: their bytes are gone with their sender.
+    fn drop_envelopes(&mut self, link: &mut Link, peer: Peer) {
+        let rank = link.peer(peer).rank();
+        let sends: Vec<u64> =
+            self.envelopes.keys().filter(|(sender, _)| *sender == peer).map(|(_, send)| *send).collect();
+        for send in sends {
+            if let Some(&unexpected) = self.envelopes.get(&(peer, send)) {
+                self.matcher.remove(unexpected);
+                self.forget_envelope(link, rank, send);
+            }
+        }
+    }
+
+    /// Decides about the messages of an ended incarnation that wait for their receive, before the next one takes part.
+    /// All of them have arrived whole. Those of a failed incarnation are dropped, so that no receive takes them for the
+    /// next one's. Those of an incarnation that left in good order stay, also when a later incarnation fails.
+    fn settle_messages(&mut self, link: &mut Link, rank: u32, has_failed: bool) {
+        let matcher = &self.matcher;
+        self.inherited.retain(|id| matcher.unexpected(*id).is_some());
+        let mut waiting = Vec::new();
+        self.matcher.visit_source(rank, |id, _, _| waiting.push(id));
+        if !has_failed {
+            return self.inherited.extend(waiting);
+        }
+        for id in waiting {
+            if !self.inherited.contains(&id)
+                && let Some((_, Unexpected::Eager(data))) = self.matcher.remove(id)
+            {
+                link.release(cost(data.len()).into());
+                self.store.release(data);
+            }
+        }
+    }
+
+    /// Ends the sends whose bytes a peer calls for, once the goodbye to it is sent. The peer ends its receives at the
+    /// goodbye, and ignores bytes that come after it.
+    pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
+        let rank = link.peer(peer).rank();
+        let is_called_for =
+            |request: &Request| request.rank() == Some(rank) && matches!(request.state, State::Pushing(_));
+        for id in self.requests.select(is_called_for) {
+            self.end_after_goodbye(link, id);
+        }
+    }
+
+    /// Ends a send whose peer has been sent the goodbye before all of the bytes.
+    pub(super) fn end_after_goodbye(&mut self, link: &mut Link, id: RequestId) {
+        let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
+        self.finish(link, id, Err(abandoned));
+    }
+
+    /// Tells the next failure to a receive from any source, if it waits and there is one.
+    pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
+        let request = self.requests.get_mut(id)?;
+        let Partner::Any { told } = &mut request.partner else { return None };
+        let next = self.failures.tell(request.context, *told)?;
+        *told += 1;
+        Some(next)
+    }
+
+    /// Returns true if a receive from any source has been told of all failures, and nothing can come for it.
+    pub(crate) fn is_in_vain(&self, link: &Link, request: &Request) -> bool {
+        matches!(request.partner, Partner::Any { told } if !self.failures.more_than(told))
+            && matches!(request.state, State::AwaitingMessage(_))
+            && link.is_deserted()
+    }
+
+    /// Ends the requests that have to do with a rank.
+    fn fail_requests(&mut self, link: &mut Link, rank: u32, cause: &Cause) {
+        let mine = self.requests.select(|request| {
+            request.rank() == Some(rank)
+                && (request.result.is_none() || !matches!(request.state, State::Over))
+        });
+        let peer = link.find(rank);
+        for id in mine {
+            let Some(request) = self.requests.get_mut(id) else { continue };
+            let peer = peer.map(|peer| link.peer(peer));
+            let mask =
+                request.posted().and_then(|posted| self.matcher.posted(posted)).map(|(asked, _)| asked.mask);
+            let report = request.report(link.now_ns(), peer, mask.unwrap_or(!0));
+            let report = Some(Box::new(report));
+            let fate = request.fate();
+            match &mut request.state {
+                State::AwaitingMessage(posted) => {
+                    self.matcher.cancel(*posted);
+                }
+                State::Pulling(pull) => {
+                    // The port keeps the region until nothing can write to it any more.
+                    link.retire(pull.landing.take());
+                }
+                _ => {}
+            }
+            self.finish(link, id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate, report }));
+        }
+    }
+}
+
+impl Tagged {
+    /// Describes a request and what it waits for. Call it only if the request is told of: it may be slow.
+    pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now_ns: u64) -> Option<Report> {
+        let request = self.requests.get(id)?;
+        let peer = request.rank().and_then(|rank| link.find(rank)).map(|peer| link.peer(peer));
+        let posted = request.posted().and_then(|posted| self.matcher.posted(posted));
+        Some(match posted {
+            Some((pattern, _)) => {
+                Report { other_tags: self.other_tags(&pattern), ..request.report(now_ns, peer, pattern.mask) }
+            }
+            None => request.report(now_ns, peer, !0),
+        })
+    }
+
+    pub(crate) fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
+        if self.matcher.unexpected_len() > COUNTED_MAX {
+            return None;
+        }
+        let mut found = None;
+        self.matcher.visit_unexpected(pattern.context, |envelope| {
+            let has_source = pattern.source.as_rank().is_none_or(|rank| rank == envelope.source);
+            if has_source && (envelope.tag ^ pattern.tag) & pattern.mask != 0 {
+                found.get_or_insert(OtherTags { messages: 0, first: envelope.tag }).messages += 1;
+            }
+        });
+        found
+    }
+}
+
+/// How many messages that wait for their receive are gone through for a report. A program may have many receives
+/// time out in a row, so the limit bounds what each costs to some 10 us.
+const COUNTED_MAX: usize = 1024;
+
+impl Request {
+    /// What can be said of its message if it ends now.
+    fn fate(&self) -> Fate {
+        match &self.state {
+            State::AwaitingMatch { .. } => Fate::Unknown,
+            // The envelope may have met a receive that is too short, and has ended by it.
+            State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
+            _ => Fate::NotDelivered,
+        }
+    }
+
+    /// Returns its place among the posted receives, if it has one.
+    const fn posted(&self) -> Option<PostedId> {
+        match self.state {
+            State::AwaitingMessage(posted) => Some(posted),
+            _ => None,
+        }
+    }
+
+    /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
+    fn report(&self, now_ns: u64, peer: Option<&PeerState>, mask: u64) -> Report {
+        let (operation, awaited) = match &self.state {
+            State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path().is_none()) => {
+                (Operation::Send, Awaited::Address)
+            }
+            State::AwaitingRoom { .. } => (Operation::Send, Awaited::Room),
+            State::AwaitingMatch { exposure: Some(_), .. } => (Operation::Send, Awaited::Fin),
+            State::AwaitingMatch { .. } if matches!(self.buffer, Buffer::Registered { .. }) => {
+                (Operation::Send, Awaited::Fin)
+            }
+            State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
+            State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
+            State::Pushing(_) => (Operation::Send, Awaited::Bytes),
+            State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
+            State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),
+        };
+        Report {
+            operation,
+            peer: self.rank(),
+            tag: self.tag,
+            mask,
+            other_tags: None,
+            bytes: self.buffer.len(),
+            age_ns: now_ns.saturating_sub(self.born_ns),
+            awaited,
+            is_stopped: peer.is_some_and(PeerState::is_stopped),
+        }
+    }
+}

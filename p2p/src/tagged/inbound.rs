@@ -1,0 +1,382 @@
+//! A packet's way in: to the receive that it matches, to the operation that it answers, or to where it waits.
+
+use samite_fabric::Body;
+use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status};
+use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
+use samite_matching::{Arrival, Envelope};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
+use crate::choose::cost;
+use crate::config::OVERHEAD;
+use crate::request::{Buffer, Push, Staged, State};
+use crate::trace::event;
+use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, Verdict, Way, kind};
+
+impl Tagged {
+    #[inline(always)]
+    pub(super) fn eager<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        header: &Header,
+        eager: &Eager,
+        data: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) -> Result<(), Cause> {
+        let price = cost(data.len());
+        link.charge(peer, price)?;
+        let traffic = link.peer_mut(peer).traffic_mut();
+        traffic.eager_received += 1;
+        traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
+        let envelope =
+            Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
+        if self.matcher.posted_len() == 0 && lent.take(envelope.context, envelope.source, envelope.tag, data)
+        {
+            return Ok(());
+        }
+        let store = &mut self.store;
+        match self.matcher.arrive(envelope, || Unexpected::Eager(store.keep(data))) {
+            Arrival::Matched(id) => self.deliver(link, id, envelope, data, lent),
+            Arrival::Queued(_) => {
+                link.peer_mut(peer).traffic_mut().unexpected += 1;
+                self.note_unexpected();
+                event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
+                link.hold(price);
+            }
+            // The sender has forgotten it, so it would be lost in silence: a failure that is reported instead.
+            Arrival::Refused => return Err(Cause::OutOfMemory),
+        }
+        Ok(())
+    }
+
+    /// Handles every packet but an eager message.
+    pub(super) fn other_packet<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        header: &Header,
+        body: &[u8],
+        lent: &mut L,
+    ) -> Result<(), Cause> {
+        if header.protocol() != Protocol::P2p {
+            return Err(WireError::Protocol { theirs: header.protocol() as u8 }.into());
+        }
+        match header.kind {
+            kind::EAGER => return Err(WireError::Short { len: body.len() }.into()),
+            kind @ (kind::DATA | kind::STREAM) => {
+                let (data, bytes) = prefix(body)?;
+                self.data(link, peer, kind, data, bytes, lent)?;
+            }
+            kind::RTS => {
+                let rts = exact::<Rts>(body)?;
+                let bytes =
+                    usize::try_from(rts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
+                if isize::try_from(bytes).is_err() {
+                    return Err(WireError::Value { field: "length" }.into());
+                }
+                let way = rts.way()?;
+                let envelope = Envelope {
+                    context: header.context.get(),
+                    source: header.sender.get(),
+                    tag: rts.tag.get(),
+                };
+                self.accept_rts(link, peer, envelope, Rendezvous { send: rts.send.get(), bytes, way })?;
+            }
+            kind::CTS => self.cts(link, peer, exact(body)?)?,
+            kind::FIN => self.fin(link, peer, exact(body)?)?,
+            kind::REVOKE => self.revoke(link, peer, exact(body)?),
+            kind::ABORT => self.abort(link, peer, exact(body)?),
+            theirs => return Err(WireError::Kind { theirs }.into()),
+        }
+        Ok(())
+    }
+
+    pub(super) fn data<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        kind: u8,
+        data: &Data,
+        bytes: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) -> Result<(), WireError> {
+        if kind == kind::STREAM {
+            return self.stream(link, peer, data, bytes, lent);
+        }
+        let Some(id) = self.answered(link, peer, data.operation.get()) else { return Ok(()) };
+        self.inflow(link, id, data.offset.get(), bytes, lent)
+    }
+
+    /// Handles the first packet of a message whose bytes are not in it: it meets its receive here, or waits for it.
+    fn accept_rts(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        envelope: Envelope,
+        rendezvous: Rendezvous,
+    ) -> Result<(), Cause> {
+        let is_stream = rendezvous.way == Way::Stream;
+        if is_stream {
+            if self.streams.contains_key(&(peer, rendezvous.send)) {
+                return Err(WireError::Value { field: "send" }.into());
+            }
+            let price = u32::try_from(rendezvous.bytes.saturating_add(OVERHEAD)).unwrap_or(u32::MAX);
+            link.charge(peer, price)?;
+            link.peer_mut(peer).traffic_mut().eager_received += 1;
+        } else {
+            link.peer_mut(peer).traffic_mut().rendezvous_received += 1;
+        }
+        let traffic = link.peer_mut(peer).traffic_mut();
+        traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
+        match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
+            Arrival::Matched(id) => self.begin(link, id, &envelope, rendezvous),
+            Arrival::Queued(unexpected) => {
+                link.peer_mut(peer).traffic_mut().unexpected += 1;
+                self.note_unexpected();
+                event!(
+                    TRACE,
+                    peer = envelope.source,
+                    tag = envelope.tag,
+                    bytes = rendezvous.bytes,
+                    "unexpected"
+                );
+                if is_stream {
+                    let total = rendezvous.bytes;
+                    link.hold(cost(total));
+                    let kept = Stream::Kept { unexpected, total, bytes: Vec::new() };
+                    self.streams.insert((peer, rendezvous.send), kept);
+                } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
+                    self.matcher.remove(unexpected);
+                    self.refuse(link, peer, rendezvous.send);
+                } else {
+                    self.envelopes_cost += OVERHEAD as u64;
+                    if let Some(former) = self.envelopes.insert((peer, rendezvous.send), unexpected) {
+                        // Two messages of one name: when the sender ends, only the second would be found.
+                        self.matcher.remove(former);
+                        self.envelopes_cost -= OVERHEAD as u64;
+                        return Err(WireError::Value { field: "send" }.into());
+                    }
+                }
+            }
+            // As with eager messages: the sender may have forgotten it by then.
+            Arrival::Refused if is_stream => return Err(Cause::OutOfMemory),
+            Arrival::Refused => self.refuse(link, peer, rendezvous.send),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn note_unexpected(&mut self) {
+        let waiting = self.matcher.unexpected_len() as u64;
+        self.unexpected_max = self.unexpected_max.max(waiting);
+    }
+
+    fn refuse(&mut self, link: &mut Link, peer: Peer, send: u64) {
+        self.refused += 1;
+        self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Refused));
+    }
+
+    /// A receive gets a message that waited for it.
+    #[inline]
+    pub(crate) fn accept<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: &Envelope,
+        message: Unexpected,
+        lent: &mut L,
+    ) {
+        match message {
+            Unexpected::Eager(data) => {
+                link.release(cost(data.len()).into());
+                self.deliver(link, id, *envelope, data.as_slice(), lent);
+                self.store.release(data);
+            }
+            Unexpected::Rts(rendezvous) if rendezvous.way == Way::Stream => {
+                self.take_stream(link, id, envelope, rendezvous, lent);
+            }
+            Unexpected::Rts(rendezvous) => self.begin(link, id, envelope, rendezvous),
+        }
+    }
+
+    /// A message that waited for its receive is matched: if it waits with its sender, it cannot be withdrawn any more.
+    #[inline]
+    pub(crate) fn matched(&mut self, link: &mut Link, envelope: &Envelope, message: &Unexpected) {
+        match message {
+            Unexpected::Eager(_) | Unexpected::Rts(Rendezvous { way: Way::Stream, .. }) => {}
+            Unexpected::Rts(Rendezvous { send, .. }) => self.forget_envelope(link, envelope.source, *send),
+        }
+    }
+
+    /// An envelope waits no longer.
+    pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: u32, send: u64) {
+        self.envelopes_cost -= OVERHEAD as u64;
+        if let Some(peer) = link.find(rank) {
+            self.envelopes.remove(&(peer, send));
+        }
+    }
+
+    /// A receive gets all of its message at once. One whose lender is at hand is over with that.
+    #[inline(always)]
+    pub(super) fn deliver<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: Envelope,
+        data: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        if let Buffer::Lent { len, place, staged: None } = request.buffer
+            && data.len() <= len
+            && let Some(buffer) = lent.write(id, place)
+        {
+            data.copy_to(&mut buffer[..data.len()]);
+            lent.received(id, place, status_of(&envelope, data.len()));
+            event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
+            self.requests.remove_bare(id);
+        } else {
+            self.deliver_unlent(link, id, envelope, data);
+        }
+    }
+
+    /// The same, where the message goes to no buffer that is at hand: the request keeps it, and its end.
+    #[inline(never)]
+    fn deliver_unlent(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: Envelope,
+        data: &(impl Body + ?Sized),
+    ) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let status = status_of(&envelope, data.len());
+        let room = request.buffer.len();
+        if data.len() > room {
+            return self.finish(link, id, Err(Error::Truncated { status, room }));
+        }
+        match &mut request.buffer {
+            Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
+            Buffer::Lent { staged, .. } => Staged::append(staged, 0, data),
+            Buffer::Registered { .. } | Buffer::Gone => {}
+        }
+        if request.collected {
+            return self.finish(link, id, Ok(status));
+        }
+        request.state = State::Over;
+        request.succeed(status);
+    }
+
+    /// The request of a peer's answer, if there still is one and it is that peer's.
+    fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<RequestId> {
+        let id = RequestId::from_wire(name);
+        let rank = link.peer(peer).rank();
+        let found = self.requests.get(id).is_some_and(|request| request.rank() == Some(rank));
+        if !found {
+            link.note_stale();
+        }
+        found.then_some(id)
+    }
+
+    fn cts(&mut self, link: &mut Link, peer: Peer, cts: &Cts) -> Result<(), WireError> {
+        let Some(id) = self.answered(link, peer, cts.send.get()) else {
+            self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
+            return Ok(());
+        };
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        if matches!(request.state, State::Over) {
+            // It gave up while it sent, and told so.
+            link.note_stale();
+            return Ok(());
+        }
+        let is_gone = matches!(request.buffer, Buffer::Lent { .. } | Buffer::Gone);
+        let given_up = request.result.is_some() || (request.collected && is_gone);
+        if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
+            // It has timed out, or its owner has gone with the data; the receiver has none of it yet.
+            self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
+            self.finish(link, id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+            return Ok(());
+        }
+        if matches!(request.state, State::AwaitingMatch { .. }) && link.peer(peer).was_told_goodbye() {
+            // The receiver ends at the goodbye, which it gets before any byte that would be sent now.
+            self.end_after_goodbye(link, id);
+            return Ok(());
+        }
+        let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
+        let len = usize::try_from(cts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
+        let called = offset.checked_add(len).filter(|&end| len > 0 && end <= request.buffer.len());
+        let called = called.ok_or(WireError::Value { field: "length" })?;
+        match &mut request.state {
+            State::AwaitingMatch { .. } if offset == 0 => {
+                let recv = Some(cts.recv.get());
+                request.state = State::Pushing(Box::new(Push { recv, called: 0..called }));
+                self.queues(peer).pushes.push_back(id);
+            }
+            State::Pushing(push) if push.recv == Some(cts.recv.get()) && push.called.end == offset => {
+                let was_served = push.called.is_empty();
+                push.called.end = called;
+                if was_served {
+                    self.queues(peer).pushes.push_back(id);
+                }
+            }
+            _ => return Err(WireError::Value { field: "offset" }),
+        }
+        link.list(peer);
+        Ok(())
+    }
+
+    fn fin(&mut self, link: &mut Link, peer: Peer, fin: &Fin) -> Result<(), WireError> {
+        let verdict = fin.verdict()?;
+        let Some(id) = self.answered(link, peer, fin.send.get()) else { return Ok(()) };
+        let rank = link.peer(peer).rank();
+        let Some(request) = self.requests.get(id) else { return Ok(()) };
+        if matches!(request.state, State::Over) {
+            // It sent its last bytes, and the receiver gave up on them.
+            link.note_stale();
+            return Ok(());
+        }
+        if !request.is_send() {
+            return Err(WireError::Value { field: "send" });
+        }
+        let status = Status { source: rank, tag: request.tag, bytes: request.buffer.len() };
+        let result = match verdict {
+            Verdict::Delivered => Ok(status),
+            Verdict::Withdrawn => Err(Error::Cancelled { fate: Fate::NotDelivered }),
+            Verdict::Abandoned => Err(Error::Abandoned { rank, fate: Fate::NotDelivered }),
+            Verdict::Refused => Err(Error::Exhausted {
+                what: "the receiver's memory for messages that wait for a receive",
+                hint: "have it receive them, or raise its envelopes_max".into(),
+            }),
+        };
+        self.finish(link, id, result);
+        Ok(())
+    }
+
+    fn revoke(&mut self, link: &mut Link, peer: Peer, revoke: &Revoke) {
+        let send = revoke.send.get();
+        if self.end_stream(link, peer, send) {
+            return;
+        }
+        let unexpected = self.envelopes.get(&(peer, send)).copied();
+        // If it does not wait any more it was matched, and goes on.
+        if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
+            let rank = link.peer(peer).rank();
+            self.forget_envelope(link, rank, send);
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
+        }
+    }
+
+    fn abort(&mut self, link: &mut Link, peer: Peer, abort: &Abort) {
+        let Some(id) = self.answered(link, peer, abort.recv.get()) else { return };
+        if self.requests.get(id).is_some_and(|request| matches!(request.state, State::AwaitingData(_))) {
+            let rank = link.peer(peer).rank();
+            self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+        }
+    }
+
+    /// Queues an answer to a peer.
+    pub(super) fn answer(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
+        link.answer(peer, Protocol::P2p, kind, body.as_bytes());
+    }
+}

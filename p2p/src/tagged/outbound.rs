@@ -1,0 +1,208 @@
+//! A send's way to the port: at once if nothing is before it, else in its turn.
+
+use samite_fabric::link::{Link, Out, Peer, RequestId, Status, Turn};
+use samite_fabric::wire::{Flags, Protocol};
+use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
+use zerocopy::IntoBytes;
+
+use super::Tagged;
+use crate::choose::{Choice, choose, cost};
+use crate::request::{Buffer, Partner, Push, Request, State};
+use crate::trace::event;
+use crate::wire::{Eager, EagerHead, Rts, Way, kind};
+
+/// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
+#[inline(always)]
+pub(crate) fn send_at_once<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    context: u32,
+    tag: u64,
+    data: &[u8],
+) -> bool {
+    let Out { port, link } = out;
+    let state = link.peer(peer);
+    let Some(path) = state.path() else { return false };
+    if !state.is_idle() || data.len() > state.at_once_max() || state.credit() < cost(data.len()) {
+        return false;
+    }
+    let head = EagerHead {
+        header: link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, link.now_ns()),
+        eager: Eager { tag: tag.into() },
+    };
+    match port.send(path, head.as_bytes(), data) {
+        Ok(Post::Done) => {}
+        Ok(Post::Again) => return false,
+        // Queue the send: a persistent error recurs on flush. Dropped here, so that a send that went need not find out
+        // whether there is something to drop.
+        Err(error) => {
+            drop(error);
+            return false;
+        }
+    }
+    let state = link.peer_mut(peer);
+    state.sent();
+    count_eager(link, peer, data.len());
+    event!(TRACE, peer = link.peer(peer).rank(), tag, bytes = data.len(), "sent eagerly");
+    true
+}
+
+/// Accounts for a message that went with its envelope or right behind it.
+#[inline(always)]
+fn count_eager(link: &mut Link, peer: Peer, len: usize) {
+    let state = link.peer_mut(peer);
+    state.traffic_mut().eager_sent += 1;
+    state.traffic_mut().bytes_sent += len as u64;
+    state.spend(cost(len));
+}
+
+impl Tagged {
+    /// Queues a message. Returns its request, and whether the peer is to be flushed.
+    pub(crate) fn send_later<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        envelope: (u32, u64),
+        buffer: Buffer,
+        exposure: Option<Exposure>,
+        deadline_ns: u64,
+    ) -> (RequestId, bool) {
+        let (context, tag) = envelope;
+        let rank = out.link.peer(peer).rank();
+        event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
+        let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
+        let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now_ns());
+        let id = self.requests.insert(request);
+        self.set_deadline(out.link, id, deadline_ns);
+        let state = out.link.peer(peer);
+        if state.has_answered()
+            && state.is_idle()
+            && matches!(self.begin_message(out, peer, id), Ok(Turn::Sent))
+        {
+            return (id, false);
+        }
+        self.queues(peer).messages.push_back(id);
+        self.note_queue(out.link, peer);
+        let has_path = out.link.peer(peer).path().is_some();
+        if !has_path {
+            out.link.seek(peer);
+        }
+        (id, has_path)
+    }
+
+    /// Tells the link whether messages wait for a peer.
+    pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
+        match self.queues(peer).messages.is_empty() {
+            true => link.clear_queue(peer, Protocol::P2p),
+            false => link.set_queue(peer, Protocol::P2p),
+        }
+    }
+
+    /// Sends the first packet of a message: with its data or alone.
+    pub(super) fn begin_message<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        id: RequestId,
+    ) -> Result<Turn, PortError> {
+        let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(Turn::NoRoom) };
+        // One that ended while it waited is not sent.
+        let Some(request @ Request { state: State::AwaitingRoom { exposure }, .. }) = self.requests.get(id)
+        else {
+            return Ok(Turn::Skipped);
+        };
+        let (len, tag, context, born_ns) =
+            (request.buffer.len(), request.tag, request.context, request.born_ns);
+        let owned = !matches!(request.buffer, Buffer::Lent { .. }) && out.link.leaves_memory(limits.fence);
+        let exposed = exposure.as_ref().map(|exposure| exposure.at);
+        let state = out.link.peer(peer);
+        let choice = choose(len, &limits, state.credit(), state.is_exhausted(), owned);
+        let way = match (choice, &request.buffer) {
+            _ if let Some(at) = exposed => Way::Read(at),
+            (Choice::Wait, _) => return Ok(Turn::NoCredit),
+            (Choice::Eager, Buffer::Owned(memory)) => {
+                let header =
+                    out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns);
+                let head = EagerHead { header, eager: Eager { tag: tag.into() } };
+                let turn = Turn::from(out.send(peer, head.as_bytes(), memory.as_bytes())?);
+                if turn == Turn::Sent {
+                    count_eager(out.link, peer, len);
+                    let rank = out.link.peer(peer).rank();
+                    event!(TRACE, peer = rank, tag, bytes = len, "sent eagerly");
+                    self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
+                }
+                return Ok(turn);
+            }
+            (Choice::Pull, _) => Way::Pull(self.register(out, id, path)?),
+            (Choice::Stream, _) => Way::Stream,
+            _ => Way::Push,
+        };
+        // It goes without credit, but the next one would rather have it.
+        let state = out.link.peer(peer);
+        let asks = way == Way::Push && len <= limits.stream_max && !state.is_asked() && !state.is_exhausted();
+        let flags = if asks { Flags::STARVED } else { Flags::empty() };
+        let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context, born_ns);
+        let rts = Rts::new(tag, len, id.to_wire(), way);
+        let turn = Turn::from(out.send(peer, header.as_bytes(), rts.as_bytes())?);
+        if let (Turn::Sent, Some(request)) = (turn, self.requests.get_mut(id)) {
+            if asks {
+                out.link.peer_mut(peer).set_asked();
+            }
+            if way == Way::Stream {
+                count_eager(out.link, peer, len);
+                request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
+                self.queues(peer).pushes.push_back(id);
+                out.link.list(peer);
+            } else {
+                let traffic = out.link.peer_mut(peer).traffic_mut();
+                traffic.bytes_sent += len as u64;
+                traffic.rendezvous_sent += 1;
+                let exposure = match &mut request.state {
+                    State::AwaitingRoom { exposure } => exposure.take(),
+                    _ => None,
+                };
+                request.state = State::AwaitingMatch { revoked: false, exposure };
+            }
+            event!(TRACE, peer = out.link.peer(peer).rank(), tag, bytes = len, ?way, "announced");
+        }
+        Ok(turn)
+    }
+
+    /// Lets the receiver of a message read its bytes where they are, if it may and can.
+    #[inline]
+    pub(crate) fn expose<P: Port>(&self, out: &mut Out<'_, P>, peer: Peer, data: &[u8]) -> Option<Exposure> {
+        let (path, limits) = self.path_to(out.link, peer)?;
+        if data.len() < limits.read_min { None } else { out.port.expose(path, data) }
+    }
+
+    /// Makes a send's memory reachable for its receiver, once.
+    fn register<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        path: PeerId,
+    ) -> Result<Remote, PortError> {
+        let Some(request) = self.requests.get_mut(id) else { return Err(PortError::PeerGone(path)) };
+        match std::mem::replace(&mut request.buffer, Buffer::Gone) {
+            Buffer::Owned(memory) => {
+                let region = Region::new(memory);
+                match out.port.register(path, &region, Access::REMOTE_READ) {
+                    Ok(registration) => {
+                        request.buffer = Buffer::Registered { region, registration };
+                        Ok(registration.remote(0))
+                    }
+                    Err(error) => {
+                        request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+                        Err(error)
+                    }
+                }
+            }
+            // An attempt before this one found no room for the packet.
+            Buffer::Registered { region, registration } => {
+                request.buffer = Buffer::Registered { region, registration };
+                Ok(registration.remote(0))
+            }
+            Buffer::Lent { .. } | Buffer::Gone => Err(PortError::PeerGone(path)),
+        }
+    }
+}
