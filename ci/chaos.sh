@@ -7,6 +7,6 @@
 # Another libfabric than the system's: LD_LIBRARY_PATH=… ci/chaos.sh --transport tcp
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet --release --locked -p samite --bin samite
+cargo build --quiet --release --locked -p samite-cli
 cargo build --quiet --release --locked -p samite-chaos
 exec "${CARGO_TARGET_DIR:-target}/release/samite-chaos" run "$@"

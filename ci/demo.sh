@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
-cargo build --release --locked -p samite -p samite-bench --bins
+cargo build --release --locked -p samite-cli -p samite-bench --bins
 cargo build --release --locked -p samite --example heat2d --example radix
 bin=${CARGO_TARGET_DIR:-target}/release
 limit=120

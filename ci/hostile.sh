@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 ci/setup.sh
 
 # With debug assertions: what is broken inside shows as a panic.
-cargo build --quiet --locked -p samite --bin samite
+cargo build --quiet --locked -p samite-cli
 cargo build --quiet --locked -p samite-hostile --bin samite-hostile-live
 target/debug/samite-hostile-live target/debug/samite "${1:-30}" "${@:2}"
 echo "hostile.sh: passed"

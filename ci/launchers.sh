@@ -50,7 +50,7 @@ fi
 # What is declared of the PMIx library is what its header says.
 cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/os/src/pmi/layout.c
 
-cargo build --quiet --locked -p samite --bins --examples
+cargo build --quiet --locked -p samite-cli -p samite --bins --examples
 samite=$target/debug/samite
 heat2d=$target/debug/examples/heat2d
 

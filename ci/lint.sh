@@ -16,6 +16,11 @@ complain() {
     failed=1
 }
 
+# A program that depends on the library builds neither the launcher nor the command.
+found=$(cargo tree --quiet --locked -p samite -e normal --all-features --prefix none |
+    grep -E '^(samite-launch|samite-cli|clap|clap_[a-z]+|ratatui[a-z-]*|crossterm) ' | sort -u || true)
+[[ -z $found ]] || complain 'dependencies of samite that belong to the command:' "$found"
+
 # unsafe is allowed below fabric/ alone.
 found=$(git grep -nE '\bunsafe\b *(\{|fn|impl|extern|trait)' -- '*.rs' ':!fabric/' || true)
 [[ -z $found ]] || complain 'unsafe outside fabric:' "$found"

@@ -24,7 +24,7 @@ if [[ $found != "$version" ]]; then
     exit 1
 fi
 
-cargo build --quiet --locked -p samite --bins --examples
+cargo build --quiet --locked -p samite-cli -p samite --bins --examples
 cargo test --quiet --locked -p samite-fabric -p samite-p2p --no-run
 SAMITE_TEST_PROVIDER='tcp;ofi_rxm' cargo test --quiet --locked -p samite-fabric --lib -- ofi::tests </dev/null
 for provider in "${providers[@]}"; do

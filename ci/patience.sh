@@ -5,7 +5,7 @@
 # Two agents serve the ranks, over TCP as between hosts, since it is there that silence could be misread.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet --locked --release -p samite --bins --examples
+cargo build --quiet --locked --release -p samite-cli -p samite --bins --examples
 bin=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 seconds=$(awk -v minutes="${1:-10}" 'BEGIN { print int(minutes * 60) }')
 

@@ -72,7 +72,9 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp -P --parents 
 echo 'release.sh: packages'
 # Not by `cargo publish --dry-run`: that takes what it has unpacked once for the same version's as it is now.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-crates=(samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite)
+crates=(
+    samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite-control samite samite-launch samite-cli
+)
 cargo package --quiet --locked --no-verify --allow-dirty --target-dir "$target" "${crates[@]/#/--package=}"
 unpacked=$target/unpacked
 rm -rf "$unpacked"

@@ -2,7 +2,7 @@
 //! libfabric costs where the port has rings to look at as well.
 
 use samite::World;
-use samite::launch::{LaunchError, Options, Remote};
+use samite_launch::{LaunchError, Options, Remote};
 
 use crate::loops::Messages;
 use crate::measure::EndError;
@@ -16,7 +16,7 @@ const DONE: u64 = 1 << 33;
 /// The same job on two hosts that are this one: one rank more, on the first.
 pub(crate) fn options(options: Options) -> Result<Options, LaunchError> {
     let hosts =
-        ["127.0.0.1", "127.0.0.2"].map(|name| samite::launch::Host { name: name.to_owned(), slots: None });
+        ["127.0.0.1", "127.0.0.2"].map(|name| samite_launch::Host { name: name.to_owned(), slots: None });
     // A remote shell that goes nowhere: the name of the host is the script's.
     let shell = ["sh", "-c", "exec \"$@\""].map(str::to_owned).to_vec();
     let remote = Remote { hosts: hosts.to_vec(), shell, address: None };

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use samite::launch;
+use samite_launch as launch;
 
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use samite::World;
 use samite::bootstrap::Launch;
-use samite::launch::{self, OnFailure, Options};
+use samite_launch::{self as launch, OnFailure, Options};
 
 use crate::record::Record;
 use crate::spread::Spread;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use samite::Source;
 use samite::bootstrap::Launch;
-use samite::launch::{self, Options};
+use samite_launch::{self as launch, Options};
 
 /// Every rank greets rank 0, which prints what it hears. Started by no launcher, it starts itself as `ranks`
 /// ranks, as `samite run` would.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samite::bootstrap::Launch;
-use samite::launch::{self, Options};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::OfiConfig;
+use samite_launch::{self as launch, Options};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::beside::{self, Apart};

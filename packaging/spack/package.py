@@ -27,9 +27,9 @@ class Samite(CargoPackage):
 
     @property
     def build_directory(self):
-        return join_path(self.stage.source_path, "service")
+        return join_path(self.stage.source_path, "service", "cli")
 
     @property
     def build_args(self):
-        features = [] if self.spec.satisfies("+ofi") else ["--no-default-features", "--features", "command"]
+        features = [] if self.spec.satisfies("+ofi") else ["--no-default-features"]
         return ["--locked", *features]

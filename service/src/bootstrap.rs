@@ -6,7 +6,7 @@
 //! | started by | who tells of a death | what else becomes of it |
 //! | --- | --- | --- |
 //! | `samite run` | the agents, within milliseconds of any process, and within the detection time of a host | as `--on-failure` says |
-//! | [a rendezvous](serve_rendezvous): torchrun, Kubernetes, srun | its kernel, the same; without saying how | nothing; if it was at rank 0 (not `samite rendezvous`), what is left is as in the last line |
+//! | a rendezvous: torchrun, Kubernetes, srun | its kernel, the same; without saying how | nothing; if it was at rank 0 (not `samite rendezvous`), what is left is as in the last line |
 //! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as in the last line | the launcher ends the job, unless told otherwise (`prterun --runtime-options continuous`) |
 //! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | as in the last line | the launcher ends the job |
 //! | | for ranks of the same host that were sent to, the kernel; for others the transport, if it notices, and deadlines | |
@@ -26,7 +26,6 @@
 //! [`Job`] holds the rank's connection to its node's agent, which knows the other ranks' addresses and tells
 //! when one of them dies.
 
-mod connection;
 mod detect;
 mod entry;
 mod error;
@@ -35,9 +34,7 @@ mod key_values;
 mod pmi;
 mod pmix;
 mod rendezvous;
-pub(crate) mod variable;
 
-pub use connection::{Connection, ControlError, Notice};
 pub use detect::{Invitation, Launch};
 #[cfg(fuzzing)]
 pub(crate) use entry::Entry;
@@ -49,9 +46,6 @@ pub(crate) use pmi::read_pmi;
 pub use pmi::{PmiError, PmiJob};
 pub use pmix::PmixJob;
 pub(crate) use rendezvous::Met;
-#[cfg(fuzzing)]
-pub(crate) use rendezvous::{Join, Reception};
-pub use rendezvous::{Rendezvous, serve_rendezvous};
-pub use variable::{OF_JOINING, OF_THE_LAUNCHER};
+pub use rendezvous::Rendezvous;
 
-pub use crate::control::{ChannelError, Ending, JobId};
+pub use samite_control::{ChannelError, Connection, ControlError, Ending, JobId, Notice};

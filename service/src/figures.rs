@@ -1,149 +1,60 @@
-//! What a rank tells its launcher of itself: sums over its peers, and what it waits for.
+//! What a rank tells its launcher of itself.
 
-use std::fmt;
-
+use samite_control::{Awaits, Figures, PeerStats};
 use samite_fabric::Port;
-use samite_p2p::{Awaited, Engine, Operation, Report, TagPattern};
-use serde::{Deserialize, Serialize};
+use samite_p2p::{Awaited, Engine, Operation, Report};
 
-use crate::printable::one_line;
-use crate::stats::{PeerStats, Stats};
+use crate::stats::Stats;
 
-/// What a rank did until it said so, and what it did then.
-///
-/// With serde it becomes an object with these names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Figures {
-    /// Time since it began, nanoseconds.
-    pub age_ns: u64,
-    /// Messages sent.
-    pub sent: u64,
-    /// Their bytes.
-    pub bytes_sent: u64,
-    /// Messages received.
-    pub received: u64,
-    /// Their bytes.
-    pub bytes_received: u64,
-    /// Messages that came before their receive.
-    pub unexpected: u64,
-    /// Messages now that wait for their receive.
-    pub unexpected_messages: usize,
-    /// The most messages that waited for their receive at a time.
-    pub unexpected_max: u64,
-    /// Requests now that are not finished, or not yet collected.
-    pub requests: usize,
-    /// Packets and messages now that wait for room or credit.
-    pub queued: usize,
-    /// Time spent in calls that had nothing to do but wait, nanoseconds.
-    pub waited_ns: u64,
-    /// What the oldest operation waits for that has not ended.
-    pub awaits: Option<Awaits>,
+/// The figures of an engine, and those of its peers, of which they are the sums. `sought` is what a thread waits for
+/// without a request.
+pub(crate) fn figures_of<P: Port>(
+    engine: &mut Engine<P>,
+    now_ns: u64,
+    waited_ns: u64,
+    sought: Option<Report>,
+) -> (Figures, Vec<PeerStats>) {
+    let awaits = engine.oldest(now_ns).or(sought).map(|report| awaits(&report));
+    let Stats { peers, unexpected_messages, unexpected_max, requests, queued, .. } =
+        Stats::of(0, engine, waited_ns);
+    let sum = |of: fn(&PeerStats) -> u64| peers.iter().map(of).fold(0, u64::wrapping_add);
+    let figures = Figures {
+        age_ns: now_ns,
+        sent: sum(PeerStats::sent),
+        bytes_sent: sum(|peer| peer.bytes_sent),
+        received: sum(PeerStats::received),
+        bytes_received: sum(|peer| peer.bytes_received),
+        unexpected: sum(|peer| peer.unexpected),
+        unexpected_messages,
+        unexpected_max,
+        requests,
+        queued,
+        waited_ns,
+        awaits,
+    };
+    (figures, peers)
 }
 
-/// An operation that has not ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Awaits {
-    /// Whether it is a send; else a receive.
-    pub is_send: bool,
-    /// The peer; none for a receive from any source.
-    pub peer: Option<u32>,
-    /// The tag as it was asked for.
-    pub tag: u64,
-    /// The bits of the tag that count: 2⁶⁴-1 for an exact tag, 0 for any tag.
-    #[serde(default = "all_bits")]
-    pub mask: u64,
-    /// Bytes in the buffer.
-    pub bytes: usize,
-    /// Time since it began, nanoseconds.
-    pub age_ns: u64,
-    /// What it waits for: `address`, `room`, `match`, `message`, `bytes` or `fin`.
-    pub awaited: String,
-    /// For a receive without its message: how many messages from the peer wait there under other tags.
-    #[serde(default)]
-    pub other_tags: usize,
-    /// The tag of the first of those.
-    #[serde(default)]
-    pub other_tag: Option<u64>,
-}
-
-/// The mask of an exact tag, as it was for all before masks were told.
-const fn all_bits() -> u64 {
-    u64::MAX
-}
-
-impl Figures {
-    /// Those of an engine, and what they are the sums of. `sought` is what a thread waits for without a request.
-    pub(crate) fn of<P: Port>(
-        engine: &mut Engine<P>,
-        now_ns: u64,
-        waited_ns: u64,
-        sought: Option<Report>,
-    ) -> (Figures, Vec<PeerStats>) {
-        let awaits = engine.oldest(now_ns).or(sought).map(|report| Awaits::from(&report));
-        let Stats { peers, unexpected_messages, unexpected_max, requests, queued, .. } =
-            Stats::of(0, engine, waited_ns);
-        let sum = |of: fn(&PeerStats) -> u64| peers.iter().map(of).fold(0, u64::wrapping_add);
-        let figures = Figures {
-            age_ns: now_ns,
-            sent: sum(PeerStats::sent),
-            bytes_sent: sum(|peer| peer.bytes_sent),
-            received: sum(PeerStats::received),
-            bytes_received: sum(|peer| peer.bytes_received),
-            unexpected: sum(|peer| peer.unexpected),
-            unexpected_messages,
-            unexpected_max,
-            requests,
-            queued,
-            waited_ns,
-            awaits,
-        };
-        (figures, peers)
-    }
-}
-
-impl From<&Report> for Awaits {
-    fn from(report: &Report) -> Awaits {
-        let awaited = match report.awaited {
-            Awaited::Address => "address",
-            Awaited::Room => "room",
-            Awaited::Match => "match",
-            Awaited::Message => "message",
-            Awaited::Bytes => "bytes",
-            Awaited::Fin => "fin",
-            _ => "other",
-        };
-        Awaits {
-            is_send: report.operation == Operation::Send,
-            peer: report.peer,
-            tag: report.tag,
-            mask: report.mask,
-            bytes: report.bytes,
-            age_ns: report.age_ns,
-            awaited: awaited.to_owned(),
-            other_tags: report.other_tags.map_or(0, |others| others.messages),
-            other_tag: report.other_tags.map(|others| others.first),
-        }
-    }
-}
-
-/// As in `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
-impl fmt::Display for Awaits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_send { "send to " } else { "recv from " })?;
-        match self.peer {
-            Some(rank) => write!(f, "{rank}")?,
-            None => f.write_str("any")?,
-        }
-        write!(f, ", {}, {} bytes", TagPattern { tag: self.tag, mask: self.mask }, self.bytes)?;
-        if !f.alternate() {
-            write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
-        }
-        write!(f, ": {}", one_line(&self.awaited))?;
-        match self.other_tag {
-            Some(tag) => write!(f, " ({} under other tags, first {tag})", self.other_tags),
-            None => Ok(()),
-        }
+/// A report in the form in which the launcher gets it.
+fn awaits(report: &Report) -> Awaits {
+    let awaited = match report.awaited {
+        Awaited::Address => "address",
+        Awaited::Room => "room",
+        Awaited::Match => "match",
+        Awaited::Message => "message",
+        Awaited::Bytes => "bytes",
+        Awaited::Fin => "fin",
+        _ => "other",
+    };
+    Awaits {
+        is_send: report.operation == Operation::Send,
+        peer: report.peer,
+        tag: report.tag,
+        mask: report.mask,
+        bytes: report.bytes,
+        age_ns: report.age_ns,
+        awaited: awaited.to_owned(),
+        other_tags: report.other_tags.map_or(0, |others| others.messages),
+        other_tag: report.other_tags.map(|others| others.first),
     }
 }

@@ -4,14 +4,12 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use samite_control::{Ending, Figures, PeerStats, Place, Secret, Ticket, environment};
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Engine, Identity};
 
 use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch, Met};
-use crate::control::{Ending, Place, Secret, Ticket};
-use crate::figures::Figures;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
-use crate::stats::PeerStats;
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
 use crate::{Comm, SettingError, Settings};
@@ -33,56 +31,59 @@ impl Settings {
     /// # Errors
     /// As there.
     pub fn init(self) -> Result<World, InitError> {
-        match Launch::detect(&environment)? {
-            Launch::Alone { .. } => {
-                let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
-                let transport = open(&self, &Place::ALONE, 1)?;
-                let address = transport.address();
-                world(transport, identity, self, Box::new(Alone { address: Some(address) }), &Place::ALONE)
-            }
-            Launch::Invited(invitation) => {
-                let Job { rank, size, incarnation, secret, place, mut connection, .. } =
-                    invitation.accept()?;
-                let transport = open(&self, &place, size)?;
-                connection.publish(&transport.address().0)?;
-                let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                world(transport, identity, self, Box::new(Member(Some(connection))), &place)
-            }
-            Launch::Pmi(job) => {
-                let candidate = job.join(self.join_timeout)?;
-                self.meet(candidate)
-            }
-            Launch::Rendezvous(rendezvous) => {
-                // Rank 0 may start a thread.
-                #[cfg(feature = "ofi")]
-                samite_fabric::ofi::settle_environment();
-                let Met { ticket, mut guest } = rendezvous.join(self.detection, self.join_timeout)?;
-                let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
-                let transport = open(&self, &place, size)?;
-                guest.publish(&transport.address())?;
-                let identity = Identity { rank, size, incarnation, secret: secret.0 };
-                world(transport, identity, self, Box::new(guest), &place)
-            }
-            Launch::Pmix(job) => {
-                // Its library starts a thread.
-                #[cfg(feature = "ofi")]
-                samite_fabric::ofi::settle_environment();
-                let candidate = job.join(self.join_timeout)?;
-                self.meet(candidate)
-            }
+        join(self.0)
+    }
+}
+
+fn join(settings: samite_control::Settings) -> Result<World, InitError> {
+    match Launch::detect(&environment)? {
+        Launch::Alone { .. } => {
+            let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
+            let transport = open(&settings, &Place::ALONE, 1)?;
+            let address = transport.address();
+            world(transport, identity, settings, Box::new(Alone { address: Some(address) }), &Place::ALONE)
+        }
+        Launch::Invited(invitation) => {
+            let Job { rank, size, incarnation, secret, place, mut connection, .. } = invitation.accept()?;
+            let transport = open(&settings, &place, size)?;
+            connection.publish(&transport.address().0)?;
+            let identity = Identity { rank, size, incarnation, secret: secret.0 };
+            world(transport, identity, settings, Box::new(Member(Some(connection))), &place)
+        }
+        Launch::Pmi(job) => {
+            let candidate = job.join(settings.join_timeout)?;
+            meet(settings, candidate)
+        }
+        Launch::Rendezvous(rendezvous) => {
+            // Rank 0 may start a thread.
+            #[cfg(feature = "ofi")]
+            samite_fabric::ofi::settle_environment();
+            let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
+            let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
+            let transport = open(&settings, &place, size)?;
+            guest.publish(&transport.address())?;
+            let identity = Identity { rank, size, incarnation, secret: secret.0 };
+            world(transport, identity, settings, Box::new(guest), &place)
+        }
+        Launch::Pmix(job) => {
+            // Its library starts a thread.
+            #[cfg(feature = "ofi")]
+            samite_fabric::ofi::settle_environment();
+            let candidate = job.join(settings.join_timeout)?;
+            meet(settings, candidate)
         }
     }
+}
 
-    /// As one of those that meet in a launcher's key-value space.
-    fn meet(self, candidate: Candidate) -> Result<World, InitError> {
-        let Candidate { rank, size, .. } = candidate;
-        let place = candidate.place.clone();
-        let transport = open(&self, &place, size)?;
-        let (secret, directory) = candidate.join(&transport.address())?;
-        let incarnation = secret.first_incarnation(rank);
-        let identity = Identity { rank, size, incarnation, secret: secret.0 };
-        world(transport, identity, self, Box::new(directory), &place)
-    }
+/// As one of those that meet in a launcher's key-value space.
+fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<World, InitError> {
+    let Candidate { rank, size, .. } = candidate;
+    let place = candidate.place.clone();
+    let transport = open(&settings, &place, size)?;
+    let (secret, directory) = candidate.join(&transport.address())?;
+    let incarnation = secret.first_incarnation(rank);
+    let identity = Identity { rank, size, incarnation, secret: secret.0 };
+    world(transport, identity, settings, Box::new(directory), &place)
 }
 
 /// Why this process cannot become a rank. Its `Debug` is its message too, since that is what a `main` that
@@ -118,7 +119,7 @@ impl fmt::Debug for InitError {
     }
 }
 
-fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, InitError> {
+fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result<Transport, InitError> {
     transport::open(settings, place, size)
         .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
 }
@@ -127,7 +128,7 @@ fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, Init
 fn world(
     transport: Transport,
     identity: Identity,
-    settings: Settings,
+    settings: samite_control::Settings,
     directory: Box<dyn Directory>,
     place: &Place,
 ) -> Result<World, InitError> {
@@ -135,11 +136,6 @@ fn world(
     let runtime = Runtime::new(engine, directory, &identity, place)
         .map_err(|source| InitError::Transport { name: settings.transport, source })?;
     Ok(World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() }))
-}
-
-#[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
-pub(crate) fn environment(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
 }
 
 /// The first life of a rank where there is no launcher, and no secret.

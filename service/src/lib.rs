@@ -14,8 +14,7 @@
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
 //! A program calls [`init`], and is started by `samite run -n N -- program` or by the launcher of a cluster;
-//! [`local`] runs ranks as threads instead, for tests. [`launch`] is the launcher behind `samite run`,
-//! [`bootstrap`] how a process joins its job.
+//! [`local`] runs ranks as threads instead, for tests. [`bootstrap`] says how a process joins its job.
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards
@@ -29,34 +28,30 @@
 pub mod bootstrap;
 mod cancel;
 mod comm;
-mod control;
 mod deal;
 mod figures;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod init;
-pub mod launch;
 mod local;
 mod patience;
-mod printable;
 mod request;
 mod runtime;
 mod scope;
 mod select;
 mod settings;
 mod stats;
-pub mod topology;
 mod transport;
 mod watch;
 mod world;
 
 pub use cancel::Cancel;
 pub use comm::{Comm, Message};
-pub use figures::{Awaits, Figures};
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request};
+pub use samite_control::{PeerStats, SettingError};
 /// The allocator of a program whose long messages are copied once between ranks of a host, and not twice, whether they
 /// are owned or borrowed. One line in the program's main file, for each rank that sends them:
 ///
@@ -80,8 +75,8 @@ pub use samite_fabric::mem::Element;
 pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status};
 pub use scope::{Pending, Scope};
 pub use select::{Source, Tag};
-pub use settings::{Origin, Parameter, Reader, SettingError, Settings, detection_time, is_known_variable};
-pub use stats::{PeerStats, Stats};
+pub use settings::Settings;
+pub use stats::Stats;
 pub use world::World;
 /// What an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` tells the derives where to find it:
 ///

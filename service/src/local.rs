@@ -4,17 +4,16 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use samite_control::Place;
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
-use crate::Comm;
-use crate::control::Place;
 use crate::init::first_life;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
-use crate::transport;
 use crate::world::{CONTEXT, World};
+use crate::{Comm, transport};
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They
 /// send to each other through memory; nothing else differs from ranks that are processes.

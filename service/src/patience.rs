@@ -64,11 +64,6 @@ impl Default for Burst {
     }
 }
 
-/// Whether this host has fewer cores than `ranks`, so that they must take turns.
-pub(crate) fn is_crowded(ranks: u32) -> bool {
-    ranks as usize > std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside
 /// it, short beside a switch to another process.
 const BURST_NS: u64 = 4_000;

@@ -15,20 +15,21 @@ use std::sync::{Arc, Condvar, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::cancel::Cancel;
-use crate::control::{Place, Secret};
-use crate::patience::{Burst, is_crowded};
-use crate::request::Group;
-use crate::stats::Stats;
-use crate::watch::Watch;
+use clock::Clock;
+use samite_control::{Place, Secret};
 use samite_fabric::{Port, PortError};
+use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Refused};
 use samite_p2p::{
     Awaited, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Outcome, Pattern, Reading, Received,
     RequestId, Sent, Source, Status, Writing,
 };
 
-use clock::Clock;
+use crate::cancel::Cancel;
+use crate::patience::Burst;
+use crate::request::Group;
+use crate::stats::Stats;
+use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
 use state::Core;
 

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use samite_control::PeerStats;
 use samite_fabric::Port;
 use samite_p2p::{Engine, Traffic};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// What a process did since it began, and what it holds: see [`Comm::stats`](crate::Comm::stats).
 ///
@@ -41,33 +42,11 @@ pub struct Stats {
     pub waited_ns: u64,
 }
 
-/// Messages exchanged with one rank, in all its lives. A message counts from its first packet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PeerStats {
-    /// The other rank.
-    pub rank: u32,
-    /// Messages sent in one packet.
-    pub eager_sent: u64,
-    /// Messages sent by rendezvous.
-    pub rendezvous_sent: u64,
-    /// Bytes of all messages sent.
-    pub bytes_sent: u64,
-    /// Messages received in one packet.
-    pub eager_received: u64,
-    /// Messages received by rendezvous.
-    pub rendezvous_received: u64,
-    /// Bytes of all messages received.
-    pub bytes_received: u64,
-    /// Messages that came before their receive.
-    pub unexpected: u64,
-}
-
 impl Stats {
     pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
         let mut peers: Vec<PeerStats> =
-            engine.traffic().map(|(rank, traffic)| PeerStats::of(rank, &traffic)).collect();
+            engine.traffic().map(|(rank, traffic)| peer_stats(rank, &traffic)).collect();
         peers.sort_unstable_by_key(|peer| peer.rank);
         Self {
             rank,
@@ -166,35 +145,21 @@ impl Stats {
     }
 }
 
-impl PeerStats {
-    /// Messages sent, by either protocol.
-    #[must_use]
-    pub fn sent(&self) -> u64 {
-        self.eager_sent + self.rendezvous_sent
-    }
-
-    /// Messages received, by either protocol.
-    #[must_use]
-    pub fn received(&self) -> u64 {
-        self.eager_received + self.rendezvous_received
-    }
-
-    fn of(rank: u32, traffic: &Traffic) -> Self {
-        Self {
-            rank,
-            eager_sent: traffic.eager_sent,
-            rendezvous_sent: traffic.rendezvous_sent,
-            bytes_sent: traffic.bytes_sent,
-            eager_received: traffic.eager_received,
-            rendezvous_received: traffic.rendezvous_received,
-            bytes_received: traffic.bytes_received,
-            unexpected: traffic.unexpected,
-        }
-    }
-}
-
 fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP samite_{name} {help}.\n# TYPE samite_{name} {kind}\n")
+}
+
+fn peer_stats(rank: u32, traffic: &Traffic) -> PeerStats {
+    PeerStats {
+        rank,
+        eager_sent: traffic.eager_sent,
+        rendezvous_sent: traffic.rendezvous_sent,
+        bytes_sent: traffic.bytes_sent,
+        eager_received: traffic.eager_received,
+        rendezvous_received: traffic.rendezvous_received,
+        bytes_received: traffic.bytes_received,
+        unexpected: traffic.unexpected,
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The port under every communicator, chosen at run time.
 
+use samite_control::{Place, Settings};
 use samite_fabric::PortError;
 #[cfg(feature = "ofi")]
 use samite_fabric::SplitMix64;
@@ -8,9 +9,6 @@ use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
-
-use crate::Settings;
-use crate::control::Place;
 
 /// Chosen peer by peer.
 pub(crate) type Transport = Route;
@@ -73,7 +71,7 @@ fn open_provider(name: &str, settings: &Settings, place: &Place, ports: &mut Por
         stays_on_host: place.hosts == 1,
         // Where the launcher reaches this host, other hosts are expected to.
         near: place.address,
-        wakes: settings.network_wakes.unwrap_or_else(|| crate::patience::is_crowded(place.neighbours)),
+        wakes: settings.network_wakes.unwrap_or_else(|| samite_os::process::is_crowded(place.neighbours)),
         ..OfiConfig::default()
     };
     ports.ofi = Some(OfiPort::open(&config)?);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use calls::refusals;
 use samite::{Cancel, Comm, Error, Fate, Message, Pending, Request, Source};
 
-#[path = "launch/calls.rs"]
 mod calls;
 
 fn is_closed<T>(result: Result<T, impl Into<Error>>, fate: Fate) -> bool {

@@ -4,10 +4,9 @@
 //! [`Place`] says within which bounds ids mean the same, a [`Process`] adds the start time, which tells two
 //! users of one id apart.
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::{fs, io};
 
 /// Within one place process ids mean the same to all: one boot of one kernel, one pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +97,12 @@ impl Process {
 pub fn user() -> u32 {
     // SAFETY: geteuid(2) takes nothing, cannot fail and touches no memory.
     unsafe { libc::geteuid() }
+}
+
+/// Returns true if this process may use fewer cores than `ranks`, so that as many ranks must take turns.
+#[must_use]
+pub fn is_crowded(ranks: u32) -> bool {
+    ranks as usize > std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether a child that has not been waited for is dying or dead: it runs nothing of its program any more, though

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::str::FromStr;
 
+use samite_control::JobId;
+use samite_control::variable::{CONTROL, JOB, LAUNCHER, RANK, RENDEZVOUS, SIZE, TRANSPORT};
+
 use super::BootstrapError;
 use super::pmi::{PmiJob, Wire};
 use super::pmix::PmixJob;
 use super::rendezvous::Rendezvous;
-use super::variable::{CONTROL, JOB, LAUNCHER, RANK, RENDEZVOUS, SIZE, TRANSPORT};
-use crate::control::JobId;
 
 /// How this process was started.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use samite_control::Secret;
 use samite_os::process::{Place, Process};
-
-use crate::control::Secret;
 
 /// What one rank tells the others, as a text of hexadecimal digits, dots and dashes, which every launcher can
 /// carry: `size.secret.boot.namespace.pid.start.address`, with dashes for what is not there.

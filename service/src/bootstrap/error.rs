@@ -2,10 +2,10 @@
 
 use std::io;
 
+use samite_control::ChannelError;
 use samite_os::pmi::PmixError;
 
 use super::pmi::PmiError;
-use crate::control::ChannelError;
 
 /// Why a process cannot join its job. Each message says what to do.
 #[derive(Debug, thiserror::Error)]

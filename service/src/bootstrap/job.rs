@@ -2,10 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use samite_control::{Channel, JobId, PROTOCOL, Place, Secret, Ticket, TicketError};
 use samite_os::spawn::{end_with_simple_parent, inherited_fd};
 
 use super::{BootstrapError, Connection, Invitation};
-use crate::control::{Channel, JobId, PROTOCOL, Place, Secret, Ticket, TicketError};
 
 /// This process's place in its job, and its connection to the launcher.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ use std::thread::{self, JoinHandle};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::rand::{GetRandomFlags, getrandom};
+use samite_control::{Place, Secret};
 use samite_fabric::Address;
 use samite_os::alarm::Alarm;
 use samite_os::process;
 
 use super::BootstrapError;
 use super::entry::Entry;
-use crate::control::{Place, Secret};
 use crate::runtime::{Directory, Notice};
 
 /// A launcher that keeps texts by key for the ranks of a job. Its calls wait for its answers.

@@ -16,10 +16,11 @@ use std::time::Duration;
 use samite_os::spawn::take_inherited_fd;
 
 pub(super) use self::wire::Wire;
+use samite_control::Place;
+
 use self::wire::Words;
 use super::BootstrapError;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
-use crate::control::Place;
 
 /// What the environment says of a job of a launcher that speaks PMI.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use samite_control::Place;
 use samite_os::pmi::{Client, Fact, PmixError};
 
 use super::BootstrapError;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
-use crate::control::Place;
 
 /// What the environment says of a job of a launcher with a PMIx server.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! address like everybody else, and closes its own again if that was not where it came to.
 
 mod guest;
-mod server;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -17,14 +16,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use samite_fabric::SplitMix64;
 use samite_os::process;
-use serde::{Deserialize, Serialize};
 
 pub(crate) use self::guest::Guest;
-use self::server::Server;
+use samite_control::printable::one_line;
+use samite_control::rendezvous::{Join, Reception, Server};
+use samite_control::{Channel, Incoming, JobId, PROTOCOL, Ticket, liveness};
+
 use super::{BootstrapError, Connection};
-use crate::Settings;
-use crate::control::{Channel, Incoming, JobId, PROTOCOL, Ticket, liveness};
-use crate::printable::one_line;
 use crate::watch::{nap, timespec};
 
 /// What the environment says of a job that meets at an address.
@@ -34,30 +32,6 @@ pub struct Rendezvous {
     pub(crate) address: String,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-}
-
-/// The first message of a rank, over TCP, as a line of JSON.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Join {
-    pub(crate) protocol: u32,
-    pub(crate) rank: u32,
-    pub(crate) size: u32,
-    /// Its host: equal for those that share a kernel, processes' ids and interfaces.
-    pub(crate) host: String,
-}
-
-/// The answer, when all have come.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Reception {
-    Welcome {
-        ticket: Ticket,
-        /// Whether rank 0 has the meeting place.
-        is_hosted: bool,
-    },
-    Refused {
-        why: String,
-    },
 }
 
 /// A rank that has met the others.
@@ -191,7 +165,7 @@ pub(crate) struct Host {
 impl Host {
     fn start(server: Server) -> io::Result<Host> {
         let (leash, theirs) = UnixStream::pair()?;
-        let job = server.job;
+        let job = server.job();
         let thread = std::thread::Builder::new().name("rendezvous".to_owned());
         // What went wrong there, those who met hear of.
         let thread = thread.spawn(move || drop(server.run(Some(theirs.into()))))?;
@@ -203,15 +177,6 @@ impl Host {
         // A panic there has cut off who was left.
         let _ = self.thread.join();
     }
-}
-
-/// Serves the ranks of one job as their meeting place at `address`, until all have ended. Returns those that
-/// failed.
-///
-/// # Errors
-/// The address cannot be opened, or not all ranks have come within the `join_timeout` after the first.
-pub fn serve_rendezvous(address: SocketAddr, ranks: u32, settings: &Settings) -> io::Result<Vec<u32>> {
-    Server::open(address, ranks, false, settings.detection, settings.join_timeout)?.run(None)
 }
 
 /// Equal for processes that reach each other by all that a host has: one kernel, one space of process ids, one

@@ -1,14 +1,14 @@
 //! The end of a runtime: nobody is let in any more, and the peers are told.
 
-use crate::patience::{Patience, Rest};
-use crate::stats::Stats;
-use crate::watch::nap;
 use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::{Awaited, Error, Fate, Operation, Report};
 
 use super::state::Core;
 use super::{Directory, Runtime, error_of};
+use crate::patience::{Patience, Rest};
+use crate::stats::Stats;
+use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
     /// Closes the world: see [`World`](crate::World). Nothing if it was closed before, or in a child of the rank's process.

@@ -2,8 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::figures::Figures;
-use crate::stats::PeerStats;
+use samite_control::{Figures, PeerStats};
 use samite_fabric::Address;
 
 /// What tells where the other ranks are, and when they end. Asked seldom.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::figures::Figures;
-use crate::patience::Burst;
-use crate::stats::PeerStats;
+use samite_control::{Figures, PeerStats};
 use samite_fabric::{Port, Sleep};
 use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId};
 
 use super::directory::{Directory, Notice};
+use crate::figures::figures_of;
+use crate::patience::Burst;
 
 /// The engine, and what its driver has to know.
 pub(super) struct Core<P> {
@@ -146,7 +146,7 @@ impl<P: Port> Core<P> {
     }
 
     pub(super) fn figures(&mut self) -> (Figures, Vec<PeerStats>) {
-        Figures::of(&mut self.engine, self.now_ns, self.waited_ns, self.sought)
+        figures_of(&mut self.engine, self.now_ns, self.waited_ns, self.sought)
     }
 
     /// What a rank sent before its end comes first, as far as it has arrived.

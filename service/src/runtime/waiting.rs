@@ -2,11 +2,6 @@
 
 use std::time::Duration;
 
-use crate::cancel::Cancel;
-use crate::deal;
-use crate::patience::{Patience, Rest};
-use crate::request::Group;
-use crate::watch::nap;
 use samite_fabric::Port;
 use samite_os::{BiasedGuard, Refused};
 use samite_p2p::{
@@ -15,6 +10,11 @@ use samite_p2p::{
 
 use super::state::{Core, Sleeper};
 use super::{Bounds, Runtime, error_of, unfinished};
+use crate::cancel::Cancel;
+use crate::deal;
+use crate::patience::{Patience, Rest};
+use crate::request::Group;
+use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
     pub(super) fn wait<'a, L: Group>(

@@ -4,7 +4,7 @@
 //! blocks are gone through again and again until all ranks have a host (MPICH's
 //! `src/pm/hydra/lib/tools/bootstrap`, and Slurm's `pack_process_mapping`).
 
-use crate::control::Place;
+use samite_control::Place;
 
 /// Where `rank` of `size` runs, if the text says so.
 pub(super) fn place(mapping: &str, rank: u32, size: u32) -> Option<Place> {

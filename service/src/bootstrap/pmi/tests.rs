@@ -6,13 +6,13 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use samite_control::Secret;
 use samite_fabric::Address;
 use samite_os::process::{Place, Process};
 
 use super::super::entry::Entry;
 use super::super::key_values::KeyValuesDirectory;
 use super::*;
-use crate::control::Secret;
 use crate::runtime::{Directory, Notice};
 
 /// The launcher's side of a job: what was put, and how often each command came.

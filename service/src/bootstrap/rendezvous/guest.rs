@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use samite_control::Secret;
 use samite_fabric::Address;
 
 use super::super::{self as bootstrap, Connection, ControlError};
 use super::Host;
-use crate::control::Secret;
 use crate::runtime::{Directory, Notice};
 
 /// Hears from the meeting place where the other ranks are, and how they end.

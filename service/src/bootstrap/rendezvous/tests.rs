@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
+use samite_control::{Place, Secret};
 use samite_fabric::Address;
 
 use super::*;
-use crate::control::{Place, Secret};
 use crate::runtime::{Directory, Notice};
 
 const DETECTION: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ fn ranks_meet_where_rank_0_listens() {
 #[test]
 fn ranks_meet_where_another_process_listens() {
     let server = Server::open("127.0.0.1:0", 3, false, DETECTION, PATIENCE).unwrap();
-    let address = server.address().to_string();
+    let address = server.address().unwrap().to_string();
     thread::scope(|scope| {
         let served = scope.spawn(|| server.run(None));
         assert_eq!(meet(&address, 3).len(), 3);
@@ -211,7 +211,7 @@ fn every_error_says_what_to_do() {
     say("one that closes", rank(&mute, 0, 2).join(DETECTION, Duration::ZERO), &mute);
 
     let server = Server::open("127.0.0.1:0", 2, false, DETECTION, Duration::from_millis(200)).unwrap();
-    let address = server.address().to_string();
+    let address = server.address().unwrap().to_string();
     thread::scope(|scope| {
         let served = scope.spawn(|| server.run(None));
         say("another size", rank(&address, 1, 3).join(DETECTION, PATIENCE), &address);

@@ -1,0 +1,366 @@
+//! `samite info`: what there is to choose from, what would be chosen, and what can be set.
+
+use std::fmt::Write;
+use std::process::Command;
+
+use clap::Args;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use samite::World;
+use samite::bootstrap::Launch;
+use samite_control::variable::{OF_JOINING, OF_THE_LAUNCHER};
+use samite_control::{Parameter, Reader, Settings, environment};
+use samite_fabric::{Caps, Port, Reach, shm::Shm};
+use samite_launch::Topology;
+use serde_json::{Value, json};
+
+use super::print;
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// Only libfabric and its providers, with what each can do
+    #[arg(long)]
+    providers: bool,
+    /// Only which transport leads to each rank, and why; of a job if started by `samite run`, else of two
+    /// ranks on this host
+    #[arg(long)]
+    peers: bool,
+    /// Only which protocol carries a message, by its size
+    #[arg(long)]
+    protocols: bool,
+    /// Only the cores and NUMA nodes of this host, and what of it this process may use; by libhwloc
+    #[arg(long)]
+    topology: bool,
+    /// Only the parameters: variable, value and where it comes from, default, range, meaning
+    #[arg(long)]
+    parameters: bool,
+    /// The parameters as a page of Markdown, without this environment's values
+    #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "topology", "json"])]
+    markdown: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn info(what: &Info) -> Result<u8, String> {
+    if what.markdown {
+        return Ok(print(&markdown()));
+    }
+    let settings = Settings::from_environment().map_err(|error| error.to_string())?;
+    let all = !(what.providers || what.peers || what.protocols || what.topology || what.parameters);
+    let transports = if all || what.providers || what.protocols { transports() } else { Vec::new() };
+    let mut sections = Vec::new();
+    if all || what.providers {
+        sections.push(providers(&transports));
+    }
+    if all || what.peers {
+        sections.push(peers()?);
+    }
+    if all || what.protocols {
+        sections.push(protocols(&transports, &settings));
+    }
+    if all || what.topology {
+        sections.push(topology());
+    }
+    if all || what.parameters {
+        sections.push(parameters(&settings));
+    }
+    if what.json {
+        let object: serde_json::Map<_, _> =
+            sections.into_iter().map(|section| (section.name.to_owned(), section.json)).collect();
+        return Ok(print(&format!("{:#}\n", Value::from(object))));
+    }
+    let texts: Vec<_> = sections.into_iter().map(|section| section.text).collect();
+    Ok(print(&texts.join("\n")))
+}
+
+/// A part of the answer, in both forms.
+struct Section {
+    name: &'static str,
+    text: String,
+    json: Value,
+}
+
+/// A way for messages to go, and what it can do or why it is none.
+struct Transport {
+    name: String,
+    interface: String,
+    caps: Result<Caps, String>,
+}
+
+fn transports() -> Vec<Transport> {
+    let shm = Shm::open(&samite_fabric::shm::Config::default());
+    #[cfg_attr(not(feature = "ofi"), expect(unused_mut, reason = "there is nothing to add"))]
+    let mut all = vec![Transport {
+        name: "samite-shm".to_owned(),
+        interface: "this host".to_owned(),
+        caps: shm.map(|port| port.caps().clone()).map_err(|error| error.to_string()),
+    }];
+    #[cfg(feature = "ofi")]
+    match samite_fabric::ofi::survey::survey() {
+        Ok(found) => all.extend(found.into_iter().map(|found| Transport {
+            interface: match found.address {
+                Some(address) => format!("{} {address}", found.interface),
+                None => found.interface,
+            },
+            name: found.provider,
+            caps: found.caps.map_err(|error| error.to_string()),
+        })),
+        Err(error) => all.push(Transport {
+            name: "libfabric".to_owned(),
+            interface: String::new(),
+            caps: Err(error.to_string()),
+        }),
+    }
+    all
+}
+
+fn providers(transports: &[Transport]) -> Section {
+    let mut rows =
+        vec![row(["TRANSPORT", "INTERFACE", "PACKET", "PUT", "GET", "CHANGE", "IMMEDIATE", "FENCE"])];
+    let mut refused = String::new();
+    for Transport { name, interface, caps } in transports {
+        match caps {
+            Ok(caps) => rows.push(row([
+                name,
+                interface,
+                &caps.packet_max.to_string(),
+                reach(caps.put),
+                reach(caps.get),
+                reach(caps.change),
+                &format!("{} bits", caps.immediate_bits),
+                yes(caps.fence),
+            ])),
+            Err(why) => {
+                let _ = writeln!(refused, "  {} not usable: {why}", format!("{name} {interface}").trim());
+            }
+        }
+    }
+    let json = transports.iter().map(|Transport { name, interface, caps }| match caps {
+        Ok(caps) => json!({
+            "transport": name, "interface": interface, "usable": true, "packet_max": caps.packet_max,
+            "short_max": caps.short_max, "rma_max": caps.rma_max, "put": reach(caps.put),
+            "get": reach(caps.get), "change": reach(caps.change), "passive": caps.passive, "immediate_bits": caps.immediate_bits, "fence": caps.fence,
+        }),
+        Err(why) => json!({ "transport": name, "interface": interface, "usable": false, "why": why }),
+    });
+    let json = json.collect();
+    const LEGEND: &str = "  Packet: the most bytes in one. Put, get, change: the memory of a peer that can be written, read, changed in one \
+                          step.\n  Immediate: what can go with a put. Fence: whether a dead peer's operations can be ended at once, so that their memory \
+                          is free again.\n";
+    let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
+    Section { name: "transports", text, json }
+}
+
+/// One job says for all of its ranks; without one, two ranks of this host are started that do.
+fn peers() -> Result<Section, String> {
+    let error = |error: &dyn std::fmt::Display| error.to_string();
+    let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone { .. });
+    if alone {
+        let program = std::env::current_exe().map_err(|found| error(&found))?;
+        let mut command = Command::new(&program);
+        command.args(["run", "-n", "2", "--timeout", "10", "--"]).arg(&program);
+        let output = command.args(["info", "--peers", "--json"]).output().map_err(|found| error(&found))?;
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut answers = serde_json::Deserializer::from_str(&lines).into_iter::<Value>().flatten();
+        let first = answers.find_map(|answer| answer.get("peers").cloned());
+        return Ok(match first {
+            Some(json) => Section { name: "peers", text: peers_text(&json), json },
+            None => {
+                let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                Section {
+                    name: "peers",
+                    text: format!("Peers: none can be reached\n  {why}\n"),
+                    json: json!({ "error": why }),
+                }
+            }
+        });
+    }
+    let world = samite::init().map_err(|found| error(&found))?;
+    let json = paths(&world).map_err(|found| error(&found))?;
+    Ok(Section { name: "peers", text: peers_text(&json), json })
+}
+
+/// Has every rank send to every other, and asks which way each message went.
+fn paths(world: &World) -> Result<Value, samite::Error> {
+    let others = || (0..world.size()).filter(|&rank| rank != world.rank());
+    let world = world.within(std::time::Duration::from_secs(8));
+    let exchange = |tag| {
+        others().try_for_each(|rank| world.send(&[world.rank()], rank, tag))?;
+        others().try_for_each(|rank| world.recv(&mut [0u32], rank, tag).map(|_| ()))
+    };
+    exchange(0)?;
+    let rows = others()
+        .map(|rank| json!({ "from": world.rank(), "to": rank, "path": world.explain(rank) }))
+        .collect();
+    // To a rank that has left leads no way any more: so none leaves before all have asked.
+    exchange(1)?;
+    Ok(rows)
+}
+
+fn peers_text(json: &Value) -> String {
+    let mut text = "Peers\n".to_owned();
+    for row in json.as_array().into_iter().flatten() {
+        let path = row["path"].as_str().unwrap_or("unknown");
+        let _ = writeln!(text, "  from rank {} to rank {}: {path}", row["from"], row["to"]);
+    }
+    text
+}
+
+fn protocols(transports: &[Transport], settings: &Settings) -> Section {
+    let mut rows = vec![row(["TRANSPORT", "BYTES", "IF OWNED", "IF BORROWED"])];
+    let mut json = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for Transport { name, caps, .. } in transports {
+        let Ok(caps) = caps else { continue };
+        if seen.contains(&name.as_str()) {
+            continue;
+        }
+        seen.push(name);
+        for band in samite_p2p::protocols(caps, settings.messages()) {
+            let lengths = match band.to {
+                Some(to) => format!("{} to {to}", band.from),
+                None => format!("{} and more", band.from),
+            };
+            rows.push(row([name, &lengths, band.owned, band.borrowed]));
+            json.push(json!({
+                "transport": name, "from": band.from, "to": band.to, "owned": band.owned, "borrowed": band.borrowed,
+            }));
+        }
+    }
+    let meaning = "  eager: at once, with the envelope. stream: at once, in packets behind it. pull: the receiver gets the bytes. push: it calls for them, packet by packet.\n  On one host the receiver reads what lies in samite::Heap where it is, from SAMITE_READ_MIN bytes on.\n";
+    Section {
+        name: "protocols",
+        text: format!("Protocols by size\n{}{meaning}", table(&rows)),
+        json: json.into(),
+    }
+}
+
+fn topology() -> Section {
+    let ours = sched_getaffinity(None).ok();
+    let ours: Vec<_> =
+        ours.iter().flat_map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu))).collect();
+    let usable = format!("  This process may use {}.\n", count(ours.len(), "processor"));
+    let name = "topology";
+    let topology = match Topology::of_this_host() {
+        Ok(topology) => topology,
+        Err(error) => {
+            let why = error.to_string();
+            let text = format!("Topology: unknown\n  {why}\n{usable}");
+            return Section { name, text, json: json!({ "error": why, "usable_processors": ours }) };
+        }
+    };
+    let place = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let mut rows = vec![row(["CORE", "PROCESSORS", "NUMA NODE", "PACKAGE"])];
+    for (index, core) in topology.cores.iter().enumerate() {
+        let processors: Vec<_> = core.processors.iter().map(u32::to_string).collect();
+        let (node, package) = (place(core.numa_node), place(core.package));
+        rows.push(row([&index.to_string(), &processors.join(","), &node, &package]));
+    }
+    let mut text = format!("Topology\n{}", table(&rows));
+    for node in &topology.numa_nodes {
+        let _ = writeln!(text, "  NUMA node {}: {} MiB", node.number, node.memory >> 20);
+    }
+    text.push_str(&usable);
+    let json = json!({
+        "cores": topology.cores, "numa_nodes": topology.numa_nodes, "usable_processors": ours,
+    });
+    Section { name, text, json }
+}
+
+fn count(number: usize, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+}
+
+fn parameters(settings: &Settings) -> Section {
+    let mut rows = vec![row(["VARIABLE", "VALUE", "UNIT", "FROM", "DEFAULT", "TAKES"])];
+    let mut json = Vec::new();
+    for parameter in Parameter::all() {
+        let (value, default) = (settings.value(&parameter), parameter.default());
+        let origin = settings.origin(&parameter).to_string();
+        rows.push(row([
+            &parameter.variable(),
+            &value,
+            parameter.unit,
+            &origin,
+            &default,
+            &parameter.range(),
+        ]));
+        json.push(json!({
+            "name": parameter.name, "variable": parameter.variable(), "meaning": parameter.meaning,
+            "unit": parameter.unit, "default": default, "range": parameter.range(), "value": value,
+            "origin": origin, "read_by": reader(parameter.reader),
+        }));
+    }
+    let meaning = "  `samite info --parameters --markdown` adds what each means.\n";
+    Section { name: "parameters", text: format!("Parameters\n{}{meaning}", table(&rows)), json: json.into() }
+}
+
+/// The guide's page.
+fn markdown() -> String {
+    let mut text = String::new();
+    for (title, who) in [("Read by every rank", Reader::Rank), ("Read by `samite run`", Reader::Launcher)] {
+        let _ =
+            writeln!(text, "## {title}\n\n| Variable | Name in code | Default | Unit | Takes | Meaning |");
+        text.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        for parameter in Parameter::all().filter(|parameter| parameter.reader == who) {
+            let _ = writeln!(
+                text,
+                "| `{}` | `{}` | `{}` | {} | {} | {} |",
+                parameter.variable(),
+                parameter.name,
+                parameter.default(),
+                parameter.unit,
+                parameter.range(),
+                parameter.meaning,
+            );
+        }
+        text.push('\n');
+    }
+    text.push_str("## How to join\n\n| Variable | Meaning |\n| --- | --- |\n");
+    for (variable, meaning) in OF_JOINING {
+        let _ = writeln!(text, "| `{variable}` | {meaning} |");
+    }
+    text.push('\n');
+    text.push_str("## Set by `samite run` for its ranks\n\n| Variable | Meaning |\n| --- | --- |\n");
+    for (variable, meaning) in OF_THE_LAUNCHER {
+        let _ = writeln!(text, "| `{variable}` | {meaning} |");
+    }
+    text
+}
+
+fn reader(reader: Reader) -> &'static str {
+    match reader {
+        Reader::Rank => "rank",
+        Reader::Launcher => "samite run",
+    }
+}
+
+fn reach(reach: Reach) -> &'static str {
+    match reach {
+        Reach::None => "no",
+        Reach::Shared => "shared",
+        Reach::Any => "any",
+    }
+}
+
+fn yes(holds: bool) -> &'static str {
+    if holds { "yes" } else { "no" }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+/// Columns as wide as they must be.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<_> = (0..columns)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
+    }
+    text
+}

@@ -1,0 +1,148 @@
+//! `samite top` on a terminal: whatever happens, it gets that back as it was.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use std::{io, thread};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event as Typed};
+use ratatui::crossterm::terminal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+use samite_launch::{RunningJob, Snapshot};
+use samite_os::signal::SignalFd;
+
+use super::draw::draw;
+use super::print;
+use super::screen::Screen;
+use super::view::View;
+
+/// What may happen.
+enum Event {
+    /// The job was looked at; none if it has ended.
+    Looked(Result<Option<Snapshot>, String>),
+    /// A key was pressed, or the size has changed. An error if the terminal is gone.
+    Typed(io::Result<Typed>),
+    /// The process is to end.
+    Signal(Signal),
+}
+
+/// Why it is over.
+enum End {
+    Asked,
+    OfJob,
+    Signal(Signal),
+}
+
+/// Shows the job until it ends, or a key or a signal says so.
+pub(super) fn watch(job: RunningJob, interval: Duration) -> Result<u8, String> {
+    let ended = format!("job {} has ended\n", job.job);
+    let Some(first) = job.look().map_err(|error| error.to_string())? else { return Ok(print(&ended)) };
+    let mut screen = Screen::new(View::between(&first.clone(), first));
+    // Before there are threads, which get them otherwise.
+    let signals = SignalFd::block(&[Signal::INT, Signal::TERM, Signal::HUP]);
+    let signals = signals.map_err(|error| format!("blocking signals: {error}"))?;
+    let (sender, events) = channel();
+    // A panic gives the terminal back too.
+    let outcome = ratatui::try_init().map_err(of_terminal).and_then(|mut terminal| {
+        tell_of_job(sender.clone(), job, interval);
+        tell_of_keys(sender.clone());
+        tell_of_signals(sender, signals);
+        show(&mut terminal, &mut screen, &events)
+    });
+    // If it fails there is no terminal any more.
+    let _ = ratatui::try_restore();
+    match outcome? {
+        End::Asked => Ok(0),
+        End::OfJob => Ok(print(&ended)),
+        End::Signal(signal) => Ok(128 + signal.as_raw() as u8),
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    screen: &mut Screen,
+    events: &Receiver<Event>,
+) -> Result<End, String> {
+    loop {
+        terminal.draw(|frame| draw(frame, screen)).map_err(of_terminal)?;
+        // Those who tell do so until the process ends.
+        let Ok(event) = events.recv() else { return Ok(End::Asked) };
+        match event {
+            Event::Looked(looked) => match looked? {
+                Some(snapshot) => screen.show(View::between(&screen.view.snapshot, snapshot)),
+                None => return Ok(End::OfJob),
+            },
+            Event::Typed(typed) => {
+                if let Typed::Key(key) = typed.map_err(of_terminal)?
+                    && screen.press(key).is_break()
+                {
+                    return Ok(End::Asked);
+                }
+            }
+            Event::Signal(signal) => return Ok(End::Signal(signal)),
+        }
+    }
+}
+
+/// Looks at the job time and again. It may take a while to answer, and keys do not wait for that.
+fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
+    spawn(move || {
+        loop {
+            #[expect(clippy::disallowed_methods, reason = "rates are over time")]
+            thread::sleep(interval);
+            let looked = job.look().map_err(|error| error.to_string());
+            let is_over = !matches!(looked, Ok(Some(_)));
+            if to.send(Event::Looked(looked)).is_err() || is_over {
+                return;
+            }
+        }
+    });
+}
+
+fn tell_of_keys(to: Sender<Event>) {
+    spawn(move || {
+        loop {
+            let typed = event::read();
+            let is_over = typed.is_err();
+            if to.send(Event::Typed(typed)).is_err() || is_over {
+                return;
+            }
+        }
+    });
+}
+
+/// Tells of a signal, and ends the process itself if that has not happened soon: what draws waits for a terminal that takes
+/// nothing, because its user has stopped it or the connection to it hangs.
+fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
+    spawn(move || {
+        loop {
+            // What it is woken by, it looks at next.
+            let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
+            let Ok(Some(signal)) = signals.read() else { continue };
+            if to.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+            #[expect(clippy::disallowed_methods, reason = "nothing tells that a terminal will take no more")]
+            thread::sleep(DRAWN_WITHIN);
+            // Without a word: the terminal would not take it.
+            let _ = terminal::disable_raw_mode();
+            std::process::exit(128 + signal.as_raw());
+        }
+    });
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "keys, signals and looks are each waited for in a call of its own"
+)]
+fn spawn(work: impl FnOnce() + Send + 'static) {
+    thread::spawn(work);
+}
+
+/// How long the terminal may take for the last screen and to be given back, when a signal has come.
+const DRAWN_WITHIN: Duration = Duration::from_secs(1);
+
+fn of_terminal(error: io::Error) -> String {
+    format!("the terminal: {error}")
+}

@@ -1,0 +1,81 @@
+//! `samite info`, and what the command says of itself.
+
+use serde_json::Value;
+
+use crate::{samite, stdout};
+
+#[test]
+fn parameters_come_with_value_and_origin() {
+    let output = samite("info --parameters --json").env("SAMITE_EAGER_MAX", "4K").output().unwrap();
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let parameters = answer["parameters"].as_array().unwrap();
+    let eager_max = parameters.iter().find(|row| row["name"] == "eager_max").unwrap();
+    assert_eq!(eager_max["value"], "4096");
+    assert_eq!(eager_max["origin"], "environment");
+    assert_eq!(parameters.iter().filter(|row| row["origin"] == "environment").count(), 1);
+
+    let page = samite("info --markdown").env("SAMITE_EAGER_MAX", "nonsense").output().unwrap();
+    for row in parameters {
+        let cell = format!("| `{}` |", row["variable"].as_str().unwrap());
+        assert!(stdout(&page).contains(&cell), "{cell}");
+    }
+}
+
+#[test]
+fn the_guide_has_the_table_of_parameters() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pages/parameters.md");
+    let told = samite("info --markdown").output().unwrap();
+    assert!(
+        std::fs::read_to_string(page).unwrap() == stdout(&told),
+        "a parameter has changed: `samite info --markdown > docs/pages/parameters.md`"
+    );
+}
+
+#[test]
+fn the_environment_decides_how_messages_go() {
+    let output = samite("info --protocols --peers --json").env("SAMITE_EAGER_MAX", "1000").output().unwrap();
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let bands = answer["protocols"].as_array().unwrap();
+    assert!(bands.iter().any(|band| band["transport"] == "samite-shm" && band["from"] == 1001), "{bands:?}");
+    let path = answer["peers"][0]["path"].as_str().unwrap();
+    assert!(path.starts_with("samite-shm: it is on this host"), "{path}");
+
+    let mut tcp = samite("run -n 3 --transport tcp;ofi_rxm --");
+    let output = tcp.args([env!("CARGO_BIN_EXE_samite"), "info", "--peers"]).output().unwrap();
+    let lines = stdout(&output).lines().filter(|line| line.contains(": tcp;ofi_rxm: it has an address"));
+    assert_eq!(lines.count(), 6);
+}
+
+#[test]
+fn the_topology_is_that_of_hwloc() {
+    let imagined = "package:2 [numa(memory=1GB)] core:2 pu:2";
+    let output = samite("info --topology --json").env("HWLOC_SYNTHETIC", imagined).output().unwrap();
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let cores = answer["topology"]["cores"].as_array().unwrap();
+    let last = serde_json::json!({ "processors": [6, 7], "numa_node": 1, "package": 1 });
+    assert_eq!((cores.len(), &cores[3]), (4, &last));
+    assert_eq!(answer["topology"]["numa_nodes"][1]["memory"], 1_000_000_000);
+
+    let output = samite("info --topology").output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("NUMA NODE") && text.contains("This process may use "), "{text}");
+}
+
+#[test]
+fn versions_completions_and_pages() {
+    let version = samite("--version").output().unwrap();
+    let lines: Vec<_> = stdout(&version).lines().collect();
+    assert_eq!(lines[0], concat!("samite ", env!("CARGO_PKG_VERSION")));
+    assert!(lines[1].starts_with("libfabric "), "{lines:?}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(stdout(&samite(&format!("completions {shell}")).output().unwrap()).contains("on-failure"));
+    }
+    let folder = std::env::temp_dir().join(format!("samite-pages-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let output = samite("man").arg(&folder).output().unwrap();
+    assert_eq!(stdout(&output), "");
+    let page = std::fs::read_to_string(folder.join("samite-run.1")).unwrap();
+    assert!(page.contains("\\-\\-on\\-failure"), "{page}");
+    assert!(!folder.join("samite-agent.1").exists(), "it is not for users");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,28 @@
+//! `samite run` with real processes.
+
+mod announced;
+#[path = "../../../tests/calls/mod.rs"]
+mod calls;
+mod claims;
+mod crowd;
+mod examples;
+mod flood;
+mod forked;
+mod hosts;
+mod interrupt;
+mod join;
+mod kill;
+mod leaving;
+mod observe;
+mod places;
+mod ranks;
+mod rendezvous;
+mod run;
+mod strangers;
+mod support;
+mod survivors;
+mod terminal;
+mod told;
+mod top;
+mod trust;
+mod world;

@@ -1,0 +1,330 @@
+//! Every public call in every situation in which it might wait for ever: each ends within its bound, in a way that is
+//! allowed there. The calls are a table (`table.rs`), which a test compares with what the crate offers.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use samite::{Comm, Error, World};
+use samite_os::fork::in_a_child;
+
+use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
+use crate::support::text;
+use crate::table::{CALLS, Call, ENDS_OF_WORLD, GIVEN, Kind, NEVER, PEER, Rest, Situation};
+
+#[path = "../launch/ranks.rs"]
+mod ranks;
+#[path = "../launch/support.rs"]
+#[expect(dead_code, reason = "some of it only the tests of launching need")]
+mod support;
+
+/// The bound of calls whose peer is stopped.
+const BOUND: Duration = Duration::from_millis(300);
+
+/// The time in which a call ends that is not to wait, or no longer: what the launcher takes to tell of an end, with all calls
+/// of the table waiting in threads of one process on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Tags of the two sides of a test.
+const READY: u64 = 100;
+const GO: u64 = 101;
+
+#[test]
+fn the_table_has_all_public_calls() {
+    let api = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/api/samite.txt");
+    let api = std::fs::read_to_string(api).unwrap();
+    let mut offered = BTreeSet::new();
+    for line in api.lines() {
+        for owner in ["Comm", "Scope", "Request", "Message", "World", "Cancel"] {
+            let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
+            // Behind it are generics, the method and its arguments.
+            let rest = &line[at + "fn samite::".len() + owner.len()..];
+            let Some((generics, method)) = rest.split_once("::") else { continue };
+            let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            // Those of traits.
+            if (generics.is_empty() || generics.starts_with('<'))
+                && !["drop", "fmt", "deref", "clone", "default"].contains(&method.as_str())
+            {
+                offered.insert(format!("{owner}::{method}"));
+            }
+        }
+    }
+    let first = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
+    let names = CALLS.iter().map(|call| call.name).chain(ENDS_OF_WORLD.iter().copied());
+    let tested: BTreeSet<String> = names.map(first).collect();
+    assert!(offered.len() > 20, "{offered:?}");
+    let missing: Vec<_> = offered.symmetric_difference(&tested).collect();
+    assert!(missing.is_empty(), "in one of ci/api/samite.txt and the table only: {missing:?}");
+}
+
+/// A call that has ended.
+struct End {
+    name: &'static str,
+    kind: Kind,
+    result: Result<(), Error>,
+    took: Duration,
+}
+
+#[expect(clippy::disallowed_methods, reason = "what is tested is how long it takes")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn run(call: &Call, rest: Rest) -> End {
+    let begin = now();
+    let result = rest();
+    End { name: call.name, kind: call.kind, result, took: begin.elapsed() }
+}
+
+impl End {
+    fn check(&self, situation: Situation) {
+        let Self { name, kind, result, took } = self;
+        assert!(kind.allows(situation, result), "{name}, {situation:?}: ended with {result:?}");
+        assert!(*took < SOON, "{name}, {situation:?}: took {took:?}");
+    }
+}
+
+/// Has every call wait in a thread of its own while `event` comes about, and begins every call once more after it.
+fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
+    let (begun, (sender, ends)) = (AtomicUsize::new(0), channel());
+    thread::scope(|threads| {
+        for call in CALLS {
+            let rest = (call.begin)(comm);
+            let (begun, sender): (_, Sender<End>) = (&begun, sender.clone());
+            threads.spawn(move || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let _ = sender.send(run(call, rest));
+            });
+        }
+        drop(sender);
+        while begun.load(Ordering::Relaxed) < CALLS.len() {
+            thread::yield_now();
+        }
+        event();
+        let mut waiting: BTreeSet<_> = CALLS.iter().map(|call| call.name).collect();
+        loop {
+            match ends.recv_timeout(SOON) {
+                Ok(end) => {
+                    waiting.remove(end.name);
+                    // It may have ended before the event, as if there were none.
+                    if matches!(end.kind, Kind::Waits) || !end.kind.allows(Situation::Alive, &end.result) {
+                        end.check(situation);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    // The threads would be waited for.
+                    println!("\n{situation:?}: these do not end: {waiting:?}");
+                    std::process::exit(1);
+                }
+            }
+        }
+        assert!(waiting.is_empty(), "{waiting:?}");
+    });
+    for call in CALLS {
+        run(call, (call.begin)(comm)).check(situation);
+    }
+}
+
+/// Ends as told when rank 0 says so, after it has begun to send what will be claimed.
+fn play_peer(world: World, end: impl FnOnce(World)) {
+    let patient = world.within(PATIENCE);
+    patient.send(&[getpid().as_raw_pid()], 0, READY).unwrap();
+    // Twice each: while rank 0 waits, and after.
+    let given: Vec<_> = (0..2 * CALLS.len()).map(|_| world.isend(vec![7_u8; 1 << 20], 0, GIVEN)).collect();
+    patient.recv(&mut [0_u8], 0, GO).unwrap();
+    end(world);
+    drop(given);
+}
+
+fn with_processes(name: &str, situation: Situation, end: impl FnOnce(World)) {
+    if !is_rank() {
+        thread::scope(|jobs| {
+            for transport in TRANSPORTS {
+                jobs.spawn(move || {
+                    let arguments = format!("-n 2 --on-failure continue --timeout 50 {transport}");
+                    let output = job_of_test(name, &arguments).output();
+                    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+                    assert!(stdout.contains("all ended"), "{transport}: {stdout}{stderr}");
+                });
+            }
+        });
+        return;
+    }
+    let world = samite::init().unwrap();
+    if world.rank() == PEER {
+        return play_peer(world, end);
+    }
+    let mut pid = [0];
+    world.within(PATIENCE).recv(&mut pid, PEER, READY).unwrap();
+    let comm = match situation {
+        Situation::Stopped => world.within(BOUND),
+        _ => (*world).clone(),
+    };
+    let _killed = (situation == Situation::Stopped).then(|| Killed(Pid::from_raw(pid[0]).unwrap()));
+    in_threads(&comm, situation, || world.send(&[1_u8], PEER, GO).unwrap());
+    println!("\nall ended");
+}
+
+/// A stopped process that is killed at the end, lest the job wait for it.
+struct Killed(Pid);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+/// Does not return: until the signal has reached the thread, it could go on, and leave in good order.
+fn signal_itself(_world: &World, signal: Signal) {
+    kill_process(getpid(), signal).unwrap();
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+fn the_peer_dies() {
+    with_processes("the_peer_dies", Situation::Dead, |world| signal_itself(&world, Signal::KILL));
+}
+
+#[test]
+fn the_peer_leaves() {
+    // What it has sent is not taken by a rank that is in no call: then leaving says so.
+    with_processes("the_peer_leaves", Situation::Left, |world| drop(world.leave()));
+}
+
+#[test]
+fn the_peer_is_stopped() {
+    with_processes("the_peer_is_stopped", Situation::Stopped, |world| signal_itself(&world, Signal::STOP));
+}
+
+#[test]
+fn in_a_child_of_fork() {
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            output_of(job_of_test("in_a_child_of_fork", &format!("-n 2 --timeout 50 {transport}")));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let patient = world.within(PATIENCE);
+    patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
+    if world.rank() == 0 {
+        let is_refused = in_a_child(|| {
+            for call in CALLS {
+                run(call, (call.begin)(&world)).check(Situation::Forked);
+            }
+            true
+        });
+        assert!(is_refused.unwrap());
+    }
+    patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
+}
+
+/// Rank 0 ends its World, while its peer stays, and answers.
+fn ended_by(end: impl Fn(World) + Sync) {
+    let is_over = AtomicBool::new(false);
+    samite::local(2, |world| {
+        if world.rank() == PEER {
+            return play_peer(world, |world| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = world.try_probe(0, NEVER);
+                }
+            });
+        }
+        let comm = (*world).clone();
+        comm.recv(&mut [0_i32], PEER, READY).unwrap();
+        comm.send(&[1_u8], PEER, GO).unwrap();
+        let _over = Over(&is_over);
+        in_threads(&comm, Situation::Closed, || end(world));
+    });
+}
+
+/// Tells of the end of a test, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_world_is_dropped() {
+    ended_by(drop);
+}
+
+#[test]
+fn the_world_is_left() {
+    ended_by(|world| world.leave().unwrap());
+}
+
+/// Every call in turn, while the peer does its part and `around` is under way on rank 0.
+fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
+    samite::local(2, |world| {
+        if world.rank() == PEER {
+            for call in CALLS.iter().filter(|call| call.ends_well()) {
+                (call.partner)(&world).unwrap_or_else(|error| panic!("{}: {error}", call.name));
+                world.recv(&mut [0_u8], 0, GO).unwrap();
+            }
+            // What is under way around the calls ends.
+            return world.send(&[1_u8], 0, READY).unwrap();
+        }
+        around(&world, &|| {
+            for call in CALLS.iter().filter(|call| call.ends_well()) {
+                run(call, (call.begin)(&world)).check(Situation::Alive);
+                world.send(&[1_u8], PEER, GO).unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn another_thread_drives() {
+    served(|world, calls| {
+        thread::scope(|threads| {
+            let drives = threads.spawn(|| world.recv(&mut [0_u8], PEER, READY));
+            calls();
+            drives.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn in_a_scope() {
+    served(|world, calls| {
+        let mut buffer = [0_u8];
+        world
+            .scope(|scope| {
+                let posted = scope.irecv(&mut buffer, PEER, READY)?;
+                calls();
+                scope.wait(posted)
+            })
+            .unwrap();
+    });
+}
+
+/// The other World has an operation under way too, and its peer is gone.
+#[test]
+fn beside_another_world() {
+    served(|world, calls| {
+        let ends = samite::local(2, |other| {
+            if other.rank() == PEER {
+                return Ok(());
+            }
+            let posted = other.irecv(vec![0_u8], PEER, NEVER).map_err(Error::from);
+            calls();
+            Ok(posted?.wait().map(drop)?)
+        });
+        assert!(matches!(ends[0], Err(Error::PeerFailed { rank: PEER, .. })), "{ends:?}");
+        world.recv(&mut [0_u8], PEER, READY).unwrap();
+    });
+}

@@ -1,0 +1,173 @@
+//! A rank's connection to the launcher's agent on its node.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::figures::{Figures, PeerStats};
+use crate::{Channel, ChannelError, Ending, FromRank, Incoming, Obituary, Stop, ToRank, Whereabouts};
+
+/// The longest address that can be published, in bytes.
+const ADDRESS_BYTES_MAX: usize = 4096;
+
+/// Peers in one message: each takes at most 300 bytes of a line of 64 KiB.
+const PEERS_MAX: usize = 200;
+
+/// A rank's connection to the launcher's agent on its node. No call blocks.
+///
+/// Dropping it is the same as [`close`](Self::close).
+#[derive(Debug)]
+pub struct Connection {
+    channel: Channel,
+    /// Endings that came together with one that was reported.
+    ended: VecDeque<Obituary>,
+    is_closed: bool,
+}
+
+/// What the launcher tells a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The answer to [`Connection::request_address`].
+    Address {
+        /// The rank that was asked for.
+        rank: u32,
+        /// The bytes that it published.
+        address: Vec<u8>,
+        /// Which life of that rank published them, from 1.
+        incarnation: u32,
+    },
+    /// A rank has ended. Every other rank is told. What that rank sent before may still be on its way. It may be told
+    /// once more of the same life: that a rank has failed after it had left, or is not started again after all.
+    Died {
+        /// The rank that ended.
+        rank: u32,
+        /// Which life of it, from 1.
+        incarnation: u32,
+        /// How.
+        ending: Ending,
+        /// Whether the launcher starts it again.
+        returns: bool,
+    },
+    /// The process of a rank was stopped, by SIGSTOP say, or goes on.
+    Stopped {
+        /// The rank.
+        rank: u32,
+        /// Which life of it.
+        incarnation: u32,
+        /// Whether it is stopped now.
+        is_stopped: bool,
+    },
+    /// The launcher wants to know what this rank does: see [`Connection::tell`].
+    Asked {
+        /// When it leaves, with its peers; else now, without.
+        at_end: bool,
+    },
+    /// This rank was given up: the others take it for dead, or soon will, and it is about to be ended. It
+    /// must not write to anything that the others rely on any more.
+    Condemned {
+        /// What happened, as a sentence.
+        why: String,
+    },
+    /// The agent is gone, and with it every later notice. Reported once; this process is about to be ended.
+    LauncherGone,
+}
+
+/// Why talking to the launcher failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The connection is unusable.
+    #[error("the connection to the launcher failed: {0}")]
+    Channel(#[from] ChannelError),
+    /// The address to publish is too long.
+    #[error("an address of {0} bytes cannot be published: the limit is {ADDRESS_BYTES_MAX}")]
+    AddressTooLong(usize),
+}
+
+impl Connection {
+    /// The connection over a channel to the agent, or to a rendezvous.
+    pub fn new(channel: Channel) -> Connection {
+        Connection { channel, ended: VecDeque::new(), is_closed: false }
+    }
+
+    /// Tells where this rank can be reached.
+    pub fn publish(&mut self, address: &[u8]) -> Result<(), ControlError> {
+        if address.len() > ADDRESS_BYTES_MAX {
+            return Err(ControlError::AddressTooLong(address.len()));
+        }
+        Ok(self.channel.send(&FromRank::Publish { address: address.to_vec() })?)
+    }
+
+    /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if
+    /// it never will be.
+    pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Request { rank })?)
+    }
+
+    /// The next notice, if there is one. One system call when there is none.
+    pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
+        if let Some(notice) = self.next_ended() {
+            return Ok(Some(notice));
+        }
+        if self.is_closed {
+            return Ok(None);
+        }
+        self.channel.flush();
+        Ok(match self.channel.receive()? {
+            Incoming::Message(ToRank::Address(Whereabouts { rank, incarnation, address })) => {
+                Some(Notice::Address { rank, address, incarnation })
+            }
+            Incoming::Message(ToRank::Ended(obituaries)) => {
+                self.ended.extend(obituaries);
+                self.next_ended()
+            }
+            Incoming::Message(ToRank::Stopped(Stop { rank, incarnation, is_stopped })) => {
+                Some(Notice::Stopped { rank, incarnation, is_stopped })
+            }
+            Incoming::Message(ToRank::Asked { at_end }) => Some(Notice::Asked { at_end }),
+            Incoming::Message(ToRank::Condemned { why }) => Some(Notice::Condemned { why }),
+            Incoming::Nothing => None,
+            Incoming::Closed => {
+                self.is_closed = true;
+                Some(Notice::LauncherGone)
+            }
+        })
+    }
+
+    fn next_ended(&mut self) -> Option<Notice> {
+        let Obituary { rank, incarnation, ending, returns } = self.ended.pop_front()?;
+        Some(Notice::Died { rank, incarnation, ending, returns })
+    }
+
+    /// Tells what this rank did so far, and with whom.
+    pub fn tell(&mut self, figures: Figures, peers: &[PeerStats]) -> Result<(), ControlError> {
+        self.channel.send(&FromRank::Figures(Box::new(figures)))?;
+        for part in peers.chunks(PEERS_MAX) {
+            self.channel.send(&FromRank::Peers(part.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    /// Says that this rank has ended its part, and gets no more notices. The others are told that it has left when its
+    /// process has exited with code 0, or still runs a second later; and that it has failed if the process fails, now
+    /// or later.
+    pub fn close(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Closed)?)
+    }
+
+    /// Says that this rank is done: the others are told that it has left, and it gets no more notices. Whatever its
+    /// process does afterwards is no failure for them.
+    pub fn leave(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Leave)?)
+    }
+
+    /// Says that this rank has failed, because of a panic, and gets no more notices.
+    pub fn panicked(mut self) -> Result<(), ControlError> {
+        Ok(self.channel.send(&FromRank::Panicked)?)
+    }
+}
+
+/// Readable when [`Connection::poll`] may have a notice.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

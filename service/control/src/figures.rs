@@ -1,0 +1,125 @@
+//! What a rank tells its launcher of itself: sums over its peers, and what it waits for.
+
+use std::fmt;
+
+use samite_p2p::TagPattern;
+use serde::{Deserialize, Serialize};
+
+use crate::printable::one_line;
+
+/// What a rank did until it said so, and what it did then.
+///
+/// With serde it becomes an object with these names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Time since it began, nanoseconds.
+    pub age_ns: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+    /// Messages now that wait for their receive.
+    pub unexpected_messages: usize,
+    /// The most messages that waited for their receive at a time.
+    pub unexpected_max: u64,
+    /// Requests now that are not finished, or not yet collected.
+    pub requests: usize,
+    /// Packets and messages now that wait for room or credit.
+    pub queued: usize,
+    /// Time spent in calls that had nothing to do but wait, nanoseconds.
+    pub waited_ns: u64,
+    /// What the oldest operation waits for that has not ended.
+    pub awaits: Option<Awaits>,
+}
+
+/// An operation that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaits {
+    /// Whether it is a send; else a receive.
+    pub is_send: bool,
+    /// The peer; none for a receive from any source.
+    pub peer: Option<u32>,
+    /// The tag as it was asked for.
+    pub tag: u64,
+    /// The bits of the tag that count: 2⁶⁴-1 for an exact tag, 0 for any tag.
+    #[serde(default = "all_bits")]
+    pub mask: u64,
+    /// Bytes in the buffer.
+    pub bytes: usize,
+    /// Time since it began, nanoseconds.
+    pub age_ns: u64,
+    /// What it waits for: `address`, `room`, `match`, `message`, `bytes` or `fin`.
+    pub awaited: String,
+    /// For a receive without its message: how many messages from the peer wait there under other tags.
+    #[serde(default)]
+    pub other_tags: usize,
+    /// The tag of the first of those.
+    #[serde(default)]
+    pub other_tag: Option<u64>,
+}
+
+/// The mask of an exact tag, as it was for all before masks were told.
+const fn all_bits() -> u64 {
+    u64::MAX
+}
+
+/// Messages exchanged with one rank, in all its lives. A message counts from its first packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStats {
+    /// The other rank.
+    pub rank: u32,
+    /// Messages sent in one packet.
+    pub eager_sent: u64,
+    /// Messages sent by rendezvous.
+    pub rendezvous_sent: u64,
+    /// Bytes of all messages sent.
+    pub bytes_sent: u64,
+    /// Messages received in one packet.
+    pub eager_received: u64,
+    /// Messages received by rendezvous.
+    pub rendezvous_received: u64,
+    /// Bytes of all messages received.
+    pub bytes_received: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+}
+
+impl PeerStats {
+    /// Messages sent, by either protocol.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.eager_sent + self.rendezvous_sent
+    }
+
+    /// Messages received, by either protocol.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.eager_received + self.rendezvous_received
+    }
+}
+
+/// As in `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
+impl fmt::Display for Awaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_send { "send to " } else { "recv from " })?;
+        match self.peer {
+            Some(rank) => write!(f, "{rank}")?,
+            None => f.write_str("any")?,
+        }
+        write!(f, ", {}, {} bytes", TagPattern { tag: self.tag, mask: self.mask }, self.bytes)?;
+        if !f.alternate() {
+            write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
+        }
+        write!(f, ": {}", one_line(&self.awaited))?;
+        match self.other_tag {
+            Some(tag) => write!(f, " ({} under other tags, first {tag})", self.other_tags),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! How the launcher and the agent of another host show each other that they belong together.
+//!
+//! ```text
+//! samite run (front)                                     guard of a host
+//!      ── over the remote shell ── Invitation: two secrets ──▶
+//!      ◀────────────────── connects over TCP ──────────────────
+//!      ── Challenge: a nonce ─────────────────────────────────▶
+//!      ◀────────── Hello: a nonce, proof of the agent's secret ─
+//!      ── Answer: proof of the front's secret ────────────────▶
+//!      ── the plan ───────────────────────────────────────────▶
+//! ```
+//! A proof is HMAC-SHA-256 (RFC 2104), with the secret as its key, of both nonces, the host, and the address that the
+//! guard called. So no secret is sent, no proof serves a second time, and neither side believes anything before it has
+//! the other's. Because of the address, a process that listens at a wrong address cannot pass the messages on to the
+//! front and then take the agent's place. A process that changes packets on their way can: nothing is encrypted.
+
+use std::net::IpAddr;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use super::{PROTOCOL, Secret};
+
+/// Chosen at random by each side, for one connection.
+pub type Nonce = [u8; 16];
+
+/// The secrets of one host, which its invitation carries. No other process knows them.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Keys {
+    /// By which the front proves that it sent the invitation.
+    pub front: Secret,
+    /// By which the guard proves that it received the invitation.
+    pub agent: Secret,
+}
+
+/// The front's first message on a connection.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Challenge {
+    /// The front's nonce.
+    pub nonce: Nonce,
+}
+
+/// The guard's only message.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// The host's index.
+    pub host: u32,
+    /// The guard's nonce.
+    pub nonce: Nonce,
+    /// The proof that the guard received the invitation.
+    pub proof: Proof,
+}
+
+/// The front's answer to a hello that is proven. What follows is for the agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The proof that the front sent the invitation.
+    pub proof: Proof,
+}
+
+/// That a side knows its secret.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Proof([u8; 32]);
+
+/// What both sides know of a connection, and prove with their secrets.
+#[derive(Debug, Clone, Copy)]
+pub struct Transcript {
+    /// The host's index.
+    pub host: u32,
+    /// The front's address on this connection: where the guard has called, and where the front was called.
+    pub front: IpAddr,
+    /// The front's nonce.
+    pub front_nonce: Nonce,
+    /// The guard's nonce.
+    pub agent_nonce: Nonce,
+}
+
+/// Who proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The front.
+    Front,
+    /// The guard, for the agent of its host.
+    Agent,
+}
+
+impl Transcript {
+    /// Returns the proof that this side knows its secret.
+    pub fn prove(&self, side: Side, keys: &Keys) -> Proof {
+        Proof(self.mac(side, keys).finalize().into_bytes().into())
+    }
+
+    /// Returns true if this side has proven that it knows its secret. Takes the same time for each wrong proof.
+    pub fn is_proven(&self, side: Side, keys: &Keys, proof: &Proof) -> bool {
+        self.mac(side, keys).verify_slice(&proof.0).is_ok()
+    }
+
+    /// Each part has a fixed length, so that no two transcripts are the same bytes.
+    fn mac(&self, side: Side, keys: &Keys) -> Hmac<Sha256> {
+        let (name, key) = match side {
+            Side::Front => (b"samite front", keys.front),
+            Side::Agent => (b"samite agent", keys.agent),
+        };
+        let address = match self.front {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        Hmac::<Sha256>::new_from_slice(&key.0)
+            .expect("a key may have any length")
+            .chain_update(name)
+            .chain_update(PROTOCOL.to_be_bytes())
+            .chain_update(self.host.to_be_bytes())
+            .chain_update(address.octets())
+            .chain_update(self.front_nonce)
+            .chain_update(self.agent_nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: Keys = Keys { front: Secret([1; 16]), agent: Secret([2; 16]) };
+
+    fn transcript() -> Transcript {
+        Transcript { host: 3, front: [127, 0, 0, 1].into(), front_nonce: [4; 16], agent_nonce: [5; 16] }
+    }
+
+    #[test]
+    fn a_proof_holds_for_its_side_its_keys_and_its_connection_only() {
+        let this = transcript();
+        for side in [Side::Front, Side::Agent] {
+            let proof = this.prove(side, &KEYS);
+            assert!(this.is_proven(side, &KEYS, &proof));
+            let other = if side == Side::Front { Side::Agent } else { Side::Front };
+            assert!(!this.is_proven(other, &KEYS, &proof));
+            let one_key = Keys { front: KEYS.front, agent: KEYS.front };
+            assert!(!this.is_proven(other, &one_key, &this.prove(side, &one_key)));
+            let keys = Keys { front: Secret([6; 16]), agent: Secret([6; 16]) };
+            assert!(!this.is_proven(side, &keys, &proof));
+            for other in [
+                Transcript { host: 4, ..this },
+                Transcript { front: [127, 0, 0, 2].into(), ..this },
+                Transcript { front_nonce: [5; 16], ..this },
+                Transcript { agent_nonce: [4; 16], ..this },
+            ] {
+                assert!(!other.is_proven(side, &KEYS, &proof), "{other:?}");
+            }
+            let mut bent = proof;
+            bent.0[31] ^= 1;
+            assert!(!this.is_proven(side, &KEYS, &bent));
+        }
+    }
+
+    #[test]
+    fn an_address_is_the_same_in_both_its_forms() {
+        let mapped = Transcript { front: "::ffff:127.0.0.1".parse().unwrap(), ..transcript() };
+        let proof = transcript().prove(Side::Agent, &KEYS);
+        assert!(mapped.is_proven(Side::Agent, &KEYS, &proof));
+    }
+}

@@ -1,0 +1,52 @@
+//! What the ranks of a job, its launcher and the `samite` command share.
+//!
+//! Ranks and launcher speak the control protocol:
+//! ```text
+//! samite run (front) ── one connection ── agent of a host ── one connection each ── ranks
+//! ```
+//! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are
+//! bounded, reading and writing never block, and malformed input is an error of that connection. A turn
+//! reads a bounded number of bytes of a connection, so that none keeps its process from the others.
+//!
+//! A rendezvous speaks the same protocol without a launcher, and one of the ranks may be it. So the server and its
+//! [`Registry`] are here too, and so is the table of all settings, which a launcher checks before it starts ranks.
+//!
+//! The crate is an inner part of Samite: programs depend on `samite`.
+
+#![forbid(unsafe_code)]
+
+mod bind;
+mod channel;
+mod connection;
+mod ending;
+mod figures;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+mod handshake;
+mod listener;
+pub mod liveness;
+mod message;
+pub mod printable;
+mod registry;
+pub mod rendezvous;
+mod settings;
+mod ticket;
+pub mod variable;
+
+pub use bind::Bind;
+pub use channel::{Channel, ChannelError, Incoming, LINE_BYTES_MAX};
+pub use connection::{Connection, ControlError, Notice};
+pub use ending::Ending;
+pub use figures::{Awaits, Figures, PeerStats};
+pub use handshake::{Answer, Challenge, Hello, Keys, Nonce, Side, Transcript};
+pub use listener::{HELLO_BYTES_MAX, Identified, Listener};
+pub use message::{
+    FromAgent, FromRank, Invitation, JobId, Obituary, Plan, Secret, Stop, ToAgent, ToRank, Whereabouts,
+};
+pub use registry::{Post, Registry, Urgent};
+pub use settings::{
+    Origin, Parameter, REMOTE_SHELL_DEFAULT, Reader, SettingError, Settings, detection_time, environment,
+    is_known_variable,
+};
+pub use ticket::{PROTOCOL, Place, Ticket, TicketError};

@@ -1,0 +1,322 @@
+//! A listening socket, and the connections to it whose other side has not said who it is.
+//!
+//! Any process that reaches the socket can connect, so what such a connection may cost is bounded: how many there are,
+//! how many are accepted in a turn, how many bytes are read of each, and for how long each is kept. Its first line is
+//! the hello, and anything else closes it. Where there are too many, the oldest of those from the host with the most is
+//! closed. A hello may take a round trip, in which a stranger makes hundreds of connections: they are from its own host.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use super::{Channel, Incoming};
+
+/// A listening socket, and the connections to it that have not sent their hello. The caller keeps a `C` for each
+/// until then.
+#[derive(Debug)]
+pub struct Listener<C> {
+    socket: TcpListener,
+    /// The oldest first.
+    connections: VecDeque<Unidentified<C>>,
+    /// Until when no connection is accepted, after the system could not do it.
+    shut_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Unidentified<C> {
+    channel: Channel,
+    context: C,
+    /// The host that it was made from; see [`origin`].
+    origin: IpAddr,
+    until: Instant,
+}
+
+/// A connection that has sent its hello.
+#[derive(Debug)]
+pub struct Identified<C, M> {
+    /// The connection.
+    pub channel: Channel,
+    /// What belongs to the connection.
+    pub context: C,
+    /// Its first message.
+    pub hello: M,
+}
+
+impl<C> Listener<C> {
+    /// A listener on a socket that listens, or is about to.
+    ///
+    /// # Errors
+    /// The socket cannot be made one that does not block.
+    pub fn new(socket: TcpListener) -> io::Result<Listener<C>> {
+        socket.set_nonblocking(true)?;
+        // With a short queue, strangers who connect faster than a turn accepts would have others wait for seconds.
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Listener { socket, connections: VecDeque::new(), shut_until: None })
+    }
+
+    /// The listening socket.
+    pub fn socket(&self) -> &TcpListener {
+        &self.socket
+    }
+
+    /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a hello.
+    /// `prepare` makes a new connection ready, or refuses it.
+    pub fn turn<M: DeserializeOwned>(
+        &mut self,
+        now: Instant,
+        mut prepare: impl FnMut(TcpStream) -> Option<(Channel, C)>,
+    ) -> Vec<Identified<C, M>> {
+        let mut identified = Vec::new();
+        self.shut_until = self.shut_until.filter(|&until| now < until);
+        for _ in 0..ACCEPTED_MAX {
+            if self.shut_until.is_some() {
+                break;
+            }
+            match self.socket.accept() {
+                Ok((stream, peer)) => {
+                    if self.connections.len() == UNIDENTIFIED_MAX {
+                        identified.extend(self.make_room());
+                    }
+                    if let Some((channel, context)) = prepare(stream) {
+                        let channel = channel.allowing(HELLO_BYTES_MAX);
+                        self.connections.push_back(Unidentified {
+                            channel,
+                            context,
+                            origin: origin(peer.ip()),
+                            until: now + HELLO_WITHIN,
+                        });
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // For example, no descriptor is left.
+                Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
+                // Nothing tells when there is one again, and until then the socket stays readable.
+                Err(_) => self.shut_until = Some(now + SHUT_FOR),
+            }
+        }
+        for connection in std::mem::take(&mut self.connections) {
+            let until = connection.until;
+            match connection.hear() {
+                Heard::Hello(found) => identified.push(found),
+                Heard::Nothing(connection) if now < until => self.connections.push_back(connection),
+                Heard::Nothing(_) | Heard::Garbage => {}
+            }
+        }
+        identified
+    }
+
+    /// Closes the oldest connection from the host with the most, unless its hello has arrived.
+    fn make_room<M: DeserializeOwned>(&mut self) -> Option<Identified<C, M>> {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        for connection in &self.connections {
+            *counts.entry(connection.origin).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let index = self.connections.iter().position(|connection| counts.get(&connection.origin) == most)?;
+        match self.connections.remove(index)?.hear() {
+            Heard::Hello(identified) => Some(identified),
+            Heard::Nothing(_) | Heard::Garbage => None,
+        }
+    }
+
+    /// The descriptors that [`turn`](Self::turn) reads.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let socket = self.shut_until.is_none().then(|| self.socket.as_fd());
+        socket.into_iter().chain(self.connections.iter().map(|connection| connection.channel.as_fd()))
+    }
+
+    /// When [`turn`](Self::turn) is to be called even if no descriptor is readable.
+    pub fn deadline(&self) -> Option<Instant> {
+        // The oldest is the first to be closed.
+        let closes = self.connections.front().map(|connection| connection.until);
+        closes.into_iter().chain(self.shut_until).min()
+    }
+}
+
+enum Heard<C, M> {
+    Hello(Identified<C, M>),
+    Nothing(Unidentified<C>),
+    Garbage,
+}
+
+impl<C> Unidentified<C> {
+    fn hear<M: DeserializeOwned>(mut self) -> Heard<C, M> {
+        match self.channel.receive_first() {
+            Ok(Incoming::Message(hello)) => {
+                Heard::Hello(Identified { channel: self.channel, context: self.context, hello })
+            }
+            Ok(Incoming::Nothing) => Heard::Nothing(self),
+            Ok(Incoming::Closed) | Err(_) => Heard::Garbage,
+        }
+    }
+}
+
+/// The host at an address, as far as the address shows: any user of this host can connect from any of its loopback
+/// addresses, and a host of an IPv6 network has as many of that as it likes (RFC 7934).
+fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        address if address.is_loopback() => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+/// The most connections that have not sent their hello.
+const UNIDENTIFIED_MAX: usize = 256;
+
+/// The most connections that one turn accepts.
+const ACCEPTED_MAX: usize = 64;
+
+/// The most connections that wait to be accepted; the system has a limit of its own, by default 4,096.
+const BACKLOG: i32 = 4096;
+
+/// How long a connection is kept without a hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long no connection is accepted after the system could not do it.
+const SHUT_FOR: Duration = Duration::from_millis(100);
+
+/// The longest hello, in bytes.
+pub const HELLO_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "time is given to the listener")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn listener() -> Listener<()> {
+        Listener::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).unwrap()
+    }
+
+    fn connect(listener: &Listener<()>) -> TcpStream {
+        TcpStream::connect(listener.socket().local_addr().unwrap()).unwrap()
+    }
+
+    fn turn(listener: &mut Listener<()>, now: Instant) -> Vec<u32> {
+        let identified = listener.turn(now, |stream| Some((Channel::new(stream), ())));
+        identified.into_iter().map(|Identified { hello, .. }| hello).collect()
+    }
+
+    /// Turns until this many connections have been accepted and not closed.
+    fn turn_until(listener: &mut Listener<()>, count: usize) {
+        let now = Instant::now();
+        while listener.connections.len() != count {
+            assert_eq!(turn(listener, now), [] as [u32; 0]);
+        }
+    }
+
+    fn is_closed(mut stream: &TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        !matches!(stream.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Connections that say nothing, each accepted before the next is made.
+    fn strangers(listener: &mut Listener<()>, count: usize) -> (Vec<TcpStream>, Vec<u32>) {
+        let (mut strangers, mut heard) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            strangers.push(connect(listener));
+            let ours = strangers.last().unwrap().local_addr().unwrap();
+            let is_in = |listener: &Listener<()>| {
+                listener.connections.iter().any(|connection| peer_of(&connection.channel) == ours)
+            };
+            while !is_in(listener) {
+                heard.extend(turn(listener, Instant::now()));
+            }
+        }
+        (strangers, heard)
+    }
+
+    fn peer_of(channel: &Channel) -> std::net::SocketAddr {
+        rustix::net::getpeername(channel).unwrap().unwrap().try_into().unwrap()
+    }
+
+    #[test]
+    fn strangers_do_not_evict_a_hello_that_has_arrived() {
+        let mut listener = listener();
+        let mut oldest = connect(&listener);
+        turn_until(&mut listener, 1);
+        let (first, heard) = strangers(&mut listener, UNIDENTIFIED_MAX - 1);
+        assert_eq!((listener.connections.len(), heard), (UNIDENTIFIED_MAX, Vec::new()));
+        // There is no place left, and more than one turn accepts are waiting when its hello arrives.
+        let more: Vec<_> = (0..ACCEPTED_MAX + 10).map(|_| connect(&listener)).collect();
+        oldest.write_all(b"7\n").unwrap();
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            heard = turn(&mut listener, Instant::now());
+        }
+        let mut last = connect(&listener);
+        last.write_all(b"8\n").unwrap();
+        while heard.len() < 2 {
+            heard.extend(turn(&mut listener, Instant::now()));
+        }
+        assert_eq!(heard, [7, 8]);
+        // The oldest of the others made room.
+        let closed = first.iter().take_while(|stranger| is_closed(stranger)).count();
+        assert!(closed > 0 && !first[closed..].iter().chain(&more).any(is_closed), "{closed}");
+        assert!(listener.connections.len() <= UNIDENTIFIED_MAX);
+    }
+
+    #[test]
+    fn strangers_do_not_evict_a_connection_from_another_host() {
+        let mut listener = listener();
+        let mut slow = connect(&listener);
+        turn_until(&mut listener, 1);
+        listener.connections[0].origin = Ipv4Addr::new(192, 0, 2, 1).into();
+        let (first, heard) = strangers(&mut listener, 2 * UNIDENTIFIED_MAX);
+        assert!(heard.is_empty() && is_closed(&first[0]) && !is_closed(&slow));
+        slow.write_all(b"7\n").unwrap();
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            heard = turn(&mut listener, Instant::now());
+        }
+        assert_eq!(heard, [7]);
+    }
+
+    #[test]
+    fn addresses_of_one_host_are_known_as_such() {
+        let origins = |addresses: &[&str]| {
+            let mut origins: Vec<_> =
+                addresses.iter().map(|address| origin(address.parse().unwrap())).collect();
+            origins.dedup();
+            origins.len()
+        };
+        assert_eq!(origins(&["127.0.0.1", "127.3.2.1", "::ffff:127.0.0.1", "::1"]), 1);
+        assert_eq!(origins(&["192.0.2.1", "::ffff:192.0.2.1"]), 1);
+        assert_eq!(origins(&["2001:db8:1:2::3", "2001:db8:1:2:4::"]), 1);
+        assert_eq!(origins(&["192.0.2.1", "192.0.2.2", "127.0.0.1", "2001:db8:1:3::", "2001:db8:1:2::"]), 5);
+    }
+
+    #[test]
+    fn only_a_hello_may_come_first() {
+        for garbage in [&b"\n"[..], b"\n7\n", b"{}\n", b"GET / HTTP/1.1\r\n", &[b'7'; 3 * HELLO_BYTES_MAX]] {
+            let mut listener = listener();
+            let mut stranger = connect(&listener);
+            stranger.write_all(garbage).unwrap();
+            while !is_closed(&stranger) {
+                assert_eq!(turn(&mut listener, Instant::now()), [] as [u32; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_without_a_hello_is_closed_in_time() {
+        let mut listener = listener();
+        let (silent, mut half) = (connect(&listener), connect(&listener));
+        half.write_all(b"12").unwrap();
+        turn_until(&mut listener, 2);
+        let until = listener.deadline().unwrap();
+        assert_eq!(turn(&mut listener, until - Duration::from_millis(1)), [] as [u32; 0]);
+        assert!(!is_closed(&silent) && !is_closed(&half));
+        assert_eq!(turn(&mut listener, until), [] as [u32; 0]);
+        assert!(listener.connections.is_empty() && listener.deadline().is_none());
+        assert!(is_closed(&silent) && is_closed(&half));
+    }
+}

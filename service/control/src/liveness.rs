@@ -1,0 +1,79 @@
+//! When a connection over a network counts as lost.
+//!
+//! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: it is the other
+//! side's *kernel* that acknowledges, so a process that is busy or stopped is not taken for dead. What is not
+//! acknowledged is repeated by the kernel, ever less often, and given up after TCP_USER_TIMEOUT (RFC 5482),
+//! by each side for itself: a host that is cut off for the detection time is given up, whichever direction
+//! fails. A cut of less than a quarter of it is survived, since one of the repetitions comes after it.
+//!
+//! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
+//! and not while something is on its way.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// The detection time that holds where none is asked for.
+pub const DETECTION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// The least detection time: below, a kernel has not repeated a lost packet once.
+pub const DETECTION_MIN: Duration = Duration::from_millis(200);
+
+/// The time before a kernel first repeats what was not acknowledged, on a fast network (Linux: TCP_RTO_MIN).
+/// Only from then on it counts the time towards TCP_USER_TIMEOUT.
+const FIRST_REPETITION: Duration = Duration::from_millis(200);
+
+/// Makes this TCP connection fail when the other side's host has not been heard of for `detection`, provided
+/// that both sides beat.
+pub fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
+    let timeout = u32::try_from(user_timeout(detection).as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_nodelay(connection, true)?;
+    sockopt::set_tcp_user_timeout(connection, timeout)?;
+    Ok(())
+}
+
+/// The same, with nobody to beat: the kernel itself sends what shows that a connection is broken, but counts in
+/// whole seconds, so that a detection time of less than 3 s is exceeded.
+pub fn bound_by_kernel(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
+    let idle = Duration::from_secs((detection.as_secs() / 4).max(1));
+    bound(connection, detection)?;
+    sockopt::set_socket_keepalive(connection, true)?;
+    sockopt::set_tcp_keepidle(connection, idle)?;
+    sockopt::set_tcp_keepintvl(connection, idle)?;
+    Ok(())
+}
+
+/// How often to beat.
+pub fn beat_interval(detection: Duration) -> Duration {
+    (detection / 4).min(Duration::from_millis(500))
+}
+
+/// What is left of the detection time when a cut has lasted until the next beat, and that until it is repeated.
+fn user_timeout(detection: Duration) -> Duration {
+    detection.saturating_sub(beat_interval(detection) + FIRST_REPETITION).max(Duration::from_millis(50))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's schedule (tcp_timer.c): the pause doubles with each repetition, and the last one ends
+    /// when the time is up.
+    #[test]
+    fn a_short_cut_is_survived_and_a_long_one_noticed() {
+        for detection in (200..60_000).map(Duration::from_millis) {
+            let given_up = FIRST_REPETITION + user_timeout(detection);
+            let mut repetitions = vec![FIRST_REPETITION];
+            while repetitions.last().unwrap() < &given_up {
+                repetitions.push(*repetitions.last().unwrap() * 2 + FIRST_REPETITION);
+            }
+            repetitions.pop();
+            // At worst the cut begins just before a beat, or just after one.
+            assert!(*repetitions.last().unwrap() >= detection / 4, "{detection:?}");
+            let slack = Duration::from_millis(100);
+            assert!(beat_interval(detection) + given_up <= detection + slack, "{detection:?}");
+        }
+    }
+}

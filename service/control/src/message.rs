@@ -1,0 +1,301 @@
+//! The messages between launcher, agents and ranks.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::IpAddr;
+use std::num::ParseIntError;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use samite_fabric::SplitMix64;
+use serde::{Deserialize, Serialize};
+
+use super::{Ending, Keys};
+use crate::bind::Bind;
+use crate::figures::{Figures, PeerStats};
+
+/// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each message tells of its fields")]
+pub enum ToAgent {
+    /// The first message: what to start.
+    Start(Plan),
+    /// Send this signal to every rank.
+    Signal(i32),
+    /// End every rank: SIGTERM now, SIGKILL after a grace.
+    End,
+    /// Kill every rank now.
+    Kill,
+    /// An agent asks where one of your ranks is; the number is to be given back with the answer.
+    Question { host: u32, rank: u32 },
+    /// The answer to [`FromAgent::Question`].
+    Address(Whereabouts),
+    /// Ranks of other agents have ended.
+    Ended(Vec<Obituary>),
+    /// A rank of another agent was started again, and is here.
+    Returned(Whereabouts),
+    /// A rank of another agent was stopped, or goes on.
+    Stopped(Stop),
+    /// What do your ranks do?
+    Ask,
+}
+
+impl ToAgent {
+    /// Returns true if it comes from ranks of other hosts, or is about them.
+    pub fn concerns_other_hosts(&self) -> bool {
+        match self {
+            ToAgent::Question { .. }
+            | ToAgent::Address(_)
+            | ToAgent::Ended(_)
+            | ToAgent::Returned(_)
+            | ToAgent::Stopped(_) => true,
+            ToAgent::Start(_) | ToAgent::Signal(_) | ToAgent::End | ToAgent::Kill | ToAgent::Ask => false,
+        }
+    }
+}
+
+/// From a host's agent to the launcher.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each message tells of its fields")]
+pub enum FromAgent {
+    /// This rank could not be started; no rank of this agent is left running.
+    NotStarted { rank: u32, errno: i32 },
+    /// The ranks of this agent cannot be bound as asked for; none was started.
+    NotBound { why: String },
+    /// This rank's process has ended, and is started again after this time, or not.
+    Exited { rank: u32, ending: Ending, again: Option<Duration> },
+    /// This rank broke the control protocol; its connection was closed.
+    Refused { rank: u32, reason: String },
+    /// Where is this rank of another agent? Asked once.
+    Question { rank: u32 },
+    /// The answer to [`ToAgent::Question`].
+    Answer { host: u32, whereabouts: Whereabouts },
+    /// Ranks of this agent have ended, as far as other ranks are concerned.
+    Ended(Vec<Obituary>),
+    /// A rank of this agent was started again, and is here.
+    Returned(Whereabouts),
+    /// A rank of this agent was stopped, or goes on.
+    Stopped(Stop),
+    /// A rank of this agent tells what it did so far.
+    Figures { rank: u32, figures: Box<Figures> },
+    /// A rank of this agent tells with whom it dealt; several in a row are parts of one list.
+    Peers { rank: u32, peers: Vec<PeerStats> },
+    /// What ranks of this agent print cannot be written any more, as the agent has said.
+    OutputLost,
+    /// The last message: no rank is left, and all output is written.
+    Done,
+}
+
+/// What `samite run` writes to the remote shell for the process that that starts on a host: how to find back.
+/// One line of JSON, and the only way for the keys, which others could see on a command line.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Invitation {
+    /// The version of the protocol that the launcher speaks.
+    pub protocol: u32,
+    /// The host's index among those of the job.
+    pub host: u32,
+    /// What the launcher calls the host.
+    pub name: String,
+    /// The secrets of this host.
+    pub keys: Keys,
+    /// Where the launcher listens, the likeliest first.
+    pub addresses: Vec<IpAddr>,
+    /// Whether the user has given the address.
+    pub is_given: bool,
+    /// The port at which the launcher listens.
+    pub port: u16,
+    /// The directory in which the ranks start.
+    pub directory: PathBuf,
+    /// The time within which the loss of the connection is to be noticed.
+    pub detection: Duration,
+}
+
+/// The ranks that an agent starts, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The job's name.
+    pub job: JobId,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The ranks of the job.
+    pub size: u32,
+    /// Those of them that the agent starts.
+    pub ranks: Range<u32>,
+    /// The agent's host, by its index among those of the job.
+    pub host: u32,
+    /// The number of hosts.
+    pub hosts: u32,
+    /// The time within which the loss of this connection is to be noticed.
+    pub detection: Duration,
+    /// How often each rank is started again when it fails.
+    pub restarts: u32,
+    /// To what each rank is bound.
+    pub bind: Bind,
+    /// The transport that the user asked for.
+    pub transport: Option<String>,
+    /// Variables to set for the ranks.
+    pub env: Vec<(String, String)>,
+    /// Whether each line of output begins with its rank.
+    pub prefix: bool,
+    /// Whether the ranks are to tell at their end what they did.
+    pub stats: bool,
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+}
+
+/// Where a rank can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whereabouts {
+    /// The rank.
+    pub rank: u32,
+    /// Which life of the rank this is of.
+    pub incarnation: u32,
+    /// The address that it published.
+    pub address: Vec<u8>,
+}
+
+/// The end of a life of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obituary {
+    /// The rank.
+    pub rank: u32,
+    /// The incarnation that ended.
+    pub incarnation: u32,
+    /// How it ended.
+    pub ending: Ending,
+    /// Whether the rank is started again. If that changes its mind, it is told again.
+    pub returns: bool,
+}
+
+/// A process of a rank was stopped, by SIGSTOP say, or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The rank.
+    pub rank: u32,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// Whether it is stopped now.
+    pub is_stopped: bool,
+}
+
+/// From a rank to its agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each message tells of its fields")]
+pub enum FromRank {
+    /// This is where my port can be reached.
+    Publish { address: Vec<u8> },
+    /// Tell me the address of this rank, as soon as it is known.
+    Request { rank: u32 },
+    /// What I did so far: an answer to [`ToRank::Asked`].
+    Figures(Box<Figures>),
+    /// With whom I dealt, in as many parts as it takes. It comes after the last figures.
+    Peers(Vec<PeerStats>),
+    /// I am done and need no notices any more; nothing sent to me will be received. What my process does from now on is no
+    /// failure.
+    Leave,
+    /// I have ended my part. My process will show whether I have left in good order.
+    Closed,
+    /// I am done because of a panic. The process may take long to end, or may even go on.
+    Panicked,
+}
+
+/// From an agent to a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each message tells of its fields")]
+pub enum ToRank {
+    /// The answer to [`FromRank::Request`], and news of a rank that was started again.
+    Address(Whereabouts),
+    /// These ranks have ended. Told to every rank, and again if a rank that left has failed, or one that failed is not
+    /// started again after all.
+    Ended(Vec<Obituary>),
+    /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
+    Stopped(Stop),
+    /// Tell what you do: now, or when you leave, and with whom you dealt too.
+    Asked { at_end: bool },
+    /// For the other ranks you are dead, and about to be ended.
+    Condemned { why: String },
+}
+
+/// The name of a job, random: 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<JobId, ParseIntError> {
+        u64::from_str_radix(text, 16).map(JobId)
+    }
+}
+
+impl From<JobId> for String {
+    fn from(id: JobId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for JobId {
+    type Error = ParseIntError;
+
+    fn try_from(text: String) -> Result<JobId, ParseIntError> {
+        text.parse()
+    }
+}
+
+/// What the ranks of a job know and strangers do not. Never in the environment, where `/proc` would show it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub [u8; 16]);
+
+impl Secret {
+    /// The first life of a rank, of which the next are counted from there: what a packet must carry besides
+    /// its place in the sequence to be taken for that rank's, so no stranger may guess it.
+    pub fn first_incarnation(&self, rank: u32) -> u32 {
+        let half = |from: usize| {
+            self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        let key = SplitMix64::new(half(0) ^ u64::from(rank)).next_u64();
+        SplitMix64::new(key ^ half(8)).next_u64() as u32
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_of_ranks_and_jobs_begin_apart() {
+        let [this, other] = [1, 2].map(|byte| Secret([byte; 16]));
+        assert_eq!(this.first_incarnation(3), this.first_incarnation(3));
+        assert_ne!(this.first_incarnation(3), this.first_incarnation(4));
+        assert_ne!(this.first_incarnation(3), other.first_incarnation(3));
+        let mut last = this;
+        last.0[15] ^= 1;
+        assert_ne!(this.first_incarnation(3), last.first_incarnation(3));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret([7; 16])), "Secret(…)");
+    }
+}

@@ -1,0 +1,352 @@
+//! The meeting place itself: what an agent of `samite run` is for its ranks, without their processes.
+//!
+//! Until all ranks have joined they only wait. Then each gets its ticket, and from there on it is the same
+//! protocol, and the same [`Registry`], as under `samite run`; that a rank ends is known by its connection.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use crate::registry::{Post, Registry, Urgent};
+use crate::settings::Settings;
+use crate::{
+    Channel, ChannelError, Ending, FromRank, Identified, Incoming, JobId, LINE_BYTES_MAX, Listener, PROTOCOL,
+    Place, Secret, Ticket, liveness,
+};
+
+/// The first message of a rank, over TCP, as a line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Join {
+    /// The version of the protocol that it speaks.
+    pub protocol: u32,
+    /// The rank that it is.
+    pub rank: u32,
+    /// The number of ranks, as it was told.
+    pub size: u32,
+    /// Its host: equal for those that share a kernel, processes' ids and interfaces.
+    pub host: String,
+}
+
+/// The answer, when all have come.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reception {
+    /// All ranks have come.
+    Welcome {
+        /// The rank's ticket.
+        ticket: Ticket,
+        /// Whether rank 0 has the meeting place.
+        is_hosted: bool,
+    },
+    /// The rank is not let in.
+    Refused {
+        /// The reason, and what to do.
+        why: String,
+    },
+}
+
+/// A meeting place of the ranks of one job.
+pub struct Server {
+    job: JobId,
+    /// Whether rank 0 of the job has it.
+    is_hosted: bool,
+    size: u32,
+    secret: Secret,
+    detection: Duration,
+    /// How long to wait for all ranks once the first has come.
+    patience: Duration,
+    listener: Listener<()>,
+    members: BTreeMap<u32, Member>,
+    /// When all must have come, from the first of them on.
+    closes_at: Option<Instant>,
+    /// Who knows what, once all have come.
+    registry: Option<Registry>,
+    tell_at: Instant,
+}
+
+struct Member {
+    /// None when it has ended.
+    channel: Option<Channel>,
+    /// What its host is called, by the kernel.
+    host: String,
+}
+
+impl Server {
+    /// Listens at `address` for the ranks of a job of `size` ranks.
+    ///
+    /// # Errors
+    /// The address cannot be opened, or the system gives no random numbers.
+    pub fn open(
+        address: impl ToSocketAddrs,
+        size: u32,
+        is_hosted: bool,
+        detection: Duration,
+        patience: Duration,
+    ) -> io::Result<Server> {
+        let listener = Listener::new(TcpListener::bind(address)?)?;
+        let (mut job, mut secret) = ([0; 8], [0; 16]);
+        getrandom(&mut job, GetRandomFlags::empty())?;
+        getrandom(&mut secret, GetRandomFlags::empty())?;
+        Ok(Server {
+            job: JobId(u64::from_ne_bytes(job)),
+            is_hosted,
+            size,
+            secret: Secret(secret),
+            detection,
+            patience,
+            listener,
+            members: BTreeMap::new(),
+            closes_at: None,
+            registry: None,
+            tell_at: now(),
+        })
+    }
+
+    /// The name of the job that meets here.
+    #[must_use]
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// The address of the listening socket.
+    ///
+    /// # Errors
+    /// Those of getsockname(2).
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.socket().local_addr()
+    }
+
+    /// Serves until every rank has ended. Those that failed.
+    ///
+    /// Nobody is served any more when the other end of `leash` is closed before all have come.
+    ///
+    /// # Errors
+    /// Who has not come in time; or that the system does not let this process wait for connections.
+    pub fn run(mut self, leash: Option<OwnedFd>) -> io::Result<Vec<u32>> {
+        loop {
+            self.admit();
+            self.listen();
+            self.deliver();
+            if let Some(registry) = &self.registry {
+                let mut ranks = 0..self.size;
+                if ranks.all(|rank| registry.has_ended(rank)) && registry.untold().is_none() {
+                    return Ok(self.failed());
+                }
+            } else if self.closes_at.is_some_and(|closes_at| closes_at <= now()) {
+                return Err(self.close());
+            }
+            if self.wait(leash.as_ref())? && self.registry.is_none() {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do. Whether the leash was let go.
+    fn wait(&self, leash: Option<&OwnedFd>) -> io::Result<bool> {
+        let until = match &self.registry {
+            None => self.closes_at,
+            Some(registry) => registry.untold().map(|_| self.tell_at),
+        };
+        let until = until.into_iter().chain(self.listener.deadline()).min();
+        let time = until.map(|until| until.saturating_duration_since(now()));
+        let time =
+            time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        let members = self.members.values().filter_map(|member| member.channel.as_ref());
+        let interest = |channel: &Channel| match channel.is_backed_up() {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        };
+        let mut watched: Vec<_> =
+            members.map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), interest(channel))).collect();
+        watched.extend(self.listener.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        watched
+            .extend(leash.filter(|_| self.registry.is_none()).map(|leash| PollFd::new(leash, PollFlags::IN)));
+        match poll(&mut watched, time.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let last = watched.last().is_some_and(|last| !last.revents().is_empty());
+        Ok(last && leash.is_some() && self.registry.is_none())
+    }
+
+    fn admit(&mut self) {
+        let detection = self.detection;
+        let identified = self.listener.turn(now(), |stream| {
+            liveness::bound_by_kernel(&stream, detection).ok().map(|()| (Channel::new(stream), ()))
+        });
+        for Identified { channel, context: (), hello } in identified {
+            self.receive(channel.allowing(LINE_BYTES_MAX), hello);
+        }
+    }
+
+    fn listen(&mut self) {
+        let ranks: Vec<u32> = self.members.keys().copied().collect();
+        for rank in ranks {
+            self.listen_to(rank);
+        }
+    }
+
+    /// Somebody says who it is.
+    fn receive(&mut self, mut visitor: Channel, join: Join) {
+        let Join { protocol, rank, size, host } = join;
+        let (ours, ranks) = (PROTOCOL, self.size);
+        let why = if protocol != ours {
+            format!(
+                "it speaks version {protocol} of the protocol, and the rendezvous {ours}: use one release of samite for all"
+            )
+        } else if size != ranks {
+            format!(
+                "it believes to be one of {size} ranks, and the rendezvous waits for {ranks}: give all the same number"
+            )
+        } else if rank >= ranks {
+            format!(
+                "it believes to be rank {rank}, and there are {ranks}, from 0 on: give each its own number below that"
+            )
+        } else if self.members.contains_key(&rank) {
+            format!(
+                "rank {rank} has joined already: give each process its own rank, and each job its own rendezvous"
+            )
+        } else {
+            self.closes_at.get_or_insert_with(|| now() + self.patience);
+            self.members.insert(rank, Member { channel: Some(visitor), host });
+            if self.members.len() == self.size as usize {
+                self.begin();
+            }
+            return;
+        };
+        // It is told as far as the connection takes it at once, which is more than this.
+        let _ = visitor.send(&Reception::Refused { why });
+    }
+
+    /// All are there: each gets its ticket.
+    fn begin(&mut self) {
+        let mut hosts: Vec<&str> = Vec::new();
+        let mut neighbours: Vec<u32> = Vec::new();
+        let mut numbers = Vec::new();
+        for member in self.members.values() {
+            let known = hosts.iter().position(|&host| host == member.host);
+            let number = known.unwrap_or_else(|| {
+                hosts.push(&member.host);
+                neighbours.push(0);
+                hosts.len() - 1
+            });
+            neighbours[number] += 1;
+            numbers.push(number);
+        }
+        let hosts = hosts.len() as u32;
+        for ((&rank, member), number) in self.members.iter_mut().zip(numbers) {
+            let place = Place { host: number as u32, hosts, neighbours: neighbours[number], address: None };
+            let ticket = Ticket {
+                protocol: PROTOCOL,
+                job: self.job,
+                secret: self.secret,
+                rank,
+                size: self.size,
+                incarnation: self.secret.first_incarnation(rank),
+                place,
+            };
+            if let Some(channel) = &mut member.channel {
+                // If it fails, the next look at the connection says so.
+                let _ = channel.send(&Reception::Welcome { ticket, is_hosted: self.is_hosted });
+            }
+        }
+        self.registry = Some(Registry::new(self.size, 0..self.size, self.secret));
+    }
+
+    fn listen_to(&mut self, rank: u32) {
+        loop {
+            let Some(Member { channel: slot, .. }) = self.members.get_mut(&rank) else { return };
+            let Some(channel) = slot else { return };
+            channel.flush();
+            let ending = match (channel.receive::<FromRank>(), &mut self.registry) {
+                (Ok(Incoming::Nothing), _) => return,
+                (Ok(Incoming::Message(message)), Some(registry)) => match registry.handle(rank, message) {
+                    Ok(()) => continue,
+                    Err(_) => Ending::Gone,
+                },
+                // A rank that speaks before it was spoken to, or has gone before all have come: another may take
+                // its place.
+                (_, None) => {
+                    self.members.remove(&rank);
+                    return;
+                }
+                (Err(ChannelError::Socket(error)), Some(_)) => {
+                    Ending::Lost { host: format!("of rank {rank}"), how: error.to_string() }
+                }
+                (Ok(Incoming::Closed) | Err(_), Some(_)) => Ending::Gone,
+            };
+            *slot = None;
+            // If it has left, that stands.
+            self.registry.iter_mut().for_each(|registry| registry.end(rank, ending.clone(), false));
+            return;
+        }
+    }
+
+    /// Tells the ranks what there is to tell. Leavings that are no failures are told of together, so that the
+    /// end of a job of many ranks does not cost a message for each pair.
+    fn deliver(&mut self) {
+        let Some(registry) = &mut self.registry else { return };
+        let now = now();
+        if registry.untold().is_some_and(|Urgent(urgent)| urgent || self.tell_at <= now) {
+            self.tell_at = now + PAUSE_EACH * registry.tell();
+        }
+        for post in std::mem::take(&mut registry.outbox) {
+            if let Post::Rank(to, message) = post
+                && let Some(Member { channel: Some(channel), .. }) = self.members.get_mut(&to)
+            {
+                // As above.
+                let _ = channel.send(&message);
+            }
+        }
+    }
+
+    /// Sends those away who have waited in vain.
+    fn close(&mut self) -> io::Error {
+        let missing: Vec<String> = (0..self.size)
+            .filter(|rank| !self.members.contains_key(rank))
+            .take(MISSING_NAMED_MAX)
+            .map(|rank| rank.to_string())
+            .collect();
+        let (came, size, seconds) = (self.members.len(), self.size, self.patience.as_secs_f64());
+        let missing = missing.join(", ");
+        let why = format!(
+            "{came} of {size} ranks have come within {seconds} s; missing: rank {missing}. See why they did not start, or give \
+             them longer with SAMITE_JOIN_TIMEOUT"
+        );
+        for channel in self.members.values_mut().filter_map(|member| member.channel.as_mut()) {
+            let _ = channel.send(&Reception::Refused { why: why.clone() });
+        }
+        io::Error::new(io::ErrorKind::TimedOut, why)
+    }
+
+    fn failed(&self) -> Vec<u32> {
+        let registry = self.registry.as_ref();
+        (0..self.size).filter(|&rank| registry.is_some_and(|registry| registry.has_failed(rank))).collect()
+    }
+}
+
+/// Serves the ranks of one job as their meeting place at `address`, until all have ended. Returns those that
+/// failed.
+///
+/// # Errors
+/// The address cannot be opened, or not all ranks have come within the `join_timeout` after the first.
+pub fn serve(address: SocketAddr, ranks: u32, settings: &Settings) -> io::Result<Vec<u32>> {
+    Server::open(address, ranks, false, settings.detection, settings.join_timeout)?.run(None)
+}
+
+#[expect(clippy::disallowed_methods, reason = "who waits for others to come, waits a limited time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// How many of those who are missing are named.
+const MISSING_NAMED_MAX: usize = 16;
+
+/// After each telling, for each who was told.
+const PAUSE_EACH: Duration = Duration::from_micros(100);

@@ -1,0 +1,514 @@
+//! What can be set, from where, and to what: one table, of which the settings, the variables, `samite info` and
+//! the guide's page are made.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use samite_fabric::shm;
+use samite_p2p::Config;
+
+use crate::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
+use crate::variable;
+
+/// The values of all [`Parameter`]s, and where each comes from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits and thresholds of messages.
+    pub engine: Config,
+    /// Sizes of shared memory.
+    pub shm: shm::Config,
+    /// In place of that in `shm`.
+    pub shm_peers_max: Option<usize>,
+    /// The transport, if one is asked for.
+    pub transport: Option<String>,
+    /// The interface for libfabric, if one is asked for.
+    pub interface: Option<String>,
+    /// Whether a message from the network wakes a rank, if that was asked for.
+    pub network_wakes: Option<bool>,
+    remote_shell: String,
+    /// How soon it must be known that a host is dead.
+    pub detection: Duration,
+    /// How long a rank waits for the others when it joins.
+    pub join_timeout: Duration,
+    origins: HashMap<&'static str, Origin>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// It is the default.
+    #[default]
+    Default,
+    /// The variable is set.
+    Environment,
+    /// The program has set it.
+    Code,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Origin::Default => "default",
+            Origin::Environment => "environment",
+            Origin::Code => "code",
+        })
+    }
+}
+
+/// A value that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The variable, or the name that a program gave, has a value that does not fit.
+    #[error(
+        "{name} is `{value}`, but takes {expected}: correct it, or leave it out for the default, {default}"
+    )]
+    Value {
+        /// The variable or the parameter.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        expected: String,
+        /// What is right for most.
+        default: String,
+    },
+    /// A program sets what there is not.
+    #[error("there is no parameter `{0}`: `samite info --parameters` lists them")]
+    Unknown(String),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            engine: Config::default(),
+            shm: shm::Config::default(),
+            shm_peers_max: None,
+            transport: None,
+            interface: None,
+            network_wakes: None,
+            remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
+            detection: DETECTION_DEFAULT,
+            join_timeout: JOIN_TIMEOUT_DEFAULT,
+            origins: HashMap::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults, and what this process's environment changes of them.
+    ///
+    /// # Errors
+    /// [`SettingError::Value`].
+    pub fn from_environment() -> Result<Settings, SettingError> {
+        Settings::from_variables(&environment)
+    }
+
+    /// The defaults, and what the variables that `env` gives change of them.
+    ///
+    /// # Errors
+    /// [`SettingError::Value`].
+    pub fn from_variables(env: &impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingError> {
+        let mut settings = Settings::default();
+        for parameter in Parameter::all() {
+            let variable = parameter.variable();
+            if let Some(value) = env(&variable) {
+                // What is no text fits nowhere, whatever stands for it here.
+                settings.change(&parameter, &variable, &value.to_string_lossy(), Origin::Environment)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Sets a parameter by its name, like `eager_max`.
+    ///
+    /// # Errors
+    /// [`SettingError`]: there is no such parameter, or the value does not fit.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        let parameter = Parameter::all().find(|parameter| parameter.name == name);
+        let parameter = parameter.ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
+        self.change(&parameter, name, value, Origin::Code)
+    }
+
+    /// Where a parameter's value comes from.
+    #[must_use]
+    pub fn origin(&self, parameter: &Parameter) -> Origin {
+        self.origins.get(parameter.name).copied().unwrap_or_default()
+    }
+
+    /// A parameter's value, as text.
+    #[must_use]
+    pub fn value(&self, parameter: &Parameter) -> String {
+        match parameter.kind {
+            Kind::Engine(field) => (field.get)(&self.engine).to_string(),
+            Kind::Other { get, .. } => get(self),
+        }
+    }
+
+    /// The transport that is asked for, if one is.
+    #[must_use]
+    pub fn transport(&self) -> Option<&str> {
+        self.transport.as_deref()
+    }
+
+    /// The interface that is asked for, if one is.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+
+    /// Limits and thresholds of messages.
+    #[must_use]
+    pub fn messages(&self) -> &Config {
+        &self.engine
+    }
+
+    fn change(
+        &mut self,
+        parameter: &Parameter,
+        called: &str,
+        value: &str,
+        origin: Origin,
+    ) -> Result<(), SettingError> {
+        let changed = match parameter.kind {
+            Kind::Engine(field) => number(value)
+                .filter(|number| (field.min..=field.max).contains(number))
+                .map(|number| (field.set)(&mut self.engine, number)),
+            Kind::Other { set, .. } => set(self, value),
+        };
+        changed.ok_or_else(|| SettingError::Value {
+            name: called.to_owned(),
+            value: value.to_owned(),
+            expected: parameter.range(),
+            default: parameter.default(),
+        })?;
+        self.origins.insert(parameter.name, origin);
+        Ok(())
+    }
+}
+
+/// A thing that can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Its name in a program.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// What it counts: `bytes`, `s`, `µs`; empty for a text or a number of things.
+    pub unit: &'static str,
+    /// Who reads it.
+    pub reader: Reader,
+    kind: Kind,
+}
+
+/// Who reads a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Every rank.
+    Rank,
+    /// `samite run`.
+    Launcher,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Engine(&'static samite_p2p::Parameter),
+    Other {
+        range: &'static str,
+        get: fn(&Settings) -> String,
+        /// None if the text does not fit.
+        set: fn(&mut Settings, &str) -> Option<()>,
+    },
+}
+
+impl Parameter {
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Parameter> {
+        let engine = Config::PARAMETERS.iter().map(|field| Parameter {
+            name: field.name,
+            meaning: field.meaning,
+            unit: field.unit,
+            reader: Reader::Rank,
+            kind: Kind::Engine(field),
+        });
+        OTHERS.iter().copied().chain(engine)
+    }
+
+    /// The variable of the environment that sets it.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("SAMITE_{}", self.name.to_uppercase())
+    }
+
+    /// The values that it may have, in words.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self.kind {
+            Kind::Engine(field) if field.unit == "bytes" => {
+                format!("a number of bytes from {} to {}", bytes(field.min), bytes(field.max))
+            }
+            Kind::Engine(field) => format!("a number from {} to {}", field.min, field.max),
+            Kind::Other { range, .. } => range.to_owned(),
+        }
+    }
+
+    /// The value that it has if nobody sets it.
+    #[must_use]
+    pub fn default(&self) -> String {
+        Settings::default().value(self)
+    }
+}
+
+/// A size in `shm::Config`, from and to which power of two.
+macro_rules! shm_bytes {
+    ($field:ident, ($least:literal, $most:literal, $range:literal), $meaning:literal) => {
+        Parameter {
+            name: concat!("shm_", stringify!($field)),
+            meaning: $meaning,
+            unit: "bytes",
+            reader: Reader::Rank,
+            kind: Kind::Other {
+                range: $range,
+                get: |settings| settings.shm.$field.to_string(),
+                set: |settings, text| {
+                    power_of_two(text, $least, $most).map(|bytes| settings.shm.$field = bytes)
+                },
+            },
+        }
+    };
+}
+
+const OTHERS: &[Parameter] = &[
+    Parameter {
+        name: "transport",
+        meaning: "How ranks reach each other: `samite-shm`, or a provider of libfabric like `tcp;ofi_rxm`. By default \
+                  shared memory within a host, and `tcp;ofi_rxm` between hosts.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`samite-shm` or the name of a provider",
+            get: |settings| settings.transport.clone().unwrap_or_else(|| AUTOMATIC.to_owned()),
+            set: |settings, text| name(text).map(|name| settings.transport = name),
+        },
+    },
+    Parameter {
+        name: "interface",
+        meaning: "The interface for libfabric to use, by its name or its address. By default that by which the launcher \
+                  reaches this host, else the provider's first, and loopback where all ranks are on one host.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "the name of an interface, or its address",
+            get: |settings| settings.interface.clone().unwrap_or_else(|| AUTOMATIC.to_owned()),
+            set: |settings, text| name(text).map(|name| settings.interface = name),
+        },
+    },
+    Parameter {
+        name: "network_wakes",
+        meaning: "Whether a message from the network wakes a rank that has waited so long for it that it sleeps. Else \
+                  the rank looks for itself, after naps of a sixteenth of the time waited and at most 16 ms; short \
+                  messages over tcp are a quarter faster for it on loopback. By default only where a host has more \
+                  ranks than cores.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`yes` or `no`",
+            get: |settings| match settings.network_wakes {
+                None => AUTOMATIC.to_owned(),
+                Some(wakes) => (if wakes { "yes" } else { "no" }).to_owned(),
+            },
+            set: |settings, text| yes_or_no(text).map(|wakes| settings.network_wakes = wakes),
+        },
+    },
+    Parameter {
+        name: "shm_peers_max",
+        meaning: "How many ranks a rank reaches by shared memory, and by how many it is reached, at a time. Each takes 192 \
+                  bytes, and 72 KiB (with the default `shm_ring_bytes` and `shm_ring_bytes_min`) once it sends. With more, \
+                  a send takes another transport if the job has one, else it ends with `Error::Exhausted`. By default as \
+                  many as the job has ranks and a quarter more, for those that are started again, but at least 256.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`auto` or a number from 1 to 4096",
+            get: |settings| {
+                settings.shm_peers_max.map_or_else(|| AUTOMATIC.to_owned(), |peers| peers.to_string())
+            },
+            set: |settings, text| peers_max(text).map(|peers| settings.shm_peers_max = peers),
+        },
+    },
+    shm_bytes!(
+        ring_bytes,
+        (12, 17, "a power of two from 4K to 128K"),
+        "Shared memory that each sender to this rank gets when it first sends, for long packets and for what \
+         this rank has not read yet."
+    ),
+    shm_bytes!(
+        ring_bytes_max,
+        (12, 23, "a power of two from 4K to 8M"),
+        "Shared memory that a sender gets instead which keeps finding its own full; at least `shm_ring_bytes` \
+         in any case."
+    ),
+    shm_bytes!(
+        ring_bytes_min,
+        (11, 17, "a power of two from 2K to 128K"),
+        "Shared memory that each sender to this rank gets beside that and uses instead as long as this rank \
+         keeps up with it: two of these, and the data, should fit in the processor's first cache. At most \
+         `shm_ring_bytes` in any case."
+    ),
+    Parameter {
+        name: "ssh",
+        meaning: "The remote shell of `samite run --hosts`, with its options.",
+        unit: "",
+        reader: Reader::Launcher,
+        kind: Kind::Other {
+            range: "a command and its options",
+            get: |settings| settings.remote_shell.clone(),
+            set: |settings, text| (!text.trim().is_empty()).then(|| settings.remote_shell = text.to_owned()),
+        },
+    },
+    Parameter {
+        name: "detection_time",
+        meaning: "How soon it must be known that a host is dead or cut off: a cut of this length is always noticed, and \
+                  one of less than a quarter of it never.",
+        unit: "s",
+        reader: Reader::Launcher,
+        kind: Kind::Other {
+            range: "a number of seconds, 0.2 or more",
+            get: |settings| settings.detection.as_secs_f64().to_string(),
+            set: |settings, text| detection_time(text).map(|time| settings.detection = time),
+        },
+    },
+    Parameter {
+        name: "join_timeout",
+        meaning: "How long a rank waits, when it joins, for the launcher's answers and thus for the other ranks.",
+        unit: "s",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "a number of seconds, 0.001 or more",
+            get: |settings| settings.join_timeout.as_secs_f64().to_string(),
+            set: |settings, text| join_timeout(text).map(|time| settings.join_timeout = time),
+        },
+    },
+];
+
+/// The remote shell, unless another is named.
+pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
+
+/// As long as a container takes to be fetched to the last host.
+const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
+
+/// How a choice is written that is left to the library.
+const AUTOMATIC: &str = "auto";
+
+fn name(text: &str) -> Option<Option<String>> {
+    match text {
+        "" => None,
+        AUTOMATIC => Some(None),
+        name => Some(Some(name.to_owned())),
+    }
+}
+
+fn peers_max(text: &str) -> Option<Option<usize>> {
+    match text {
+        AUTOMATIC => Some(None),
+        text => text.parse().ok().filter(|peers| (1..=shm::Config::PEERS_MAX).contains(peers)).map(Some),
+    }
+}
+
+fn yes_or_no(text: &str) -> Option<Option<bool>> {
+    match text {
+        AUTOMATIC => Some(None),
+        "yes" => Some(Some(true)),
+        "no" => Some(Some(false)),
+        _ => None,
+    }
+}
+
+/// A detection time in seconds, as `samite run` takes it.
+#[must_use]
+pub fn detection_time(text: &str) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+    (time >= DETECTION_MIN).then_some(time)
+}
+
+fn join_timeout(text: &str) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+    (time >= Duration::from_millis(1)).then_some(time)
+}
+
+fn power_of_two(text: &str, least: u32, most: u32) -> Option<usize> {
+    let bytes = number(text).filter(|bytes| bytes.is_power_of_two())?;
+    ((1 << least)..=(1 << most)).contains(&bytes).then(|| usize::try_from(bytes).ok())?
+}
+
+/// A number, in full or with one of the binary factors K, M, G and T behind.
+fn number(text: &str) -> Option<u64> {
+    let shift = FACTORS.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
+    match shift {
+        Some((_, shift)) => text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(1 << shift),
+        None => text.parse().ok(),
+    }
+}
+
+/// The shortest text that [`number`] takes for it.
+fn bytes(number: u64) -> String {
+    let factor = FACTORS.iter().find(|(_, shift)| number > 0 && number.is_multiple_of(1 << shift));
+    factor.map_or_else(|| number.to_string(), |(letter, shift)| format!("{}{letter}", number >> shift))
+}
+
+const FACTORS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
+
+/// A variable of this process's environment.
+#[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
+#[must_use]
+pub fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Whether samite gives a variable that is called like its own a meaning; a user who misspells one is to know.
+#[must_use]
+pub fn is_known_variable(name: &str) -> bool {
+    let joining = variable::OF_JOINING.iter().chain(&variable::OF_THE_LAUNCHER);
+    joining.into_iter().any(|(known, _)| *known == name)
+        || Parameter::all().any(|parameter| parameter.variable() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variable: &str, value: &str) -> Result<Settings, SettingError> {
+        Settings::from_variables(&|name| (name == variable).then(|| value.into()))
+    }
+
+    #[test]
+    fn every_parameter_can_be_set_to_its_default_and_to_no_nonsense() {
+        for parameter in Parameter::all() {
+            let settings = from(&parameter.variable(), &parameter.default()).unwrap();
+            assert_eq!(settings.value(&parameter), parameter.default());
+            assert_eq!(settings.origin(&parameter), Origin::Environment);
+            assert!(from(&parameter.variable(), "").is_err(), "{}", parameter.name);
+            assert!(parameter.meaning.ends_with('.'), "{}", parameter.name);
+        }
+    }
+
+    #[test]
+    fn numbers_have_units_and_limits() {
+        let eager_max = |text| from("SAMITE_EAGER_MAX", text).map(|settings| settings.engine.eager_max);
+        assert_eq!((eager_max("4K"), eager_max("1m"), eager_max("17")), (Ok(4096), Ok(1 << 20), Ok(17)));
+        for wrong in ["2M", "-1", "K", "4KB", "99999999999999999999", "16777217T", "ä"] {
+            assert!(eager_max(wrong).is_err(), "{wrong}");
+        }
+        insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but takes a number of bytes from 0 to 1M: correct it, or leave it out for the default, 16384");
+    }
+
+    #[test]
+    fn what_the_program_sets_counts_more_than_the_environment() {
+        let mut settings = from("SAMITE_EAGER_MAX", "100").unwrap();
+        settings.set("eager_max", "200").unwrap();
+        let parameter = Parameter::all().find(|parameter| parameter.name == "eager_max").unwrap();
+        assert_eq!((settings.engine.eager_max, settings.origin(&parameter)), (200, Origin::Code));
+        assert!(matches!(settings.set("eager", "1"), Err(SettingError::Unknown(_))));
+    }
+}

@@ -1,0 +1,125 @@
+//! Checks before anything is started, so that what each rank would complain of is told once.
+
+use std::ffi::OsString;
+
+use samite_control::{Parameter, Settings, is_known_variable, variable};
+
+use super::say::say_to_the_end;
+use super::{LaunchError, Options};
+
+/// Checks the variables that the ranks will find, and the name of the transport.
+pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
+    let set = |name: &str| {
+        let given = options.env.iter().rev().find(|(key, _)| key == name);
+        let given = given.map(|(_, value)| OsString::from(value)).or_else(|| std::env::var_os(name));
+        let asked = options.transport.as_ref().filter(|_| name == variable::TRANSPORT);
+        asked.map(OsString::from).or(given)
+    };
+    let settings = Settings::from_variables(&set)?;
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.chain(options.env.iter().map(|(name, _)| name.clone())) {
+        if let Some(meant) = meant(&name) {
+            // No signal is blocked yet, so an interrupt ends this process if the message is not taken.
+            say_to_the_end(
+                "run",
+                &format!("{name} is set, which samite does not know and ignores; {meant} is similar"),
+            );
+        }
+    }
+    // Other hosts may have other providers, and variables for the ranks may bring one about.
+    let is_of_this_host =
+        options.remote.is_none() && !options.env.iter().any(|(name, _)| name.starts_with("FI_"));
+    match settings.transport() {
+        Some(name) if is_of_this_host && !SURE.contains(&name) => transport(name),
+        _ => Ok(()),
+    }
+}
+
+/// Transports that are there wherever samite is. If libfabric is not, one rank's word is enough.
+const SURE: [&str; 2] = ["samite-shm", "tcp;ofi_rxm"];
+
+/// Returns the variable of samite's that was meant by a name like it.
+fn meant(name: &str) -> Option<String> {
+    let is_foreign = name.starts_with("SAMITE_") && !is_known_variable(name);
+    let mut known = Parameter::all().map(|parameter| parameter.variable());
+    is_foreign.then(|| known.find(|known| is_near(name, known))).flatten()
+}
+
+/// Returns true if one character was left out, added, replaced, or exchanged with its neighbour.
+fn is_near(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let (one, other) = (&one[same..], &other[same..]);
+    match (one, other) {
+        ([a, b, one @ ..], [c, d, other @ ..]) if (a, b) == (d, c) && one == other => true,
+        ([_, rest @ ..], _) if rest == other => true,
+        (_, [_, rest @ ..]) if rest == one => true,
+        ([_, one @ ..], [_, other @ ..]) => one == other,
+        _ => false,
+    }
+}
+
+#[cfg(feature = "ofi")]
+fn transport(name: &str) -> Result<(), LaunchError> {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+    use samite_fabric::ofi::survey::survey;
+    use samite_os::signal::SignalFd;
+
+    // In a thread of its own, since a provider may hang and an interrupt must end us then. It takes no signal, nor does
+    // a thread that a provider starts in it: all are for the front's descriptor.
+    let (told, found) = sync_channel(1);
+    let started = std::thread::Builder::new().name("providers".to_owned()).spawn(move || {
+        let blocked = SignalFd::block(&super::front::SIGNALS);
+        let _ = told.send(blocked.is_ok().then(survey));
+    });
+    started.map_err(LaunchError::system("asking for libfabric's providers"))?;
+    let found = match found.recv_timeout(SURVEY_MAX) {
+        Ok(Some(Ok(found))) => found,
+        Ok(Some(Err(error))) => {
+            return Err(LaunchError::Transport { name: name.to_owned(), why: error.to_string() });
+        }
+        // The ranks will see.
+        Ok(None) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(()),
+    };
+    let mut names = vec!["samite-shm".to_owned()];
+    for entry in found {
+        if !names.contains(&entry.provider) {
+            names.push(entry.provider);
+        }
+    }
+    // Part of a name is enough for libfabric, as `tcp` for `tcp;ofi_rxm`.
+    let is_there = names.iter().any(|there| there == name || there.split(';').any(|part| part == name));
+    match is_there {
+        true => Ok(()),
+        false => Err(LaunchError::Transport {
+            name: name.to_owned(),
+            why: format!("libfabric has no provider `{name}` here; there is {}", names.join(", ")),
+        }),
+    }
+}
+
+#[cfg(not(feature = "ofi"))]
+fn transport(name: &str) -> Result<(), LaunchError> {
+    let why = "it was built without libfabric, and has samite-shm only".to_owned();
+    Err(LaunchError::Transport { name: name.to_owned(), why })
+}
+
+/// How long libfabric may take to say which providers there are.
+#[cfg(feature = "ofi")]
+const SURVEY_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_variables_are_noticed_and_foreign_ones_are_not() {
+        for name in ["SAMITE_TRANSPROT", "SAMITE_TRANSPOR", "SAMITE_TRANSPORTT", "SAMITE_TRANSPERT"] {
+            assert_eq!(meant(name).as_deref(), Some("SAMITE_TRANSPORT"), "{name}");
+        }
+        for name in ["SAMITE_TRANSPORT", "SAMITE_MY_OWN", "SAMITE_", "TRANSPROT"] {
+            assert_eq!(meant(name), None, "{name}");
+        }
+    }
+}

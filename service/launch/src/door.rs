@@ -1,0 +1,143 @@
+//! Where the agents of other hosts call back.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::getsockname;
+use samite_control::{
+    Answer, Challenge, Channel, Hello, Identified, Invitation, Keys, Listener, Nonce, PROTOCOL, Secret, Side,
+    Transcript, liveness,
+};
+
+use super::hosts::{Host, distribute};
+use super::station::{Station, addresses_towards};
+use super::{LaunchError, Options, Remote, random};
+
+/// The socket where agents of other hosts call back, while one of them is awaited.
+pub(super) struct Door {
+    listener: Listener<Nonce>,
+    /// The secrets of each host: the agent must prove that it knows its own, and we prove ours.
+    keys: Vec<Keys>,
+    addresses: Vec<IpAddr>,
+    detection: Duration,
+    pub(super) closes_at: Instant,
+}
+
+impl Door {
+    /// Begins to start an agent on each host.
+    pub(super) fn open(
+        remote: &Remote,
+        routes: Vec<Route>,
+        options: &Options,
+    ) -> Result<(Vec<Station>, Door), LaunchError> {
+        let system = LaunchError::system;
+        let listener = listen(remote.address).map_err(system("listening for the agents"))?;
+        let port = listener.socket().local_addr().map_err(system("listening for the agents"))?.port();
+        let directory = std::env::current_dir().map_err(system("finding the current directory"))?;
+        let mut door = Door {
+            listener,
+            keys: Vec::new(),
+            addresses: Vec::new(),
+            detection: options.detection,
+            closes_at: Instant::now() + START_MAX,
+        };
+        let mut stations = Vec::new();
+        for (index, (host, ranks, addresses)) in (0..).zip(routes) {
+            let secret = || random().map(Secret).map_err(system("reading random bytes"));
+            let keys = Keys { front: secret()?, agent: secret()? };
+            let invitation = Invitation {
+                protocol: PROTOCOL,
+                host: index,
+                name: host.name.clone(),
+                keys,
+                addresses: addresses.clone(),
+                is_given: remote.address.is_some(),
+                port,
+                directory: directory.clone(),
+                detection: options.detection,
+            };
+            stations.push(Station::there(&host, ranks, &remote.shell, &invitation)?);
+            door.keys.push(keys);
+            door.addresses.extend(addresses);
+        }
+        door.addresses.sort();
+        door.addresses.dedup();
+        Ok((stations, door))
+    }
+
+    /// Accepts connections. Returns those of agents that have proven to be ours, with the index of their host.
+    pub(super) fn admit(&mut self, now: Instant) -> Vec<(usize, Channel)> {
+        let detection = self.detection;
+        let identified = self.listener.turn(now, |stream| challenge(stream, detection).ok());
+        identified.into_iter().filter_map(|identified| self.recognize(identified)).collect()
+    }
+
+    /// Answers a hello, if that is proven.
+    fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
+        let Identified { mut channel, context: front_nonce, hello } = identified;
+        let keys = self.keys.get(hello.host as usize)?;
+        let front = SocketAddr::try_from(getsockname(&channel).ok()?).ok()?.ip();
+        let transcript = Transcript { host: hello.host, front, front_nonce, agent_nonce: hello.nonce };
+        if !transcript.is_proven(Side::Agent, keys, &hello.proof) {
+            return None;
+        }
+        channel.send(&Answer { proof: transcript.prove(Side::Front, keys) }).ok()?;
+        Some((hello.host as usize, channel))
+    }
+
+    /// The descriptors that [`admit`](Self::admit) reads.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listener.descriptors()
+    }
+
+    /// When something is due here even if no descriptor is readable.
+    pub(super) fn deadline(&self) -> Instant {
+        self.listener.deadline().map_or(self.closes_at, |deadline| deadline.min(self.closes_at))
+    }
+
+    /// The error of agents that have not called back in time.
+    pub(super) fn no_answer(&self, hosts: &[String]) -> LaunchError {
+        let addresses: Vec<_> = self.addresses.iter().map(IpAddr::to_string).collect();
+        LaunchError::NoAnswer {
+            hosts: hosts.join(", "),
+            seconds: START_MAX.as_secs(),
+            addresses: addresses.join(", "),
+        }
+    }
+}
+
+/// Makes a new connection ready, and challenges its other side.
+fn challenge(stream: TcpStream, detection: Duration) -> Result<(Channel, Nonce), LaunchError> {
+    let nonce = random().map_err(LaunchError::system("reading random bytes"))?;
+    liveness::bound(&stream, detection).map_err(LaunchError::system("setting up a connection"))?;
+    let mut channel = Channel::new(stream);
+    channel.send(&Challenge { nonce })?;
+    Ok((channel, nonce))
+}
+
+/// A host, its ranks, and our addresses as it reaches them.
+pub(super) type Route = (Host, Range<u32>, Vec<IpAddr>);
+
+/// Finds out at which addresses each host is to call back.
+pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, LaunchError> {
+    let placed = distribute(&remote.hosts, options.ranks)?.into_iter();
+    let addresses = |name: &str| remote.address.map_or_else(|| addresses_towards(name), |ours| vec![ours]);
+    Ok(placed.map(|(host, ranks)| (host.clone(), ranks, addresses(&host.name))).collect())
+}
+
+/// On all our addresses, unless one is given.
+fn listen(address: Option<IpAddr>) -> io::Result<Listener<Nonce>> {
+    let listener = match address {
+        Some(address) => TcpListener::bind((address, 0)),
+        // Takes IPv4 too, where the system has IPv6 at all.
+        None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
+    }?;
+    Listener::new(listener)
+}
+
+/// How long agents have to call back: as long as a slow login takes.
+const START_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,69 @@
+//! The launcher's messages about failed ranks: the cause, and a sum.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use samite_control::Ending;
+
+/// The failed ranks. The first failures are printed at once, the others are counted by kind and printed at the end.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    told: u32,
+    others: BTreeMap<String, usize>,
+}
+
+impl Failures {
+    /// Returns true if a failure is among the first `told_max`, and counts it otherwise.
+    pub(super) fn tell(&mut self, ranks: usize, ending: &Ending, told_max: u32) -> bool {
+        let is_told = self.told < told_max;
+        match is_told {
+            true => self.told += 1,
+            false => *self.others.entry(ending.to_string()).or_default() += ranks,
+        }
+        is_told
+    }
+
+    /// Returns the sum of the counted failures, if there are any.
+    pub(super) fn sum(&self) -> Option<String> {
+        let ranks: usize = self.others.values().sum();
+        let mut kinds: Vec<_> = self.others.iter().collect();
+        kinds.sort_by_key(|&(_, count)| Reverse(*count));
+        let mut text: Vec<_> =
+            kinds.iter().take(KINDS_MAX).map(|(kind, count)| format!("{count} {kind}")).collect();
+        let rest: usize = kinds.iter().skip(KINDS_MAX).map(|(_, count)| *count).sum();
+        if rest > 0 {
+            text.push(format!("{rest} ended otherwise"));
+        }
+        let noun = if ranks == 1 { "rank" } else { "ranks" };
+        (ranks > 0).then(|| format!("{ranks} more {noun} failed: {}", text.join(", ")))
+    }
+}
+
+/// The number of failures that are printed one by one in a job that goes on without the failed ranks.
+pub(super) const TOLD_MAX: u32 = 8;
+
+/// The number of kinds of endings in a sum.
+const KINDS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_told_and_the_others_are_summed_up_by_kind() {
+        let mut failures = Failures::default();
+        let [exited, panicked] = [Ending::Exited { code: 3 }, Ending::Panicked];
+        assert!(failures.tell(1, &exited, 1));
+        assert_eq!(failures.sum(), None);
+        assert!(!failures.tell(1, &exited, 1));
+        assert_eq!(failures.sum().unwrap(), "1 more rank failed: 1 exited with code 3");
+        for _ in 0..254 {
+            assert!(!failures.tell(1, &panicked, 1));
+        }
+        assert_eq!(failures.sum().unwrap(), "255 more ranks failed: 254 panicked, 1 exited with code 3");
+        for code in 4..8 {
+            failures.tell(1, &Ending::Exited { code }, 1);
+        }
+        assert!(failures.sum().unwrap().ends_with(", 2 ended otherwise"));
+    }
+}

@@ -1,0 +1,660 @@
+//! The front process: starts the agents, forwards signals and news, and decides what a failure means.
+
+mod signals;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Signal, WaitOptions, getrlimit, wait as wait_for_child};
+use samite_os::signal::{SignalFd, unblock};
+
+pub(super) use self::signals::SIGNALS;
+use samite_control::printable::one_line;
+use samite_control::variable;
+use samite_control::{
+    Channel, Ending, FromAgent, Incoming, JobId, Obituary, Plan, Secret, ToAgent, liveness,
+};
+
+use super::agent::PLAN_BYTES_MAX;
+use super::door::{self, Door};
+use super::failures::{Failures, TOLD_MAX};
+use super::observe::{ANSWER_MAX, Desk, Register};
+use super::place::Untrusted;
+use super::profile::{Matrix, Profile};
+use super::say::{say, say_to_the_end};
+use super::station::{Link, Station};
+use super::wait::{Interest, wait};
+use super::{
+    ENDING_SIGNALS, EXIT_OUTPUT_LOST, EXIT_TIMED_OUT, ExitCodeOf, FAREWELL, GRACE, LAST_TURNS_MAX,
+    LaunchError, OnFailure, Options, RANKS_MAX, Stats, descendants, random, waits,
+};
+
+/// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
+const DESCRIPTORS: (u64, u64) = (32, 3);
+
+/// Runs a job to its end and returns the exit code for `samite run`: by default that of the first rank that failed (128
+/// + signal if it was killed), or 0 if none failed; 124 after a timeout.
+///
+/// If no rank failed but their output could not be written, it is 1.
+///
+/// To be called from the only thread of a process without other children, since it waits for all and kills
+/// all. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and where there are other
+/// hosts, [`GUARD_COMMAND`](super::GUARD_COMMAND).
+///
+/// # Errors
+/// [`LaunchError`]: nothing is left running.
+pub fn run(options: Options) -> Result<u8, LaunchError> {
+    check(&options)?;
+    let mut started = Front::start(options);
+    let code = started.as_mut().map_or(Ok(0), Front::supervise);
+    // Also if it has not started on all hosts.
+    descendants::kill_all().map_err(LaunchError::system("ending the job"))?;
+    // Nothing is left that must be cleaned up, so a signal may end this process while it waits for its readers.
+    unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
+    let front = started?;
+    let code = code?;
+    front.tell_of_the_end();
+    Ok(code)
+}
+
+/// How many open descriptors it takes to start so many ranks on one host.
+#[must_use]
+pub fn descriptors_for(ranks: u32) -> u64 {
+    let (fixed, each) = DESCRIPTORS;
+    fixed + each * u64::from(ranks)
+}
+
+fn check(options: &Options) -> Result<(), LaunchError> {
+    if !(1..=RANKS_MAX).contains(&options.ranks) {
+        return Err(LaunchError::RankCount(options.ranks));
+    }
+    let needed = descriptors_for(options.ranks);
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => {
+            Err(LaunchError::Descriptors { ranks: options.ranks, needed, limit })
+        }
+        _ => super::check::check(options),
+    }
+}
+
+struct Front {
+    stations: Vec<Station>,
+    /// While agents of other hosts are to call back.
+    door: Option<Door>,
+    signals: SignalFd,
+    options: Options,
+    plan: Plan,
+    ranks: Vec<Standing>,
+    /// Which life of each is the latest.
+    incarnations: Vec<u32>,
+    register: Register,
+    matrix: Matrix,
+    /// Where others see what the job does; none if there is no place for it.
+    desk: Option<Desk>,
+    /// With statistics: when the ranks are asked next, so that something is known of one that is killed.
+    asks_at: Option<Instant>,
+    times_out_at: Option<Instant>,
+    failures: Failures,
+    /// While the ranks are asked what they wait for, before the job is ended.
+    inquiry: Option<Inquiry>,
+    /// When the job ends because of a failure that the survivors know of by now.
+    ends_at: Option<Instant>,
+    is_ending: bool,
+    /// The exit code by what failed first, once it is decided.
+    code: Option<u8>,
+    /// The exit code of a job that was ended from outside.
+    forced: Option<u8>,
+    /// Rank 0's exit code, once it has ended.
+    of_rank_0: Option<u8>,
+    was_interrupted: bool,
+    /// A signal was sent to end the job.
+    was_signalled: bool,
+    /// When agents and remote shells are no longer waited for: this process then kills those that are its descendants.
+    gives_up_at: Option<Instant>,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It takes part.
+    Present,
+    /// It has ended as far as others are concerned. Its process may still run.
+    Gone,
+    /// Its process has ended too.
+    Over,
+}
+
+/// The ranks are asked what they wait for, and `then` is done when they have answered, or had the time.
+struct Inquiry {
+    asked: Instant,
+    then: Then,
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    /// The job ends: its time is over.
+    End,
+    /// The ranks get this signal.
+    Signal(Signal),
+}
+
+enum Event {
+    Agent(usize),
+    Door,
+    Desk,
+    Signals,
+}
+
+impl Front {
+    fn start(options: Options) -> Result<Front, LaunchError> {
+        let system = LaunchError::system;
+        // While a name is looked up, which may take many seconds, a signal has its usual effect.
+        let routes = options.remote.as_ref().map(|remote| door::routes(remote, &options)).transpose()?;
+        let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
+        descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
+
+        let (stations, door) = match (&options.remote, routes) {
+            (Some(remote), Some(routes)) => {
+                let (stations, door) = Door::open(remote, routes, &options)?;
+                (stations, Some(door))
+            }
+            _ => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
+        };
+        let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
+        let words = std::iter::once(&options.program).chain(&options.args);
+        let program: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let hosts =
+            stations.iter().flat_map(|Station { host, ranks, .. }| ranks.clone().map(|_| host.clone()));
+        let mut front = Front {
+            register: Register::new(plan.job, program.join(" "), transport(&options), hosts),
+            matrix: Matrix::default(),
+            desk: open_desk(plan.job),
+            asks_at: options.stats.as_ref().map(|_| Instant::now() + ASK_EVERY),
+            stations,
+            door,
+            signals,
+            ranks: vec![Standing::Present; options.ranks as usize],
+            incarnations: (0..options.ranks).map(|rank| plan.secret.first_incarnation(rank)).collect(),
+            plan,
+            times_out_at: options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            options,
+            failures: Failures::default(),
+            inquiry: None,
+            ends_at: None,
+            is_ending: false,
+            code: None,
+            forced: None,
+            of_rank_0: None,
+            was_interrupted: false,
+            was_signalled: false,
+            gives_up_at: None,
+        };
+        if front.door.is_none() {
+            front.instruct(0)?;
+        }
+        Ok(front)
+    }
+
+    fn supervise(&mut self) -> Result<u8, LaunchError> {
+        while !self.is_over() {
+            for event in self.wait().map_err(LaunchError::system("waiting"))? {
+                match event {
+                    Event::Agent(index) => self.serve_agent(index)?,
+                    // What may be due there without one is done below too.
+                    Event::Door => {}
+                    Event::Desk => self.open_desk()?,
+                    Event::Signals => self.handle_signals()?,
+                }
+            }
+            self.admit_agents()?;
+            self.handle_deadlines()?;
+        }
+        let of_rank_0 = self.of_rank_0.filter(|_| self.options.exit_code == ExitCodeOf::Rank0);
+        Ok(self.forced.or(of_rank_0).or(self.code).unwrap_or(0))
+    }
+
+    fn wait(&self) -> io::Result<Vec<Event>> {
+        let mut interests = vec![Interest::read(Event::Signals, &self.signals)];
+        for (index, station) in self.stations.iter().enumerate() {
+            if let Some(channel) = station.channel() {
+                interests.push(Interest::read(Event::Agent(index), channel));
+                if channel.is_backed_up() {
+                    interests.push(Interest::write(Event::Agent(index), channel));
+                }
+            }
+        }
+        if let Some(door) = &self.door {
+            interests.extend(door.descriptors().map(|fd| Interest::of(Event::Door, fd)));
+        }
+        let mut answer_at = None;
+        if let Some(desk) = &self.desk {
+            interests.push(Interest::read(Event::Desk, desk));
+            for channel in desk.connections() {
+                interests.push(Interest::read(Event::Desk, channel));
+                if channel.is_backed_up() {
+                    interests.push(Interest::write(Event::Desk, channel));
+                }
+            }
+            answer_at = desk.waiting_since().map(|since| since + ANSWER_MAX);
+        }
+        let beats = self.stations.iter().filter_map(Station::next_beat);
+        let deadline = beats
+            .chain(self.door.as_ref().map(Door::deadline))
+            .chain(answer_at)
+            .chain(self.asks_at)
+            .chain(self.inquiry.as_ref().map(|inquiry| inquiry.asked + INQUIRY_MAX))
+            .chain(self.times_out_at)
+            .chain(self.ends_at)
+            .chain(self.gives_up_at)
+            .min();
+        wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
+    }
+
+    /// Tells an agent what to start.
+    fn instruct(&mut self, index: usize) -> Result<(), LaunchError> {
+        let station = &mut self.stations[index];
+        let plan = Plan { ranks: station.ranks.clone(), host: index as u32, ..self.plan.clone() };
+        station.begin(plan)
+    }
+
+    fn serve_agent(&mut self, index: usize) -> Result<(), LaunchError> {
+        let how = loop {
+            let Some(channel) = self.stations[index].channel_mut() else { return Ok(()) };
+            channel.flush();
+            match channel.receive() {
+                Ok(Incoming::Message(message)) => self.hear(index, message)?,
+                Ok(Incoming::Nothing) => return Ok(()),
+                Ok(Incoming::Closed) => break "the agent there is gone".to_owned(),
+                Err(error) => break error.to_string(),
+            }
+        };
+        self.lose(index, how)
+    }
+
+    fn hear(&mut self, index: usize, message: FromAgent) -> Result<(), LaunchError> {
+        match message {
+            FromAgent::NotStarted { errno, .. } => {
+                let program = self.options.program.to_string_lossy().into_owned();
+                return Err(LaunchError::Program { program, errno });
+            }
+            FromAgent::NotBound { why } => {
+                let why = one_line(&why).into_owned();
+                let host = self.stations[index].host.clone().unwrap_or_else(|| "this host".to_owned());
+                return Err(LaunchError::Bind { bind: self.options.bind, host, why });
+            }
+            FromAgent::Exited { rank, ending, again: None } => self.rank_ended(rank, &ending),
+            FromAgent::Exited { rank, ending, again: Some(pause) } => {
+                self.register.restart(rank);
+                if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
+                    *incarnation = incarnation.wrapping_add(1);
+                }
+                let again = match pause.as_secs_f64() {
+                    0.0 => "it was started again".to_owned(),
+                    pause => format!("it is started again in {pause} s"),
+                };
+                say("run", &format!("rank {rank} {ending}; {again}"));
+            }
+            FromAgent::Refused { rank, reason } => say(
+                "run",
+                &format!(
+                    "rank {rank} broke the launcher's protocol and was cut off from it: {}",
+                    one_line(&reason)
+                ),
+            ),
+            FromAgent::Question { rank } => {
+                let asked = self.stations.iter_mut().find(|station| station.ranks.contains(&rank));
+                if let Some(asked) = asked {
+                    asked.send(&ToAgent::Question { host: index as u32, rank })?;
+                }
+            }
+            FromAgent::Answer { host, whereabouts } => {
+                if let Some(asker) = self.stations.get_mut(host as usize) {
+                    asker.send(&ToAgent::Address(whereabouts))?;
+                }
+            }
+            FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
+            FromAgent::Returned(whereabouts) => self.tell_others(index, &ToAgent::Returned(whereabouts))?,
+            FromAgent::Stopped(stop) => {
+                self.register.stop(stop.rank, stop.is_stopped);
+                self.tell_others(index, &ToAgent::Stopped(stop))?;
+            }
+            FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
+            FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
+            FromAgent::OutputLost => {
+                self.code.get_or_insert(EXIT_OUTPUT_LOST);
+            }
+            FromAgent::Done => self.stations[index].link = Link::Done,
+        }
+        Ok(())
+    }
+
+    /// Tells all agents but the one at `index` who has ended.
+    fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
+        for Obituary { rank, incarnation, ending, .. } in &obituaries {
+            let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
+            if is_latest {
+                self.register.end(*rank, ending.clone());
+            }
+            if is_latest && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
+                *standing = Standing::Gone;
+            }
+        }
+        self.tell_others(index, &ToAgent::Ended(obituaries))
+    }
+
+    /// Tells all agents but the one at `index`.
+    fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
+        let mut others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
+        others.try_for_each(|(_, station)| station.send(message))
+    }
+
+    /// The connection to an agent broke: its ranks have failed, whether or not they know.
+    fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
+        let station = &mut self.stations[index];
+        station.link = Link::Lost;
+        station.hang_up();
+        // The end of the agent itself will say more where it is our child.
+        let Some(host) = station.host.clone() else { return Ok(()) };
+        let ending = Ending::Lost { host, how };
+        let mut obituaries = Vec::new();
+        for rank in station.ranks.clone() {
+            if self.ranks[rank as usize] == Standing::Present {
+                let incarnation = self.incarnations[rank as usize];
+                obituaries.push(Obituary { rank, incarnation, ending: ending.clone(), returns: false });
+            }
+        }
+        let lost: Vec<u32> =
+            station.ranks.clone().filter(|&rank| self.ranks[rank as usize] != Standing::Over).collect();
+        self.spread(index, obituaries)?;
+        for &rank in &lost {
+            self.ranks[rank as usize] = Standing::Over;
+        }
+        if lost.first() == Some(&0) {
+            self.of_rank_0 = Some(ending.exit_code());
+        }
+        match lost[..] {
+            [] => {}
+            [rank] => self.failed(1, &format!("rank {rank} {ending}"), &ending),
+            [first, .., last] => {
+                self.failed(lost.len(), &format!("each of the ranks {first} to {last} {ending}"), &ending)
+            }
+        }
+        Ok(())
+    }
+
+    fn rank_ended(&mut self, rank: u32, ending: &Ending) {
+        if let Some(standing) = self.ranks.get_mut(rank as usize) {
+            *standing = Standing::Over;
+        }
+        self.register.end(rank, ending.clone());
+        if rank == 0 {
+            self.of_rank_0 = Some(ending.exit_code());
+        }
+        if *ending != Ending::Left {
+            self.failed(1, &format!("rank {rank} {ending}"), ending);
+        }
+    }
+
+    /// Says what failed, and acts on it as the user wants.
+    fn failed(&mut self, ranks: usize, what: &str, ending: &Ending) {
+        if self.is_ending {
+            return;
+        }
+        self.code.get_or_insert(ending.exit_code());
+        match self.options.on_failure {
+            OnFailure::Continue | OnFailure::Restart { .. } => {
+                if self.failures.tell(ranks, ending, TOLD_MAX) {
+                    say("run", &format!("{what}; the others go on"));
+                }
+            }
+            // What fails after the first usually fails because of it.
+            OnFailure::End if !self.failures.tell(ranks, ending, 1) => {}
+            OnFailure::End => {
+                say("run", &format!("{what}; ending the job"));
+                self.ends_at = Some(Instant::now() + FAREWELL);
+            }
+        }
+    }
+
+    /// Gives each agent that has called back its plan.
+    fn admit_agents(&mut self) -> Result<(), LaunchError> {
+        let Some(door) = &mut self.door else { return Ok(()) };
+        let known = door.admit(Instant::now());
+        for (index, channel) in known {
+            let station = &mut self.stations[index];
+            if matches!(station.link, Link::Awaited) {
+                let channel = channel.allowing(PLAN_BYTES_MAX);
+                let beat = (liveness::beat_interval(self.options.detection), Instant::now());
+                station.link = Link::Up { channel, beat: Some(beat) };
+                self.instruct(index)?;
+            }
+        }
+        if !self.stations.iter().any(|station| matches!(station.link, Link::Awaited)) {
+            self.door = None;
+        }
+        Ok(())
+    }
+
+    /// Has the ranks asked for those who want to know what they do.
+    fn open_desk(&mut self) -> Result<(), LaunchError> {
+        if self.desk.as_mut().is_some_and(|desk| desk.admit(Instant::now())) {
+            self.tell_all(&ToAgent::Ask)?;
+        }
+        Ok(())
+    }
+
+    /// Answers those who asked, when the ranks have, or have had the time.
+    fn serve_desk(&mut self, now: Instant) {
+        if let Some(desk) = &mut self.desk {
+            let is_complete = desk.waiting_since().is_some_and(|since| self.register.is_complete(since));
+            let until = if is_complete { Some(now) } else { now.checked_sub(ANSWER_MAX) };
+            if let Some(until) = until {
+                desk.serve(until, |asked| self.register.snapshot(asked));
+            }
+        }
+    }
+
+    /// Sums up the failures, and tells what the ranks did if that is wanted. These may be long, so the reader has the time
+    /// that it takes, unless the job was to end.
+    fn tell_of_the_end(&self) {
+        let tell = if self.was_signalled { say } else { say_to_the_end };
+        if let Some(sum) = self.failures.sum() {
+            tell("run", &sum);
+        }
+        let Some(stats) = &self.options.stats else { return };
+        let profile = Profile { snapshot: &self.register.snapshot(Instant::now()), matrix: &self.matrix };
+        match stats {
+            Stats::Table => tell("run", &format!("what the ranks did:\n{}", profile.to_text().trim_end())),
+            Stats::File(file) => {
+                if let Err(error) = profile.write(file) {
+                    let file = file.display();
+                    tell("run", &format!("what the ranks did cannot be written to {file}: {error}"));
+                }
+            }
+        }
+    }
+
+    fn collect_children(&mut self) -> Result<(), LaunchError> {
+        while let Ok(Some((process, status))) = wait_for_child(WaitOptions::NOHANG) {
+            let found = self.stations.iter().position(|station| station.process == Some(process));
+            if let Some(index) = found {
+                self.process_ended(index, ExitStatus::from_raw(status.as_raw()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An agent, or the remote shell that led to one, has ended: what was still said, and whether that was
+    /// the end.
+    fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
+        for _ in 0..LAST_TURNS_MAX {
+            self.serve_agent(index)?;
+            if !self.stations[index].channel().is_some_and(Channel::has_more) {
+                break;
+            }
+        }
+        let station = &mut self.stations[index];
+        station.process = None;
+        let ending = Ending::from(status);
+        match (&station.link, &station.host) {
+            (Link::Awaited, Some(host)) if !self.is_ending => Err(LaunchError::NotThere {
+                host: host.clone(),
+                shell: self
+                    .options
+                    .remote
+                    .iter()
+                    .flat_map(|remote| &remote.shell)
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                ending: ending.to_string(),
+                program: std::env::current_exe().unwrap_or_default().display().to_string(),
+            }),
+            (Link::Awaited, _) => {
+                station.link = Link::Lost;
+                Ok(())
+            }
+            (Link::Lost, None) => {
+                say("run", &format!("the agent of this node {ending}, and the ranks with it"));
+                self.code.get_or_insert(ending.exit_code());
+                Ok(())
+            }
+            // Without the remote shell output is lost, but the agent decides.
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the ranks what they wait for, which is printed before `then` is done. A signal that comes while they are
+    /// asked because the job's time is over is not worth another question.
+    fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
+        if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
+            return self.tell_all(&ToAgent::Signal(signal.as_raw()));
+        }
+        self.inquiry = Some(Inquiry { asked: Instant::now(), then });
+        self.tell_all(&ToAgent::Ask)
+    }
+
+    /// Prints what the ranks wait for, if all have answered or had the time, and goes on.
+    fn conclude_inquiry(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let is_over = |inquiry: &mut Inquiry| {
+            inquiry.asked + INQUIRY_MAX <= now || self.register.is_complete(inquiry.asked)
+        };
+        let Some(Inquiry { asked, then }) = self.inquiry.take_if(is_over) else { return Ok(()) };
+        if let Some(text) = waits::describe(&self.register.snapshot(asked)) {
+            say("run", &text);
+        }
+        match then {
+            Then::End => self.end(),
+            Then::Signal(signal) => self.tell_all(&ToAgent::Signal(signal.as_raw())),
+        }
+    }
+
+    fn handle_deadlines(&mut self) -> Result<(), LaunchError> {
+        let now = Instant::now();
+        if self.was_signalled
+            && self.gives_up_at.is_none()
+            && self.stations.iter().all(|station| station.channel().is_none())
+        {
+            // The agents are done or lost. A remote shell may wait longer, for a process that holds its output.
+            self.give_up_in(GRACE);
+        }
+        self.conclude_inquiry(now)?;
+        for station in &mut self.stations {
+            station.beat(now);
+        }
+        self.serve_desk(now);
+        if self.asks_at.is_some_and(|at| at <= now) {
+            self.asks_at = Some(now + ASK_EVERY);
+            self.tell_all(&ToAgent::Ask)?;
+        }
+        if let Some(door) = self.door.take_if(|door| door.closes_at <= now) {
+            let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
+            let hosts: Vec<_> = awaited.filter_map(|station| station.host.clone()).collect();
+            return Err(door.no_answer(&hosts));
+        }
+        if self.times_out_at.is_some_and(|at| at <= now) {
+            let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
+            say("run", &format!("the job ran longer than the {seconds} s that --timeout allows; ending it"));
+            self.forced = Some(EXIT_TIMED_OUT);
+            self.times_out_at = None;
+            self.give_up_in(INQUIRY_MAX + 3 * GRACE);
+            self.inquire(Then::End)?;
+        } else if self.ends_at.is_some_and(|at| at <= now) {
+            self.end()?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), LaunchError> {
+        self.inquiry = None;
+        self.times_out_at = None;
+        self.ends_at = None;
+        self.is_ending = true;
+        self.await_no_more();
+        self.tell_all(&ToAgent::End)
+    }
+
+    fn tell_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
+        self.stations.iter_mut().try_for_each(|station| station.send(message))
+    }
+}
+
+/// Opens the socket at which the job is looked at. If the only place for it is not safe that is told, since another user may
+/// have brought that about.
+fn open_desk(job: JobId) -> Option<Desk> {
+    let error = match Desk::open(job) {
+        Ok(desk) => return Some(desk),
+        Err(error) => error,
+    };
+    if error.get_ref().is_some_and(|source| source.is::<Untrusted>()) {
+        say("run", &format!("`samite ps` and `samite top` will not show this job: {error}"));
+    }
+    None
+}
+
+fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
+    let mut env = options.env.clone();
+    if options.remote.is_some() {
+        // What is set for us is in the environment of a local agent already.
+        let ours = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let forwarded = ours.filter(|(name, _)| name.starts_with("SAMITE_") || name.starts_with("FI_"));
+        env.splice(0..0, forwarded);
+    }
+    Ok(Plan {
+        job: JobId(u64::from_ne_bytes(random()?)),
+        secret: Secret(random()?),
+        size: options.ranks,
+        ranks: 0..options.ranks,
+        host: 0,
+        hosts,
+        detection: options.detection,
+        restarts: match options.on_failure {
+            OnFailure::Restart { max } => max,
+            OnFailure::End | OnFailure::Continue => 0,
+        },
+        bind: options.bind,
+        transport: options.transport.clone(),
+        env,
+        prefix: options.prefix,
+        stats: options.stats.is_some(),
+        program: options.program.clone(),
+        args: options.args.clone(),
+    })
+}
+
+/// What the ranks find in `SAMITE_TRANSPORT`.
+fn transport(options: &Options) -> Option<String> {
+    let mut set = options.env.iter().rev();
+    let set = || set.find(|(name, _)| name == variable::TRANSPORT).map(|(_, value)| value.clone());
+    options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
+}
+
+/// How old at most the last figures of a rank are that is killed while it waits.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a job that is to end is kept for its ranks to say what they wait for. Those that wait answer within a
+/// millisecond.
+const INQUIRY_MAX: Duration = Duration::from_millis(500);

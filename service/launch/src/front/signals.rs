@@ -1,0 +1,98 @@
+//! What signals do to a job, and how long its end is waited for.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+use samite_control::ToAgent;
+
+use super::super::station::{Link, Station};
+use super::super::{ENDING_SIGNALS, GRACE, LaunchError, say};
+use super::{Front, Then};
+
+/// The front's signals: that a child has ended, and those that a user or a batch system may send to a job.
+pub(crate) const SIGNALS: [Signal; 10] = [
+    Signal::CHILD,
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::WINCH,
+];
+
+impl Front {
+    pub(super) fn handle_signals(&mut self) -> Result<(), LaunchError> {
+        while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
+            self.was_signalled |= ENDING_SIGNALS.contains(&signal);
+            match signal {
+                Signal::CHILD => self.collect_children()?,
+                Signal::INT if self.was_interrupted => {
+                    say("run", "interrupted twice; killing the job");
+                    self.forced = Some(128 + Signal::INT.as_raw() as u8);
+                    self.is_ending = true;
+                    self.await_no_more();
+                    self.give_up_in(GRACE);
+                    self.tell_all(&ToAgent::Kill)?;
+                }
+                _ if ENDING_SIGNALS.contains(&signal) && !self.is_up() => self.break_off(signal)?,
+                Signal::INT => {
+                    self.was_interrupted = true;
+                    self.inquire(Then::Signal(signal))?;
+                }
+                _ => {
+                    self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
+                    if signal == Signal::TSTP {
+                        // The ranks have their own process groups, so the terminal has stopped none of us.
+                        let _ = kill_process(getpid(), Signal::STOP);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if nothing is waited for any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.stations.iter().all(Station::is_over)
+            || self.gives_up_at.is_some_and(|gives_up_at| gives_up_at <= Instant::now())
+    }
+
+    /// Returns true if all agents were heard, and at least one is still there. Then they can act on a signal.
+    fn is_up(&self) -> bool {
+        self.door.is_none() && self.stations.iter().any(|station| station.channel().is_some())
+    }
+
+    /// Ends a job that has not started on all hosts, or of which only remote shells are left: a signal that is passed on
+    /// would reach a part of its ranks, or none.
+    fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
+        let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
+        let hosts: Vec<_> = awaited.filter_map(|station| station.host.as_deref()).collect();
+        if !hosts.is_empty() && !self.is_ending {
+            let hosts = hosts.join(", ");
+            say("run", &format!("interrupted while the agents of {hosts} were awaited; ending the job"));
+        }
+        self.was_interrupted |= signal == Signal::INT;
+        self.code.get_or_insert(128 + signal.as_raw() as u8);
+        // An agent ends its ranks within one grace, and its output within another.
+        self.give_up_in(3 * GRACE);
+        let without_agent = self.stations.iter().filter(|station| station.channel().is_none());
+        without_agent.for_each(Station::hang_up);
+        self.end()
+    }
+
+    /// Waits for agents and remote shells so long at most.
+    pub(super) fn give_up_in(&mut self, time: Duration) {
+        let at = Instant::now() + time;
+        self.gives_up_at = Some(self.gives_up_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Agents that have not called back are not waited for, and not let in.
+    pub(super) fn await_no_more(&mut self) {
+        self.door = None;
+        let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
+        awaited.for_each(Station::hang_up);
+    }
+}

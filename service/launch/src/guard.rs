@@ -1,0 +1,252 @@
+//! The guard: what the remote shell starts on a host. It calls back, starts the agent, and is to it on its
+//! host what the front is at home: whichever of the two is killed, the other leaves no process behind.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use samite_control::{
+    Answer, Challenge, Channel, Ending, HELLO_BYTES_MAX, Hello, Invitation, PROTOCOL, Side, Transcript,
+    liveness,
+};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::wait::{Interest, wait};
+use super::{AGENT_COMMAND, LaunchError, descendants, random};
+
+/// More than any invitation has.
+const INVITATION_BYTES_MAX: usize = 64 << 10;
+
+/// Serves as the guard of a host until its agent has ended, and returns its exit code. The invitation is the
+/// first line of standard input; what follows is for rank 0.
+///
+/// # Errors
+/// [`LaunchError`]: nothing was started, or the system refused something.
+pub fn serve() -> Result<u8, LaunchError> {
+    let invitation = read_invitation()?;
+    let system = LaunchError::system;
+    std::env::set_current_dir(&invitation.directory).map_err(|source| LaunchError::Directory {
+        directory: invitation.directory.display().to_string(),
+        host: invitation.name.clone(),
+        source,
+    })?;
+    let connection = call_back(&invitation)?;
+    descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
+
+    let mut command = Command::new("/proc/self/exe");
+    let fd = pass_fd(&mut command, connection.into());
+    command.arg0("samite").arg(AGENT_COMMAND).arg(fd.to_string());
+    unblock_in(end_with_parent(&mut command, Signal::TERM));
+    let mut agent = command.spawn().map_err(system("starting the agent"))?;
+    drop(command);
+    let status = agent.wait().map_err(system("waiting for the agent"))?;
+    descendants::kill_all().map_err(system("ending what the agent has left"))?;
+    Ok(Ending::from(status).exit_code())
+}
+
+/// Reads a byte at a time: the bytes after the line are for rank 0.
+fn read_invitation() -> Result<Invitation, LaunchError> {
+    let bad = |why: &str| LaunchError::System {
+        doing: "reading an invitation from standard input (`samite run --hosts` starts this)",
+        source: io::Error::new(io::ErrorKind::InvalidData, why),
+    };
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() <= INVITATION_BYTES_MAX {
+        match rustix::io::read(io::stdin(), &mut byte) {
+            Ok(0) => return Err(bad("it ends before a whole line")),
+            Ok(_) if byte == *b"\n" => {
+                let read = |error: serde_json::Error| bad(&error.to_string());
+                let Version { protocol } = serde_json::from_slice(&line).map_err(read)?;
+                if protocol != PROTOCOL {
+                    return Err(bad(&format!(
+                        "`samite run` speaks version {protocol} of the protocol, and the `samite` of this host {PROTOCOL}: use \
+                         one release on all hosts"
+                    )));
+                }
+                return serde_json::from_slice(&line).map_err(read);
+            }
+            Ok(_) => line.extend(byte),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(bad(&error.to_string())),
+        }
+    }
+    Err(bad("the line is too long"))
+}
+
+/// The part of an invitation that all versions have.
+#[derive(Deserialize)]
+struct Version {
+    protocol: u32,
+}
+
+/// Connects to the launcher: to the first address where a process listens that proves to be it.
+fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
+    let caller = std::env::var("SSH_CONNECTION").ok();
+    let mut tried = Vec::new();
+    for address in candidates(invitation, caller.as_deref()) {
+        match connect(address, invitation) {
+            Ok(connection) => return Ok(connection),
+            Err(error) => tried.push(format!("{address} port {}: {error}", invitation.port)),
+        }
+    }
+    Err(LaunchError::Unreachable { host: invitation.name.clone(), tried: tried.join("; ") })
+}
+
+/// Where the launcher may be, each address once. That from which the remote shell was called is first, since the others
+/// are the front's guesses. If the user has given one, it listens there only.
+fn candidates(invitation: &Invitation, ssh_connection: Option<&str>) -> Vec<IpAddr> {
+    // sshd(8): the client's address and port, the server's address and port.
+    let caller = ssh_connection.and_then(|text| text.split(' ').next()?.parse().ok());
+    let mut addresses = invitation.addresses.clone();
+    if !invitation.is_given
+        && let Some(caller) = caller
+    {
+        addresses.retain(|&address| address != caller);
+        addresses.insert(0, caller);
+    }
+    addresses
+}
+
+fn connect(address: IpAddr, invitation: &Invitation) -> io::Result<TcpStream> {
+    let connection = TcpStream::connect_timeout(&(address, invitation.port).into(), CONNECT_TIMEOUT)?;
+    liveness::bound(&connection, invitation.detection)?;
+    greet(&connection, address, invitation, HANDSHAKE_TIMEOUT)?;
+    Ok(connection)
+}
+
+/// Proves to the other side of a connection that we were invited, and returns when that has proven that it invited us.
+/// Reads nothing behind that proof.
+fn greet(connection: &TcpStream, called: IpAddr, invitation: &Invitation, time: Duration) -> io::Result<()> {
+    let until = Instant::now() + time;
+    let Invitation { host, keys, .. } = *invitation;
+    let Challenge { nonce: front_nonce } = read_message(connection, until)?;
+    let agent_nonce = random()?;
+    let transcript = Transcript { host, front: called, front_nonce, agent_nonce };
+    // A message of this length always has room in a new connection.
+    let mut channel = Channel::new(connection.try_clone()?);
+    let proof = transcript.prove(Side::Agent, &keys);
+    channel.send(&Hello { host, nonce: agent_nonce, proof }).map_err(io::Error::other)?;
+    let Answer { proof } = read_message(connection, until)?;
+    if transcript.is_proven(Side::Front, &keys, &proof) {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "what listens there does not know our secret"))
+    }
+}
+
+/// Reads a byte at a time: the bytes after the line are for the agent.
+fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant) -> io::Result<M> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < HELLO_BYTES_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        if wait(vec![Interest::read((), connection)], Some(left))?.is_empty() {
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "what listens there does not answer"));
+            }
+            continue;
+        }
+        match connection.read(&mut byte)? {
+            0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
+            _ if byte == *b"\n" => {
+                let foreign = |_| io::Error::new(io::ErrorKind::InvalidData, NOT_OURS);
+                return serde_json::from_slice(&line).map_err(foreign);
+            }
+            _ => line.extend(byte),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, NOT_OURS))
+}
+
+const NOT_OURS: &str = "what listens there is no `samite run`";
+
+/// For one address among several.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the launcher may take to prove that it is there.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use samite_control::{Keys, Secret};
+
+    fn invitation(addresses: &[&str], is_given: bool) -> Invitation {
+        Invitation {
+            protocol: PROTOCOL,
+            host: 0,
+            name: "node".to_owned(),
+            keys: Keys { front: Secret([1; 16]), agent: Secret([2; 16]) },
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            is_given,
+            port: 7,
+            directory: "/".into(),
+            detection: Duration::from_secs(10),
+        }
+    }
+
+    #[test]
+    fn the_address_that_the_remote_shell_was_called_from_is_first() {
+        let order = |is_given, ssh: Option<&str>| {
+            let found = candidates(&invitation(&["10.0.0.1", "10.0.0.2"], is_given), ssh);
+            found.iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        let named = ["10.0.0.1", "10.0.0.2"];
+        assert_eq!(order(false, Some("10.0.0.2 5022 10.0.0.9 22")), ["10.0.0.2", "10.0.0.1"]);
+        assert_eq!(order(false, Some("10.0.0.3 5022 10.0.0.9 22")), ["10.0.0.3", "10.0.0.1", "10.0.0.2"]);
+        for (is_given, ssh) in [(true, Some("10.0.0.3 5022 10.0.0.9 22")), (false, Some("")), (false, None)] {
+            assert_eq!(order(is_given, ssh), named);
+        }
+    }
+
+    /// The error of a greeting when the other side sends these bytes and then waits.
+    fn greeted(said: Vec<u8>) -> io::ErrorKind {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stranger, _) = listener.accept().unwrap();
+        stranger.write_all(&said).unwrap();
+        let time = Duration::from_millis(50);
+        greet(&connection, [127, 0, 0, 1].into(), &invitation(&[], false), time).unwrap_err().kind()
+    }
+
+    #[test]
+    fn who_does_not_prove_to_have_invited_is_not_believed() {
+        let challenge = serde_json::to_vec(&Challenge { nonce: [0; 16] }).unwrap();
+        let answer = |byte: u8| format!("{{\"proof\":{:?}}}\n", [byte; 32]).into_bytes();
+        assert_eq!(greeted([&challenge[..], b"\n", &answer(0)].concat()), io::ErrorKind::PermissionDenied);
+        for silent in [&b""[..], &challenge, &[&challenge[..], b"\n"].concat(), b"{\"non"] {
+            assert_eq!(greeted(silent.to_vec()), io::ErrorKind::TimedOut);
+        }
+        for garbage in [&b"\n"[..], b"{}\n", b"{\"start\":{}}\n", &answer(0), &[b'7'; 2 * HELLO_BYTES_MAX]] {
+            assert_eq!(greeted(garbage.to_vec()), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn who_does_not_end_a_line_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stranger, _) = listener.accept().unwrap();
+        let drips = thread::spawn(move || {
+            while stranger.write_all(b" ").is_ok() {
+                thread::yield_now()
+            }
+        });
+        let said: io::Result<Challenge> =
+            read_message(&connection, Instant::now() + Duration::from_millis(50));
+        assert!(matches!(said.unwrap_err().kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut));
+        drop(connection);
+        drips.join().unwrap();
+    }
+}

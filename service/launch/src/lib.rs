@@ -1,0 +1,400 @@
+//! The launcher of jobs: the work of `samite run`.
+//!
+//! ```text
+//!  samite run ─┬─ agent ── ranks                               on this host: a pair of sockets
+//!    (front)   └─ remote shell ── guard ── agent ── ranks      on others: TCP, the guard calls back
+//! ```
+//! [`run`] is the front process. On each host an *agent* starts the ranks, reads their output and is their
+//! rendezvous. The front holds the policy (what happens after a failure, on a timeout, on a signal), the
+//! agents the mechanism. Both sides of a connection find out for themselves when it is lost: the front then
+//! tells all others that the ranks of that host have failed, and the agent there ends them.
+//!
+//! **No process is left, whichever is killed.** Front, guards and agents are child subreapers. If the front
+//! dies, or is cut off, its connections to the agents fail, and each agent kills every descendant. If an
+//! agent dies, the ranks die with it (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the
+//! front or the guard, and that kills it.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "timeouts, grace periods and what the environment says of the caller are the launcher's business"
+)]
+
+mod agent;
+mod check;
+mod descendants;
+mod door;
+mod failures;
+mod front;
+mod guard;
+mod hosts;
+mod observe;
+mod output;
+mod place;
+mod profile;
+mod rank;
+mod say;
+mod station;
+mod terminal;
+mod topology;
+mod wait;
+mod waits;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+pub use agent::serve as serve_as_agent;
+pub use front::{descriptors_for, run};
+pub use guard::serve as serve_as_guard;
+pub use hosts::Host;
+pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs, unsafe_places};
+pub use topology::{Core, NumaNode, Topology, TopologyError};
+
+use samite_control::liveness::DETECTION_DEFAULT;
+use samite_control::{Bind, ChannelError};
+
+use self::say::say;
+
+/// The most ranks that one agent starts.
+pub const RANKS_MAX: u32 = 4096;
+
+/// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's
+/// number.
+pub const AGENT_COMMAND: &str = "agent";
+
+/// The argument by which `samite` knows that it is to be the guard of a host.
+pub const GUARD_COMMAND: &str = "guard";
+
+/// The exit code of `samite run` after a timeout, as timeout(1) has it.
+const EXIT_TIMED_OUT: u8 = 124;
+
+/// That after a job whose output could not be written, on a full disk say.
+const EXIT_OUTPUT_LOST: u8 = 1;
+
+/// How long survivors may act on the news of a failure before the job is ended.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How long ranks may act on SIGTERM before SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How many turns it takes at most to receive what a process has sent before it ended: more than a socket holds.
+const LAST_TURNS_MAX: u32 = 64;
+
+/// The signals by which a user or a batch system ends a job.
+const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
+/// What `samite run` is asked to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The number of ranks.
+    pub ranks: u32,
+    /// Where to start them, if not all on this host.
+    pub remote: Option<Remote>,
+    /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed,
+    /// and one of less than a quarter of it never. At least [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
+    pub detection: Duration,
+    /// What each rank is bound to.
+    pub bind: Bind,
+    /// The value of `SAMITE_TRANSPORT` for the ranks.
+    pub transport: Option<String>,
+    /// Variables to set for the ranks.
+    pub env: Vec<(String, String)>,
+    /// End the job after this time.
+    pub timeout: Option<Duration>,
+    /// Begin each line of output with its rank.
+    pub prefix: bool,
+    /// Whether to tell at the end what the ranks did, and where.
+    pub stats: Option<Stats>,
+    /// What a rank's failure means for the others.
+    pub on_failure: OnFailure,
+    /// Which rank's exit code is that of the job.
+    pub exit_code: ExitCodeOf,
+    /// The program, found as a shell would.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+}
+
+impl Options {
+    /// A program to be started as so many ranks of this host, and the defaults for all else.
+    pub fn new(ranks: u32, program: impl Into<OsString>) -> Options {
+        Options {
+            ranks,
+            remote: None,
+            detection: DETECTION_DEFAULT,
+            bind: Bind::None,
+            transport: None,
+            env: Vec::new(),
+            timeout: None,
+            prefix: false,
+            stats: None,
+            on_failure: OnFailure::End,
+            exit_code: ExitCodeOf::FirstFailed,
+            program: program.into(),
+            args: Vec::new(),
+        }
+    }
+}
+
+/// Hosts to start ranks on, and how to get there.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// The hosts, each once. On each, the path of this process's program must lead to the same program, and
+    /// the path of the current directory to a directory.
+    pub hosts: Vec<Host>,
+    /// The remote shell and its options: it is run with the name of a host, a command, and its arguments
+    /// behind.
+    pub shell: Vec<String>,
+    /// Our address, as the hosts reach it. By default that from which packets to each of them are sent.
+    pub address: Option<IpAddr>,
+}
+
+/// Where to tell what the ranks of a job did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stats {
+    /// On standard error, as a table.
+    Table,
+    /// In a file: as a page if its name ends in `.html`, else as JSON.
+    File(PathBuf),
+}
+
+/// What a rank's failure means for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// End the job, after a moment for the survivors to act on the news.
+    End,
+    /// Let the survivors go on.
+    Continue,
+    /// Start the rank again, on the same host: a new process, to which the survivors can send when they have
+    /// been told that the old one failed. From the second time on after a pause, which doubles from 0.1 s to 10 s. The
+    /// survivors go on without those that fail more often, and those of a host that is lost.
+    Restart {
+        /// How often each rank is started again.
+        max: u32,
+    },
+}
+
+/// How often each rank is started again unless a number is given.
+const RESTARTS_DEFAULT: u32 = 3;
+
+/// Which rank's exit code is that of the job: 128 + the signal if it was killed. A job that ran into its time limit, or was
+/// killed by a second interrupt, has a code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitCodeOf {
+    /// That of the rank that failed first, or 0 if none failed. A failure after which the rank was started again does not count.
+    FirstFailed,
+    /// That of rank 0, of its last process if it was started again.
+    Rank0,
+}
+
+/// `first-failed` or `rank0`.
+impl FromStr for ExitCodeOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExitCodeOf, String> {
+        match text {
+            "first-failed" => Ok(ExitCodeOf::FirstFailed),
+            "rank0" => Ok(ExitCodeOf::Rank0),
+            _ => Err("it is `first-failed` or `rank0`".to_owned()),
+        }
+    }
+}
+
+/// `end`, `continue`, `restart`, which means three times, or `restart=N`.
+impl FromStr for OnFailure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnFailure, String> {
+        let restart = text.strip_prefix("restart=").map(str::parse);
+        match (text, restart) {
+            ("end", _) => Ok(OnFailure::End),
+            ("continue", _) => Ok(OnFailure::Continue),
+            ("restart", _) => Ok(OnFailure::Restart { max: RESTARTS_DEFAULT }),
+            (_, Some(Ok(max))) => Ok(OnFailure::Restart { max }),
+            _ => Err("it is `end`, `continue`, `restart` or `restart=N`".to_owned()),
+        }
+    }
+}
+
+/// Why no job was started, or why it could not be watched to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// Fewer than one rank, or more than the limit.
+    #[error("cannot start {0} ranks: a job has at least one and at most {RANKS_MAX}")]
+    RankCount(u32),
+    /// The limit of open descriptors is too low.
+    #[error(
+        "{ranks} ranks need {needed} open descriptors, but the limit is {limit}: raise it with `ulimit -n {needed}`"
+    )]
+    Descriptors {
+        /// The ranks asked for.
+        ranks: u32,
+        /// What they need.
+        needed: u64,
+        /// The limit of this process.
+        limit: u64,
+    },
+    /// The program could not be started.
+    #[error("{}", describe_spawn_error(program, *errno))]
+    Program {
+        /// The program.
+        program: String,
+        /// What the system said.
+        errno: i32,
+    },
+    /// The hosts have less room than there are ranks.
+    #[error(
+        "{ranks} ranks do not fit into the {slots} slots of the hosts: name more hosts, or more slots, as in `--hosts a:4,b:4`"
+    )]
+    Slots {
+        /// The ranks asked for.
+        ranks: u32,
+        /// The room that there is.
+        slots: u32,
+    },
+    /// The remote shell could not be started.
+    #[error("the remote shell `{shell}` cannot be started: {source}; name another with --ssh or SAMITE_SSH")]
+    RemoteShell {
+        /// As it was asked for.
+        shell: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The remote shell ended before an agent called back.
+    #[error(
+        "no agent was started on host {host}: `{shell} {host}` {ending}; what it printed is above. Try `{shell} {host} true`, \
+         and see that {program} is there too"
+    )]
+    NotThere {
+        /// The host.
+        host: String,
+        /// The remote shell.
+        shell: String,
+        /// How it ended.
+        ending: String,
+        /// What was to be started.
+        program: String,
+    },
+    /// Agents did not call back in time.
+    #[error(
+        "no answer from {hosts} after {seconds} s: can they reach this host at {addresses}? If not, give an address that they \
+         can with --address, and open its ports to them"
+    )]
+    NoAnswer {
+        /// The hosts.
+        hosts: String,
+        /// How long they were waited for.
+        seconds: u64,
+        /// The addresses that they were told.
+        addresses: String,
+    },
+    /// The front could not be reached from a host.
+    #[error(
+        "host {host} cannot reach `samite run` ({tried}): give an address that it can with `samite run --address`, and open \
+         its ports to it"
+    )]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The addresses that were tried, and what happened.
+        tried: String,
+    },
+    /// The current directory does not exist on a host.
+    #[error("host {host} has no directory {directory}, where `samite run` was called: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The host.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The ranks of a host cannot be bound.
+    #[error("--bind {bind} is not possible on {host}: {why}")]
+    Bind {
+        /// What was asked for.
+        bind: Bind,
+        /// The host.
+        host: String,
+        /// What stands in the way.
+        why: String,
+    },
+    /// There is no transport of this name.
+    #[error("no transport `{name}`: {why}; `samite info` shows those of this host")]
+    Transport {
+        /// As it was asked for.
+        name: String,
+        /// What there is, or what is wrong.
+        why: String,
+    },
+    /// A variable for the ranks has a value that does not fit.
+    #[error(transparent)]
+    Setting(#[from] samite_control::SettingError),
+    /// The connection between front and agent failed.
+    #[error("the connection to the agent failed: {0}")]
+    Control(#[from] ChannelError),
+    /// The operating system refused something.
+    #[error("{doing}: {source}")]
+    System {
+        /// What the launcher was doing.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl LaunchError {
+    /// The exit code of `samite run`: as a shell's where the program could not be started, otherwise 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LaunchError::Program { errno: libc_errno::ENOENT, .. } => 127,
+            LaunchError::Program { .. } => 126,
+            _ => 1,
+        }
+    }
+
+    fn system(doing: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
+        move |source| LaunchError::System { doing, source }
+    }
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+fn describe_spawn_error(program: &str, errno: i32) -> String {
+    match errno {
+        libc_errno::ENOENT if program.contains('/') => {
+            format!("program `{program}` not found (or, if it is a script, its interpreter is not)")
+        }
+        libc_errno::ENOENT => {
+            format!("program `{program}` not found in PATH; give a path with a slash, like `./{program}`")
+        }
+        libc_errno::EACCES => {
+            format!("program `{program}` may not be executed: is it a file with execute permission?")
+        }
+        libc_errno::ENOEXEC => {
+            format!("`{program}` is not a program for this machine, nor a script that begins with `#!`")
+        }
+        _ => format!("cannot start `{program}`: {}", io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// The numbers that execve(2) answers with.
+mod libc_errno {
+    use rustix::io::Errno;
+
+    pub(super) const ENOENT: i32 = Errno::NOENT.raw_os_error();
+    pub(super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
+    pub(super) const ENOEXEC: i32 = Errno::NOEXEC.raw_os_error();
+}

@@ -1,0 +1,452 @@
+//! How a running job is seen from outside: what its ranks told of themselves, and the socket where that is asked for.
+//!
+//! The front of each job listens at a socket of its user's. Whoever connects has the ranks asked what they do, and
+//! gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; what the others said last is
+//! given with its age.
+
+use std::borrow::Cow;
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::getuid;
+use samite_control::printable::one_line;
+use samite_control::{Channel, Ending, Figures, Incoming, JobId};
+use serde::{Deserialize, Serialize};
+
+use super::place::{Place, candidates};
+use super::wait::{Interest, wait};
+
+/// A job at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Its name.
+    pub job: JobId,
+    /// The process of its `samite run`.
+    pub pid: u32,
+    /// The program and its arguments.
+    pub program: String,
+    /// The transport that its ranks were told to use; none if each chooses.
+    pub transport: Option<String>,
+    /// Time since it was started, milliseconds.
+    pub age_ms: u64,
+    /// Its ranks, in order.
+    pub ranks: Vec<RankView>,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RankView {
+    /// The rank.
+    pub rank: u32,
+    /// Its host, as the user calls it; none if that is the one of `samite run`, and there is no other.
+    pub host: Option<String>,
+    /// Which life of it this is, from 1.
+    pub life: u32,
+    /// Whether its process is stopped, by SIGSTOP say.
+    pub is_stopped: bool,
+    /// How it ended, if it has.
+    pub ending: Option<Ending>,
+    /// What it told last; none if it never did.
+    pub figures: Option<Figures>,
+    /// Whether they are its answer to this look: if not, it makes no calls, or has ended.
+    pub is_answer: bool,
+    /// How long ago that was, milliseconds: of a rank that ended, before its end.
+    pub figures_age_ms: u64,
+}
+
+/// Why a job cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// `samite run` is there, but does not answer.
+    #[error("job {job} does not answer ({source}): is its `samite run` stopped?")]
+    Silent {
+        /// The job.
+        job: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It answered something else.
+    #[error("job {job} answers what this version of samite does not understand ({})", one_line(&source.to_string()))]
+    Foreign {
+        /// The job.
+        job: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Its answer has no end.
+    #[error("job {job} answers more than {ANSWER_BYTES_MAX} bytes: it is none that `samite run` has started")]
+    Endless {
+        /// The job.
+        job: String,
+    },
+    /// A directory in which jobs are looked for is not this user's alone.
+    #[error("{0}; jobs in it are not shown")]
+    Unsafe(String),
+}
+
+/// A job that runs, on this host, for this user.
+#[derive(Debug, Clone)]
+pub struct RunningJob {
+    /// Its name.
+    pub job: JobId,
+    place: Arc<Place>,
+    socket: PathBuf,
+}
+
+/// The jobs of this user whose `samite run` runs on this host, by name. What one that was killed has left behind is
+/// removed. A directory that is not this user's alone is passed over: see [`unsafe_places`].
+#[must_use]
+pub fn running_jobs() -> Vec<RunningJob> {
+    let mut jobs = Vec::new();
+    for place in candidates().iter().filter_map(|path| Place::open(path).ok().flatten()) {
+        let place = Arc::new(place);
+        let entries = fs::read_dir(place.path()).into_iter().flatten().flatten();
+        jobs.extend(entries.filter_map(|entry| RunningJob::at(&place, entry.file_name().into())));
+    }
+    jobs.sort_by_key(|job| job.job.to_string());
+    jobs
+}
+
+/// The directories in which jobs of this user are looked for and that were not used, each with the reason: another user
+/// has made them, or could have written there. A job that has no other directory is not shown.
+#[must_use]
+pub fn unsafe_places() -> Vec<ObserveError> {
+    let untrusted = candidates().into_iter().filter_map(|path| Place::open(&path).err());
+    untrusted.map(|untrusted| ObserveError::Unsafe(untrusted.to_string())).collect()
+}
+
+impl RunningJob {
+    fn at(place: &Arc<Place>, socket: PathBuf) -> Option<RunningJob> {
+        let job = socket.file_stem()?.to_str()?.parse().ok()?;
+        if socket.extension()? != EXTENSION {
+            return None;
+        }
+        // A socket is given its name when it is listened at, so one that refuses is left by a process that has ended.
+        match place.connect(&socket) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                let _ = fs::remove_file(place.path().join(socket));
+                None
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => None,
+            _ => Some(RunningJob { job, place: place.clone(), socket }),
+        }
+    }
+
+    /// What it does now. `None` if it has ended meanwhile. Characters that do something to a terminal are replaced in all
+    /// text, as in `\u{1b}`.
+    ///
+    /// # Errors
+    /// [`ObserveError`].
+    pub fn look(&self) -> Result<Option<Snapshot>, ObserveError> {
+        let job = || self.job.to_string();
+        let mut line = Vec::new();
+        let read = self.place.connect(&self.socket).and_then(|stream| read_line(stream, &mut line));
+        match read {
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+                return Ok(None);
+            }
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(ObserveError::Endless { job: job() });
+            }
+            Err(source) if source.kind() != ErrorKind::ConnectionReset => {
+                return Err(ObserveError::Silent { job: job(), source });
+            }
+            _ if line.is_empty() => return Ok(None),
+            _ => {}
+        }
+        match serde_json::from_slice::<Snapshot>(&line) {
+            Ok(snapshot) => Ok(Some(snapshot.printable())),
+            Err(source) => Err(ObserveError::Foreign { job: job(), source }),
+        }
+    }
+}
+
+/// Reads until the end of a line, or of the stream, for a limited time.
+///
+/// # Errors
+/// `TimedOut`, `FileTooLarge`, and those of read(2).
+fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
+    let deadline = Instant::now() + LOOK_MAX;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).min(SILENCE_MAX);
+        if left.is_zero() || wait(vec![Interest::read((), &stream)], Some(left))?.is_empty() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error) => return Err(error),
+        };
+        let end = chunk[..count].iter().position(|&byte| byte == b'\n');
+        line.extend_from_slice(&chunk[..end.unwrap_or(count)]);
+        if end.is_some() {
+            return Ok(());
+        }
+        if line.len() > ANSWER_BYTES_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+    }
+}
+
+impl Snapshot {
+    /// The same, with all text fit for a terminal.
+    fn printable(mut self) -> Snapshot {
+        let replace = |text: &mut String| {
+            if let Cow::Owned(replaced) = one_line(text) {
+                *text = replaced;
+            }
+        };
+        replace(&mut self.program);
+        self.transport.iter_mut().for_each(replace);
+        for rank in &mut self.ranks {
+            rank.host.iter_mut().for_each(replace);
+            if let Some(Ending::Lost { host, how }) = &mut rank.ending {
+                [host, how].into_iter().for_each(replace);
+            }
+            let awaits = rank.figures.as_mut().and_then(|figures| figures.awaits.as_mut());
+            awaits.into_iter().for_each(|awaits| replace(&mut awaits.awaited));
+        }
+        self
+    }
+}
+
+/// Where a job is asked what it does.
+#[derive(Debug)]
+pub(super) struct Desk {
+    listener: UnixListener,
+    path: PathBuf,
+    visitors: Vec<Visitor>,
+}
+
+/// Somebody who asks.
+#[derive(Debug)]
+struct Visitor {
+    channel: Channel,
+    came: Instant,
+    is_answered: bool,
+}
+
+impl Desk {
+    /// Opens the job's socket, which goes with the value.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    pub(super) fn open(job: JobId) -> io::Result<Desk> {
+        let mut failed = ErrorKind::NotFound.into();
+        for directory in candidates() {
+            match Place::make(&directory).and_then(|_| Desk::open_in(&directory, job)) {
+                Ok(desk) => return Ok(desk),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn open_in(directory: &Path, job: JobId) -> io::Result<Desk> {
+        let unnamed = directory.join(format!(".{job}"));
+        let path = directory.join(job.to_string()).with_extension(EXTENSION);
+        let listener = UnixListener::bind(&unnamed)?;
+        let mut desk = Desk { listener, path: unnamed, visitors: Vec::new() };
+        fs::set_permissions(&desk.path, fs::Permissions::from_mode(0o600))?;
+        desk.listener.set_nonblocking(true)?;
+        fs::rename(&desk.path, &path)?;
+        desk.path = path;
+        Ok(desk)
+    }
+
+    /// The connections to read, and to write if one is backed up.
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Channel> {
+        self.visitors.iter().map(|visitor| &visitor.channel)
+    }
+
+    /// Lets in who knocks; whether somebody did.
+    pub(super) fn admit(&mut self, now: Instant) -> bool {
+        let before = self.visitors.len();
+        // At most so many at a time, since more can come while these are accepted.
+        let connections = std::iter::from_fn(|| self.listener.accept().ok()).take(VISITORS_MAX);
+        for (connection, _) in connections.filter(|(connection, _)| may_look(connection)) {
+            let channel = Channel::new(connection);
+            self.visitors.push(Visitor { channel, came: now, is_answered: false });
+        }
+        // Somebody who lets us wait makes room.
+        let over = self.visitors.len().saturating_sub(VISITORS_MAX);
+        self.visitors.drain(..over);
+        self.visitors.len() + over > before
+    }
+
+    /// Since when somebody waits for an answer.
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
+        self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
+    }
+
+    /// Answers those that came before `until`, and sees off who has its answer or is gone.
+    pub(super) fn serve(&mut self, until: Instant, snapshot: impl FnOnce(Instant) -> Snapshot) {
+        if let Some(since) = self.waiting_since().filter(|since| *since <= until) {
+            let snapshot = snapshot(since);
+            for visitor in self.visitors.iter_mut().filter(|visitor| !visitor.is_answered) {
+                if visitor.came <= until {
+                    visitor.is_answered = true;
+                    // If it fails, that shows below.
+                    let _ = visitor.channel.send(&snapshot);
+                }
+            }
+        }
+        self.visitors.retain_mut(|visitor| {
+            visitor.channel.flush();
+            let is_there = matches!(visitor.channel.receive::<()>(), Ok(Incoming::Nothing));
+            is_there && (!visitor.is_answered || visitor.channel.is_backed_up())
+        });
+    }
+}
+
+/// Returns true if this user asks, or root.
+fn may_look(connection: &UnixStream) -> bool {
+    socket_peercred(connection).is_ok_and(|peer| peer.uid == getuid() || peer.uid.is_root())
+}
+
+/// Readable when a connection can be accepted.
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What the front knows of the ranks.
+#[derive(Debug)]
+pub(super) struct Register {
+    job: JobId,
+    program: String,
+    transport: Option<String>,
+    started: Instant,
+    ranks: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    host: Option<String>,
+    life: u32,
+    is_stopped: bool,
+    ending: Option<Ending>,
+    ended: Option<Instant>,
+    told: Option<(Figures, Instant)>,
+}
+
+impl Entry {
+    fn new(host: Option<String>, life: u32) -> Entry {
+        Entry { host, life, is_stopped: false, ending: None, ended: None, told: None }
+    }
+
+    fn has_told(&self, since: Instant) -> bool {
+        self.told.as_ref().is_some_and(|(_, told)| *told >= since)
+    }
+}
+
+impl Register {
+    /// The job's ranks, by their hosts in order.
+    pub(super) fn new(
+        job: JobId,
+        program: String,
+        transport: Option<String>,
+        hosts: impl Iterator<Item = Option<String>>,
+    ) -> Register {
+        let ranks = hosts.map(|host| Entry::new(host, 1)).collect();
+        Register { job, program, transport, started: Instant::now(), ranks }
+    }
+
+    pub(super) fn tell(&mut self, rank: u32, figures: Figures) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            entry.told = Some((figures, Instant::now()));
+        }
+    }
+
+    pub(super) fn stop(&mut self, rank: u32, is_stopped: bool) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            entry.is_stopped = is_stopped;
+        }
+    }
+
+    /// The first that is said of a rank's end counts, unless that was that it left, which may be followed by more.
+    pub(super) fn end(&mut self, rank: u32, ending: Ending) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize)
+            && entry.ending.as_ref().is_none_or(|ending| *ending == Ending::Left)
+        {
+            entry.ended.get_or_insert_with(Instant::now);
+            entry.ending = Some(ending);
+        }
+    }
+
+    /// A rank was started again.
+    pub(super) fn restart(&mut self, rank: u32) {
+        if let Some(entry) = self.ranks.get_mut(rank as usize) {
+            *entry = Entry::new(entry.host.take(), entry.life + 1);
+        }
+    }
+
+    /// Whether all that can answer have done so since then.
+    pub(super) fn is_complete(&self, since: Instant) -> bool {
+        self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
+    }
+
+    /// What is known now, where the ranks were asked at that time.
+    pub(super) fn snapshot(&self, asked: Instant) -> Snapshot {
+        let now = Instant::now();
+        let ms = |time: Duration| time.as_millis() as u64;
+        let ranks = (0..).zip(&self.ranks).map(|(rank, entry)| RankView {
+            rank,
+            host: entry.host.clone(),
+            life: entry.life,
+            is_stopped: entry.is_stopped,
+            ending: entry.ending.clone(),
+            figures: entry.told.as_ref().map(|(figures, _)| figures.clone()),
+            is_answer: entry.has_told(asked),
+            figures_age_ms: entry
+                .told
+                .as_ref()
+                .map_or(0, |(_, told)| ms(entry.ended.unwrap_or(now).saturating_duration_since(*told))),
+        });
+        Snapshot {
+            job: self.job,
+            pid: std::process::id(),
+            program: self.program.clone(),
+            transport: self.transport.clone(),
+            age_ms: ms(now.duration_since(self.started)),
+            ranks: ranks.collect(),
+        }
+    }
+}
+
+/// How long ranks have to answer: those that wait do within a millisecond, those that compute would take as long as
+/// they compute.
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
+
+/// How long a job may take to answer us, or to go on with its answer.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a whole answer may take.
+const LOOK_MAX: Duration = Duration::from_secs(4);
+
+/// The longest answer: many times that of a job of the most ranks.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The most who ask at a time.
+const VISITORS_MAX: usize = 64;
+
+const EXTENSION: &str = "sock";

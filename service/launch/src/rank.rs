@@ -1,0 +1,137 @@
+//! Starting one rank.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use samite_control::{Channel, Ending, PROTOCOL, Place, Plan, Ticket, ToRank, variable};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
+
+use super::output::Source;
+use crate::topology::Slot;
+
+/// A rank of this node.
+#[derive(Debug)]
+pub(super) struct Rank {
+    /// Its process, until that has been waited for.
+    pub(super) process: Option<Pid>,
+    /// Its connection, until either side closes it.
+    pub(super) channel: Option<Channel>,
+    /// It has been asked what it does, and has not answered. A rank that computes is not asked twice.
+    pub(super) is_asked: bool,
+    /// When the rank closed its world, or the connection without a word: its process will show how it ended.
+    pub(super) closed_at: Option<Instant>,
+    /// How often it may still be started again.
+    pub(super) restarts: u32,
+    /// When it is started again, and how its last process ended.
+    pub(super) again: Option<(Instant, Ending)>,
+}
+
+impl Rank {
+    /// Starts `rank` of `plan`, in a process group of its own, and returns it with its stdout and
+    /// stderr.
+    ///
+    /// Rank 0 has the agent's standard input, which is never a terminal: a background process group may not read that.
+    /// All others have none.
+    ///
+    /// With a slot, it may use the processors of that only.
+    pub(super) fn start(
+        plan: &Plan,
+        rank: u32,
+        incarnation: u32,
+        place: &Place,
+        slot: Option<&Slot>,
+    ) -> io::Result<(Rank, Source, Source)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut channel = Channel::new(ours);
+        if plan.stats {
+            // Before it is started, so that it finds this however soon it ends. A connection that fails here fails when it is served too.
+            let _ = channel.send(&ToRank::Asked { at_end: true });
+        }
+        let ticket = Ticket {
+            protocol: PROTOCOL,
+            job: plan.job,
+            secret: plan.secret,
+            rank,
+            size: plan.size,
+            incarnation,
+            place: slot
+                .map_or_else(|| place.clone(), |slot| Place { neighbours: slot.sharers, ..place.clone() }),
+        };
+        let takes_input = rank == 0 && !io::stdin().is_terminal();
+        let mut command = Command::new(&plan.program);
+        unblock_in(end_with_parent(&mut command, Signal::KILL));
+        let fd = pass_fd(&mut command, ticket.issue(theirs)?);
+        #[cfg(feature = "ofi")]
+        command.envs(samite_fabric::ofi::environment());
+        command
+            .args(&plan.args)
+            .envs(plan.env.iter().map(|(key, value)| (key, value)))
+            .env(variable::CONTROL, format!("fd:{fd}"))
+            .env(variable::RANK, rank.to_string())
+            .env(variable::SIZE, plan.size.to_string())
+            .env(variable::JOB, plan.job.to_string())
+            .envs(plan.transport.iter().map(|transport| (variable::TRANSPORT, transport)))
+            .stdin(if takes_input { Stdio::inherit() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = match slot {
+            Some(slot) => while_bound_to(&slot.processors, || command.spawn())?,
+            None => command.spawn()?,
+        };
+        let source = |pipe: Option<OwnedFd>| Source { rank, pipe: pipe.expect("the output is piped") };
+        let stdout = source(child.stdout.take().map(OwnedFd::from));
+        let stderr = source(child.stderr.take().map(OwnedFd::from));
+        let rank = Rank {
+            process: Some(Pid::from_child(&child)),
+            channel: Some(channel),
+            is_asked: false,
+            closed_at: None,
+            restarts: plan.restarts,
+            again: None,
+        };
+        Ok((rank, stdout, stderr))
+    }
+
+    /// Asks it what it does.
+    pub(super) fn ask(&mut self) {
+        if let Some(channel) = &mut self.channel
+            && !std::mem::replace(&mut self.is_asked, true)
+        {
+            // A connection that fails here fails when it is served too.
+            let _ = channel.send(&ToRank::Asked { at_end: false });
+        }
+    }
+
+    /// Sends `signal` to the rank and to what it has started in its process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(process) = self.process {
+            // The process has not been waited for, so its group exists and is nobody else's. A refusal, for a
+            // program that runs as another user, changes nothing for the other ranks.
+            let _ = kill_process_group(process, signal);
+        }
+    }
+}
+
+/// Calls `spawn` while this thread may use some processors only, which what it starts inherits.
+fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mut slot = CpuSet::new();
+    for &processor in processors {
+        // The set has room for 1024, as the kernel's calls have without further ado.
+        if (processor as usize) < CpuSet::MAX_CPU {
+            slot.set(processor as usize);
+        }
+    }
+    let ours = sched_getaffinity(None)?;
+    sched_setaffinity(None, &slot)?;
+    let spawned = spawn();
+    sched_setaffinity(None, &ours)?;
+    spawned
+}

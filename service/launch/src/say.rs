@@ -1,0 +1,49 @@
+//! The launcher's own messages on standard error.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use samite_control::printable::printable;
+
+/// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing
+/// comes between its words. Returns after [`SAY_MAX`] at the latest.
+///
+/// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits for
+/// it would neither notice failures nor obey signals. A message that is not taken in time is printed when it is taken. If
+/// there are many such messages the next ones are dropped.
+///
+/// The caller has blocked the signals that it reads from a descriptor: the thread inherits that, and takes none of them.
+pub(super) fn say(who: &str, text: &str) {
+    static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
+    let message = format!("samite {who}: {}\n", printable(text));
+    let before = UNFINISHED.fetch_add(1, Ordering::Relaxed);
+    if before >= UNFINISHED_MAX {
+        UNFINISHED.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let (done, finished) = channel();
+    let writer = thread::Builder::new().name("say".to_owned()).spawn(move || {
+        // If standard error is gone there is no reader to tell.
+        let _ = io::stderr().write_all(message.as_bytes());
+        UNFINISHED.fetch_sub(1, Ordering::Relaxed);
+        let _ = done.send(());
+    });
+    // Behind a message that is not taken this one is not taken either.
+    if before == 0 && writer.is_ok() {
+        let _ = finished.recv_timeout(SAY_MAX);
+    }
+}
+
+/// Prints a message and waits until it is taken.
+pub(super) fn say_to_the_end(who: &str, text: &str) {
+    let _ = io::stderr().write_all(format!("samite {who}: {}\n", printable(text)).as_bytes());
+}
+
+/// How long the launcher waits for the reader of its standard error.
+const SAY_MAX: Duration = Duration::from_secs(1);
+
+/// How many messages may wait for that reader.
+const UNFINISHED_MAX: usize = 16;

@@ -1,0 +1,221 @@
+//! An agent as the front sees it: the process that leads to it, and the connection.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use samite_control::{Channel, Invitation, Plan, ToAgent};
+use samite_os::signal::unblock_in;
+use samite_os::spawn::{end_with_parent, pass_fd};
+
+use super::agent::PLAN_BYTES_MAX;
+use super::hosts::Host;
+use super::terminal::copy_input;
+use super::{AGENT_COMMAND, GUARD_COMMAND, LaunchError};
+
+/// An agent, or the way to one.
+#[derive(Debug)]
+pub(super) struct Station {
+    /// What the user calls its host; none if that is this one, and no network between.
+    pub(super) host: Option<String>,
+    /// Its ranks.
+    pub(super) ranks: Range<u32>,
+    /// The agent itself, or the remote shell, until it has been waited for.
+    pub(super) process: Option<Pid>,
+    pub(super) link: Link,
+    /// What the agent is to be told about ranks of other hosts when it calls back.
+    kept: Vec<ToAgent>,
+}
+
+/// The connection to an agent.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// The agent has not called back yet.
+    Awaited,
+    /// Over a network: how often to beat, and when next.
+    Up { channel: Channel, beat: Option<(Duration, Instant)> },
+    /// The agent has said that it is done.
+    Done,
+    /// It broke.
+    Lost,
+}
+
+impl Station {
+    /// Starts the agent of this host. Its standard input, which is rank 0's, is ours; if that is a terminal, it is a pipe
+    /// with what is typed.
+    pub(super) fn here(ranks: Range<u32>) -> io::Result<Station> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        let fd = pass_fd(&mut command, theirs.into());
+        command.arg0("samite").arg(AGENT_COMMAND).arg(fd.to_string());
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::piped());
+        }
+        let mut agent = spawn_apart(&mut command)?;
+        if let Some(mut input) = agent.stdin.take() {
+            thread::Builder::new().name("input".to_owned()).spawn(move || copy_input(&mut input))?;
+        }
+        let channel = Channel::with_line_limit(ours, PLAN_BYTES_MAX);
+        Ok(Station {
+            host: None,
+            ranks,
+            process: Some(Pid::from_child(&agent)),
+            link: Link::Up { channel, beat: None },
+            kept: Vec::new(),
+        })
+    }
+
+    /// Begins to start the agent of another host, through a remote shell, which hands our standard input to
+    /// rank 0.
+    pub(super) fn there(
+        host: &Host,
+        ranks: Range<u32>,
+        shell: &[String],
+        invitation: &Invitation,
+    ) -> Result<Station, LaunchError> {
+        let failed = |source| LaunchError::RemoteShell { shell: shell.join(" "), source };
+        let program = std::env::current_exe().map_err(LaunchError::system("finding the `samite` command"))?;
+        let (shell, options) = shell.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let mut command = Command::new(shell);
+        command.args(options).arg(&host.name).arg(quoted(&program.to_string_lossy())).arg(GUARD_COMMAND);
+        command.stdin(Stdio::piped());
+        let mut child = spawn_apart(&mut command).map_err(failed)?;
+        let mut line = serde_json::to_vec(invitation).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        let mut input = child.stdin.take().expect("it is piped");
+        let takes_input = ranks.start == 0;
+        // A thread, since nothing is known of when the remote shell reads. What fails here shows in that no
+        // agent calls back.
+        thread::Builder::new()
+            .name("input".to_owned())
+            .spawn(move || {
+                input.write_all(&line)?;
+                if takes_input { copy_input(&mut input) } else { Ok(()) }
+            })
+            .map_err(LaunchError::system("starting a thread"))?;
+        Ok(Station {
+            host: Some(host.name.clone()),
+            ranks,
+            process: Some(Pid::from_child(&child)),
+            link: Link::Awaited,
+            kept: Vec::new(),
+        })
+    }
+
+    pub(super) fn channel(&self) -> Option<&Channel> {
+        match &self.link {
+            Link::Up { channel, .. } => Some(channel),
+            _ => None,
+        }
+    }
+
+    pub(super) fn channel_mut(&mut self) -> Option<&mut Channel> {
+        match &mut self.link {
+            Link::Up { channel, .. } => Some(channel),
+            _ => None,
+        }
+    }
+
+    /// Sends a message, if the connection is there. To an agent that is awaited, questions and news are sent later: they are
+    /// told once, and ranks of other hosts may run for long before it calls back.
+    pub(super) fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
+        match &mut self.link {
+            Link::Up { channel, .. } => Ok(channel.send(message)?),
+            Link::Awaited if message.concerns_other_hosts() => {
+                self.kept.push(message.clone());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends the first message, and those that were kept.
+    pub(super) fn begin(&mut self, plan: Plan) -> Result<(), LaunchError> {
+        self.send(&ToAgent::Start(plan))?;
+        std::mem::take(&mut self.kept).iter().try_for_each(|message| self.send(message))
+    }
+
+    pub(super) fn next_beat(&self) -> Option<Instant> {
+        match &self.link {
+            Link::Up { beat: Some((_, next)), .. } => Some(*next),
+            _ => None,
+        }
+    }
+
+    pub(super) fn beat(&mut self, now: Instant) {
+        if let Link::Up { channel, beat: Some((interval, next)) } = &mut self.link
+            && *next <= now
+        {
+            channel.beat();
+            *next = now + *interval;
+        }
+    }
+
+    /// Nothing is expected of it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.process.is_none() && matches!(self.link, Link::Done | Link::Lost)
+    }
+
+    /// Ends the remote shell, which would wait for ever for a host that is cut off.
+    pub(super) fn hang_up(&self) {
+        if let (Some(_), Some(process)) = (&self.host, self.process) {
+            // Not waited for yet, so it is nobody else's number.
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+/// Starts a process in a process group of its own: what is sent to the front's group, by a terminal or a
+/// kill, reaches the ranks once, through the front, and the agent survives to clean up.
+fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
+    unblock_in(end_with_parent(command.process_group(0), Signal::TERM));
+    command.spawn()
+}
+
+/// Our addresses by which a host can be expected to reach us: those from which the system would send to it.
+pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
+    let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
+    let targets = (name, DISCARD).to_socket_addrs().into_iter().flatten();
+    let mut ours = Vec::new();
+    for target in targets {
+        let any: IpAddr = if target.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        // Connecting a datagram socket sends nothing; it chooses the route.
+        let address = UdpSocket::bind((any, 0))
+            .and_then(|socket| socket.connect(target).and_then(|()| socket.local_addr()));
+        ours.extend(address.ok().map(|address| address.ip()).filter(|address| !ours.contains(address)));
+    }
+    ours
+}
+
+/// Any port does.
+const DISCARD: u16 = 9;
+
+/// For the shell on the other side, which gets one line to read. Left as it is where nothing is special, so
+/// that a command that runs it without a shell can stand in.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_them_otherwise() {
+        assert_eq!(quoted("/usr/bin/samite-1.2"), "/usr/bin/samite-1.2");
+        assert_eq!(quoted("/my files/it's"), r"'/my files/it'\''s'");
+    }
+
+    #[test]
+    fn a_host_is_reached_from_an_address_of_ours() {
+        assert_eq!(addresses_towards("me@127.0.0.1"), [IpAddr::from([127, 0, 0, 1])]);
+        assert_eq!(addresses_towards("no such host"), [] as [IpAddr; 0]);
+    }
+}

@@ -1,0 +1,173 @@
+//! How the cores and the memory of a host lie, and which rank is to run where.
+
+use roxmltree::{Document, Node, ParsingOptions};
+use samite_control::Bind;
+use samite_os::hwloc::{self, HwlocError};
+use serde::Serialize;
+
+/// The cores and NUMA nodes of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Topology {
+    /// In the order of their places: those that share a cache or a node follow each other.
+    pub cores: Vec<Core>,
+    /// In the order of their numbers.
+    pub numa_nodes: Vec<NumaNode>,
+}
+
+/// A core. Numbers are the system's, as `taskset` and `numactl` take them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Core {
+    /// Its processors: several where each runs several threads.
+    pub processors: Vec<u32>,
+    /// The NUMA node that is nearest to it.
+    pub numa_node: Option<u32>,
+    /// The package that it is part of.
+    pub package: Option<u32>,
+}
+
+/// Memory that is near to some cores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub number: u32,
+    /// Bytes.
+    pub memory: u64,
+}
+
+/// Where a rank runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The processors that it is bound to.
+    pub(crate) processors: Vec<u32>,
+    /// The ranks that are bound to them, this one included.
+    pub(crate) sharers: u32,
+}
+
+/// Why ranks cannot be bound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// Nothing is known of this host.
+    #[error(transparent)]
+    Hwloc(#[from] HwlocError),
+    /// What hwloc told is not understood.
+    #[error("what libhwloc tells of this host is not understood: {0}")]
+    NotUnderstood(String),
+    /// There are fewer cores than ranks.
+    #[error(
+        "{ranks} ranks cannot have a core each: {cores} may be used here; `--bind numa` lets ranks share"
+    )]
+    TooFewCores {
+        /// The ranks of this host.
+        ranks: u32,
+        /// The cores that may be used.
+        cores: usize,
+    },
+}
+
+impl Topology {
+    /// That of this host, as hwloc sees it: all that the control group permits.
+    ///
+    /// # Errors
+    /// [`TopologyError::Hwloc`], [`TopologyError::NotUnderstood`].
+    pub fn of_this_host() -> Result<Topology, TopologyError> {
+        Topology::from_xml(&hwloc::topology_xml()?)
+    }
+
+    /// From hwloc's XML, version 2.
+    fn from_xml(xml: &str) -> Result<Topology, TopologyError> {
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        // Its buffer may end with more than one NUL.
+        let document = Document::parse_with_options(xml.trim_end_matches('\0'), options)
+            .map_err(|error| TopologyError::NotUnderstood(error.to_string()))?;
+        let objects = || document.descendants().filter(|node| node.has_tag_name("object"));
+        let processors_in = |node: Node<'_, '_>| -> Vec<u32> {
+            node.descendants().filter(|&node| is(node, "PU")).filter_map(number).collect()
+        };
+        let cores = objects()
+            // Some virtual machines have processors without cores.
+            .filter(|&node| is(node, "Core") || is(node, "PU") && ancestor(node, "Core").is_none())
+            .map(|node| Core {
+                processors: processors_in(node),
+                numa_node: node.ancestors().find_map(|node| memory_of(node).next()).and_then(number),
+                package: ancestor(node, "Package").and_then(number),
+            });
+        let numa_nodes = objects().filter(|&node| is(node, "NUMANode")).filter_map(|node| {
+            let memory = node.attribute("local_memory").and_then(|bytes| bytes.parse().ok());
+            Some(NumaNode { number: number(node)?, memory: memory.unwrap_or(0) })
+        });
+        let mut topology = Topology { cores: cores.collect(), numa_nodes: numa_nodes.collect() };
+        topology.cores.retain(|core| !core.processors.is_empty());
+        topology.numa_nodes.sort_by_key(|node| node.number);
+        match topology.cores.is_empty() {
+            true => Err(TopologyError::NotUnderstood("it has no processor".into())),
+            false => Ok(topology),
+        }
+    }
+
+    /// What is left of it where only some processors may be used.
+    pub(crate) fn within(mut self, may_use: impl Fn(u32) -> bool) -> Topology {
+        for core in &mut self.cores {
+            core.processors.retain(|&processor| may_use(processor));
+        }
+        self.cores.retain(|core| !core.processors.is_empty());
+        self
+    }
+
+    /// Where each of `ranks` runs, the only ones of this host; nothing if they are not bound.
+    pub(crate) fn slots(&self, ranks: u32, bind: Bind) -> Result<Vec<Slot>, TopologyError> {
+        let cores = self.cores.len();
+        match bind {
+            Bind::None => Ok(Vec::new()),
+            Bind::Core if (ranks as usize) > cores => Err(TopologyError::TooFewCores { ranks, cores }),
+            Bind::Core => Ok(self.cores[..ranks as usize]
+                .iter()
+                .map(|core| Slot { processors: core.processors.clone(), sharers: 1 })
+                .collect()),
+            Bind::Numa => {
+                // As if the ranks were spread over the cores, each then widened to its core's node.
+                let node_of = |rank: u32| {
+                    self.cores[(u64::from(rank) * cores as u64 / u64::from(ranks)) as usize].numa_node
+                };
+                Ok((0..ranks)
+                    .map(|rank| {
+                        let node = node_of(rank);
+                        let of_node = self.cores.iter().filter(|core| core.numa_node == node);
+                        let mut processors: Vec<_> =
+                            of_node.flat_map(|core| core.processors.iter().copied()).collect();
+                        processors.sort_unstable();
+                        let sharers = (0..ranks).filter(|&other| node_of(other) == node).count() as u32;
+                        Slot { processors, sharers }
+                    })
+                    .collect())
+            }
+        }
+    }
+}
+
+/// Whether it is an object of this type.
+fn is(node: Node<'_, '_>, kind: &str) -> bool {
+    node.has_tag_name("object") && node.attribute("type") == Some(kind)
+}
+
+fn ancestor<'a, 'i>(node: Node<'a, 'i>, kind: &str) -> Option<Node<'a, 'i>> {
+    node.ancestors().skip(1).find(|&node| is(node, kind))
+}
+
+/// The NUMA nodes of all that lies below an object: they are children of it, or lie behind a cache of memory that
+/// is.
+fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
+    let behind = |node: Node<'a, 'i>| match is(node, "MemCache") {
+        true => node.descendants().find(|&node| is(node, "NUMANode")),
+        false => Some(node).filter(|&node| is(node, "NUMANode")),
+    };
+    node.children().filter_map(behind)
+}
+
+/// What the system calls it.
+fn number(node: Node<'_, '_>) -> Option<u32> {
+    node.attribute("os_index")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
