@@ -196,7 +196,7 @@ impl Region {
     }
 
     /// `len` bytes of zero in memory that other processes of this host can map, where a port lets them
-    /// ([`Caps::segments`](crate::Caps::segments)). They are allocated here and now, and take a descriptor.
+    /// ([`Caps::put`](crate::Caps::put)). They are allocated here and now, and take a descriptor.
     ///
     /// # Errors
     /// [`PortError::Exhausted`] without memory, [`PortError::Provider`] if the system refuses a file in memory.
