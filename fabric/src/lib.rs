@@ -34,7 +34,7 @@ pub use caps::{Caps, Order, Reach};
 pub use error::{Failure, PortError};
 pub use mem::{Heap, Memory, MemoryKind, Region};
 pub use port::{
-    Access, Address, Atomic, Body, Exposure, Local, OpId, PeerId, Port, Post, Registration, Remote, Sink,
-    Sleep,
+    Access, Address, Atomic, Body, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Remote,
+    Sink, Sleep,
 };
 pub use rng::SplitMix64;

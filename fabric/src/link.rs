@@ -256,7 +256,7 @@ pub enum Turn {
 impl From<Post> for Turn {
     fn from(post: Post) -> Self {
         match post {
-            Post::Done => Self::Sent,
+            Post::Done | Post::Over => Self::Sent,
             Post::Again => Self::NoRoom,
         }
     }
@@ -669,7 +669,7 @@ impl<P: Port> Out<'_, P> {
         Ok(post)
     }
 
-    /// Posts a get, whose end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.
+    /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.
     ///
     /// # Errors
     /// Those of [`Port::get`].

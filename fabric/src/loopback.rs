@@ -5,6 +5,7 @@
 //! need poll for them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use samite_os::alarm::Alarm;
 
 use crate::{
-    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Reach, Region,
-    Registration, Remote, Sink, Sleep, registry::Registry, rng::SplitMix64,
+    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError, Post, Reach,
+    Region, Registration, Remote, Sink, Sleep, registry::Registry, rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
@@ -89,7 +90,7 @@ pub struct Loopback {
     /// By [`PeerId`]; `None` once fenced or lost.
     peers: Vec<Option<Arc<Shared>>>,
     by_index: HashMap<u32, PeerId>,
-    /// One-sided operations that have ended and not been reported.
+    /// One-sided operations that have failed and not been reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
     /// Swapped with the inbox's, so that neither is allocated anew.
     batch: Batch,
@@ -190,7 +191,8 @@ impl Loopback {
         self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Moves bytes at once, by `copy` from ours to theirs or back, and queues the completion.
+    /// Moves bytes at once, by `copy` between our region and theirs, from their offsets on. Queues the completion of a
+    /// failure.
     fn one_sided(
         &mut self,
         peer: PeerId,
@@ -198,13 +200,17 @@ impl Loopback {
         (theirs, their_access): (Remote, Access),
         immediate: Option<u64>,
         op: OpId,
-        copy: impl FnOnce(&Region, &Region, usize) -> Result<(), PortError>,
+        copy: impl FnOnce(&Region, usize, &Region, usize) -> Result<(), PortError>,
     ) -> Result<Post, PortError> {
         if ours.len > RMA_MAX {
             return Err(PortError::TooLong { len: ours.len, max: RMA_MAX });
         }
         let (target, me) = (self.peer(peer)?, self.shared.index);
-        let local = self.shared.exposed().registry.local(ours, our_access)?.clone();
+        let (local, start) = {
+            let exposed = self.shared.exposed();
+            let (local, start) = exposed.registry.local(ours, our_access)?;
+            (local.clone(), start)
+        };
         if self.completed.len() >= RMA_DEPTH {
             return Ok(Post::Again);
         }
@@ -216,7 +222,7 @@ impl Loopback {
             return Err(PortError::PeerGone(peer));
         }
         let result = match exposed.registry.remote(theirs, ours.len, their_access) {
-            Ok((remote, offset)) => copy(&local, remote, offset).map_err(|_| Failure::Refused),
+            Ok((remote, offset)) => copy(&local, start, remote, offset).map_err(|_| Failure::Refused),
             Err(refused) => Err(refused),
         };
         drop(exposed);
@@ -225,8 +231,16 @@ impl Loopback {
         if let (Some(immediate), Ok(()), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
             target.push(&mut inbox, me, Event::Notified(immediate));
         }
+        Ok(self.ended(op, result))
+    }
+
+    /// What the call returns for an operation that has ended within it.
+    fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
+        if result.is_ok() {
+            return Post::Over;
+        }
         self.completed.push_back((op, result));
-        Ok(Post::Done)
+        Post::Done
     }
 
     fn put_with(
@@ -238,8 +252,8 @@ impl Loopback {
         op: OpId,
     ) -> Result<Post, PortError> {
         let (ours, theirs) = ((from, Access::LOCAL_READ), (into, Access::REMOTE_WRITE));
-        self.one_sided(to, ours, theirs, immediate, op, |local, remote, offset| {
-            Region::copy_between(local, from.offset, remote, offset, from.len)
+        self.one_sided(to, ours, theirs, immediate, op, |local, start, remote, offset| {
+            Region::copy_between(local, start, remote, offset, from.len)
         })
     }
 
@@ -314,8 +328,8 @@ impl Port for Loopback {
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
         let (ours, theirs) = ((into, Access::LOCAL_WRITE), (from, Access::REMOTE_READ));
-        self.one_sided(to, ours, theirs, None, op, |local, remote, offset| {
-            Region::copy_between(remote, offset, local, into.offset, into.len)
+        self.one_sided(to, ours, theirs, None, op, |local, start, remote, offset| {
+            Region::copy_between(remote, offset, local, start, into.len)
         })
     }
 
@@ -329,14 +343,23 @@ impl Port for Loopback {
     ) -> Result<Post, PortError> {
         before.is_word()?;
         let theirs = (at, Access::REMOTE_READ | Access::REMOTE_WRITE);
-        self.one_sided(to, (before, Access::LOCAL_WRITE), theirs, None, op, |local, remote, offset| {
-            local.put_word(before.offset, before.len, remote.change(offset, before.len, change)?)
+        self.one_sided(to, (before, Access::LOCAL_WRITE), theirs, None, op, |local, start, remote, offset| {
+            local.put_word(start, before.len, remote.change(offset, before.len, change)?)
         })
     }
 
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
-        self.peer(peer)?;
-        self.shared.exposed_mut().registry.insert(region, access)
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
+        self.peer(peer).map(|_| PathId::default())
+    }
+
+    fn register_span(
+        &mut self,
+        _path: PathId,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        self.shared.exposed_mut().registry.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {

@@ -16,6 +16,7 @@ mod segment;
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -307,6 +308,67 @@ impl Region {
         self.copy_in(offset, &bytes[..width])
     }
 
+    /// Copies `len` bytes from `offset` on to a segment that is mapped, for ports.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`] if they leave the region.
+    ///
+    /// # Panics
+    /// If they leave the segment.
+    pub(crate) fn copy_to_mapped(
+        &self,
+        offset: usize,
+        len: usize,
+        segment: &Mapped,
+        at: usize,
+    ) -> Result<(), PortError> {
+        let from = self.span(offset, len)?;
+        match &*self.0 {
+            Shared::Private { copying, .. } => {
+                let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: as in `copy_out`: the span was checked, and the lock orders this copy after all writes made in
+                // this process.
+                unsafe { segment.write_from(at, from.as_ptr(), len) }
+                Ok(())
+            }
+            Shared::Segment(_) => in_pieces(len, false, |done, piece| {
+                self.copy_out(offset + done, piece)?;
+                segment.write(at + done, piece);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Copies `len` bytes in, to `offset` on, from a segment that is mapped, for ports.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`] if they leave the region.
+    ///
+    /// # Panics
+    /// If they leave the segment.
+    pub(crate) fn copy_from_mapped(
+        &self,
+        offset: usize,
+        len: usize,
+        segment: &Mapped,
+        at: usize,
+    ) -> Result<(), PortError> {
+        let into = self.span(offset, len)?;
+        match &*self.0 {
+            Shared::Private { copying, .. } => {
+                let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: as in `copy_in`: the span was checked, no reference to the bytes exists, and the lock orders
+                // this copy with the others of this process.
+                unsafe { segment.read_into(at, into.as_ptr(), len) }
+                Ok(())
+            }
+            Shared::Segment(_) => in_pieces(len, false, |done, piece| {
+                segment.read(at + done, piece);
+                self.copy_in(offset + done, piece)
+            }),
+        }
+    }
+
     /// The memory, if nobody else holds the region any more.
     ///
     /// # Errors
@@ -338,6 +400,13 @@ impl Region {
             Some(end) if end <= self.len() => Ok(unsafe { origin.add(offset) }),
             _ => Err(PortError::OutOfBounds { offset, len }),
         }
+    }
+
+    /// Whether a span to be registered lies in the region. For ports.
+    pub(crate) fn check_span(&self, span: &Range<usize>) -> Result<(), PortError> {
+        let len = span.end.checked_sub(span.start);
+        let outside = PortError::OutOfBounds { offset: span.start, len: len.unwrap_or(0) };
+        self.span(span.start, len.ok_or(outside)?).map(|_| ())
     }
 
     /// Copies from one region to another, for ports that move bytes themselves; they may be one region.

@@ -56,6 +56,7 @@ pub mod survey;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -73,8 +74,8 @@ use self::slots::{Flight, Slots};
 use crate::mem::Memory;
 use crate::rng::SplitMix64;
 use crate::{
-    Access, Address, Caps, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote, Sink,
-    Sleep,
+    Access, Address, Caps, Local, OpId, PathId, PeerId, Port, PortError, Post, Region, Registration, Remote,
+    Sink, Sleep,
 };
 
 /// What to open, and how large.
@@ -449,14 +450,19 @@ impl Port for OfiPort {
         )
     }
 
-    fn register(
+    fn path(&self, _peer: PeerId) -> Result<PathId, PortError> {
+        Ok(PathId::default())
+    }
+
+    fn register_span(
         &mut self,
-        _peer: PeerId,
+        _path: PathId,
         region: &Region,
+        span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
         let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
-        self.registrations.register(&self.domain, ep, region, access)
+        self.registrations.register(&self.domain, ep, region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {

@@ -19,9 +19,9 @@
 //! * **Packets to one peer arrive whole, once and in the order posted**
 //!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port), or from some
 //!   point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided operations.
-//! * **Every operation that carries an [`OpId`] completes exactly once** with [`Sink::completed`], unless the
-//!   port has no fence and its peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as
-//!   long as the provider might touch it.
+//! * **Every operation that carries an [`OpId`] ends exactly once**: in its call ([`Post::Over`]), or with
+//!   [`Sink::completed`]. The exception is a port without a fence whose peer is gone: then the port keeps the memory
+//!   (see [`Port::deregister`]) for as long as the provider might touch it.
 //! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an
 //!   event calls for is noted, and posted after.
 //! * **Whoever sleeps arms first.** [`Port::arm`] tells how long the port may be left alone; if it says until a
@@ -30,6 +30,7 @@
 //!   lives in real time.
 
 use std::any::Any;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::{Caps, Failure, PortError, Region};
@@ -135,14 +136,36 @@ pub trait Port {
         Err(PortError::Unsupported { what: "read a peer's memory" })
     }
 
-    /// Makes a region usable in operations with `peer` (for a port of several paths, it is the path to that
-    /// peer that is meant; every peer on the same path may use it). The port holds the region until it is
-    /// deregistered *and* no longer touched.
+    /// Returns the path that leads to a peer. A port of one kind has one path; [`Route`](crate::route::Route) has several.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] for a kind of memory the port cannot reach, [`PortError::Exhausted`],
-    /// [`PortError::Provider`].
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError>;
+    /// [`PortError::PeerGone`].
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError>;
+
+    /// Registers a span of a region, so that operations on `path` can use it: all operations with all peers there.
+    /// Offsets of [`Local`] and [`Registration::remote`] count from the start of the span. Spans of several
+    /// registrations may overlap. The port holds the region until the registration has ended *and* nothing
+    /// touches the region any more.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`] if the span leaves the region, [`PortError::Unsupported`] for a kind of memory that
+    /// the port cannot reach, [`PortError::Exhausted`], [`PortError::Provider`].
+    fn register_span(
+        &mut self,
+        path: PathId,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError>;
+
+    /// Registers all of a region on the path to a peer.
+    ///
+    /// # Errors
+    /// As [`Port::path`] and [`Port::register_span`].
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        let path = self.path(peer)?;
+        self.register_span(path, region, 0..region.len(), access)
+    }
 
     /// Ends a registration: remote access is refused from here on. The port lets go of the region at once if
     /// nothing can touch it any more, else when the operations that use it have completed or been fenced:
@@ -267,17 +290,25 @@ pub fn gather(head: &[u8], body: &(impl Body + ?Sized)) -> Vec<u8> {
 
 /// What became of a call that posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "Post::Again means that nothing was sent"]
+#[must_use = "Post::Again means that nothing was posted"]
 pub enum Post {
-    /// Accepted.
+    /// Accepted. If the call carries an [`OpId`], its completion follows.
     Done,
     /// No room now; nothing happened. Poll, then call again.
     Again,
+    /// The operation succeeded within the call; no completion follows. One-sided operations end so on ports where
+    /// the processor moves the bytes. If such an operation fails, the call returns [`Post::Done`], and the
+    /// completion says why.
+    Over,
 }
 
 /// A peer as one port names it. Never reused: a process that comes back is resolved anew, and gets another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub u32);
+
+/// One of a port's paths: the peers on it are reached in the same way, and with the same registrations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PathId(pub u32);
 
 /// The caller's name for an operation, given back with its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -287,12 +318,12 @@ pub struct OpId(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address(pub Vec<u8>);
 
-/// A span of registered local memory.
+/// A part of registered local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// The registration it lies in.
     pub registration: Registration,
-    /// First byte, counted from the start of the region.
+    /// First byte, counted from the start of the registered span.
     pub offset: usize,
     /// Bytes.
     pub len: usize,
@@ -313,7 +344,7 @@ impl Local {
 pub struct Remote {
     /// The peer's [`Registration::key`].
     pub key: u64,
-    /// The peer's [`Registration::base`] plus the offset into its region.
+    /// The peer's [`Registration::base`] plus the offset into its span.
     pub address: u64,
 }
 
@@ -366,18 +397,18 @@ pub struct Registration {
     pub id: u32,
     /// What a peer needs to reach it.
     pub key: u64,
-    /// The remote address of the region's first byte (0, or its virtual address: the provider decides).
+    /// The remote address of the first registered byte. It is 0, a virtual address, or the port's own notation.
     pub base: u64,
 }
 
 impl Registration {
-    /// The place `offset` bytes into the region, as a peer names it.
+    /// The place `offset` bytes into the registered span, as a peer names it.
     #[must_use]
     pub fn remote(&self, offset: usize) -> Remote {
         Remote { key: self.key, address: self.base.wrapping_add(offset as u64) }
     }
 
-    /// A span of the region, for use on this side.
+    /// A part of the registered span, for use on this side.
     #[must_use]
     pub fn local(&self, offset: usize, len: usize) -> Local {
         Local { registration: *self, offset, len }

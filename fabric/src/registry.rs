@@ -1,5 +1,7 @@
 //! The registrations of a port that moves bytes itself.
 
+use std::ops::Range;
+
 use crate::{Access, Failure, Local, PortError, Region, Registration, Remote, rng::SplitMix64};
 
 /// Regions by slot, with keys that a peer must know and that are never given twice.
@@ -14,7 +16,17 @@ pub(crate) struct Registry {
 struct Entry {
     key: u64,
     region: Region,
+    /// The bytes of it that are registered.
+    span: Range<usize>,
     access: Access,
+}
+
+impl Entry {
+    /// Where the registered bytes lie in the region from `offset` on, if there are `len` of them.
+    fn place(&self, offset: usize, len: usize) -> Option<usize> {
+        let end = offset.checked_add(len)?;
+        (end <= self.span.len()).then_some(self.span.start + offset)
+    }
 }
 
 impl Registry {
@@ -22,7 +34,15 @@ impl Registry {
         Self { slots: Vec::new(), free: Vec::new(), keys }
     }
 
-    pub(crate) fn insert(&mut self, region: &Region, access: Access) -> Result<Registration, PortError> {
+    /// # Errors
+    /// [`PortError::OutOfBounds`] if the span leaves the region, [`PortError::Exhausted`].
+    pub(crate) fn insert(
+        &mut self,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        region.check_span(&span)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -37,7 +57,7 @@ impl Registry {
         // The slot finds the entry, the random half tells this life of the slot from the others. It is
         // never 0.
         let key = (self.keys.next_u64() << 32).max(1 << 32) | u64::from(slot);
-        self.slots[slot as usize] = Some(Entry { key, region: region.clone(), access });
+        self.slots[slot as usize] = Some(Entry { key, region: region.clone(), span, access });
         Ok(Registration { id: slot, key, base: 0 })
     }
 
@@ -53,15 +73,14 @@ impl Registry {
         self.slots.iter().flatten().map(|entry| (entry.key, &entry.region))
     }
 
-    /// The region that the owner means, if the span lies in it.
-    pub(crate) fn local(&self, span: Local, access: Access) -> Result<&Region, PortError> {
+    /// The region and the offset that the owner means, if the span is registered.
+    pub(crate) fn local(&self, span: Local, access: Access) -> Result<(&Region, usize), PortError> {
         let outside = PortError::OutOfBounds { offset: span.offset, len: span.len };
-        let entry = self.entry(span.registration.key).ok_or(outside)?;
+        let entry = self.entry(span.registration.key).ok_or_else(|| outside.clone())?;
         if !entry.access.contains(access) {
             return Err(PortError::Unsupported { what: "use memory in a way it was not registered for" });
         }
-        entry.region.span(span.offset, span.len)?;
-        Ok(&entry.region)
+        Ok((&entry.region, entry.place(span.offset, span.len).ok_or(outside)?))
     }
 
     /// The region and the offset that a peer means, if it may.
@@ -73,10 +92,8 @@ impl Registry {
     ) -> Result<(&Region, usize), Failure> {
         let entry = self.entry(place.key).filter(|entry| entry.access.contains(access));
         let offset = usize::try_from(place.address).map_err(|_| Failure::Refused)?;
-        match entry {
-            Some(entry) if entry.region.span(offset, len).is_ok() => Ok((&entry.region, offset)),
-            _ => Err(Failure::Refused),
-        }
+        let found = entry.and_then(|entry| Some((&entry.region, entry.place(offset, len)?)));
+        found.ok_or(Failure::Refused)
     }
 
     /// Registrations that have not ended.

@@ -16,6 +16,7 @@ mod address;
 mod pace;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use self::address::{Addresses, Path};
@@ -26,8 +27,8 @@ use crate::loopback::Loopback;
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
-    Access, Address, Atomic, Body, Caps, Exposure, Failure, Local, OpId, PeerId, Port, PortError, Post,
-    Region, Registration, Remote, Sink, Sleep,
+    Access, Address, Atomic, Body, Caps, Exposure, Failure, Local, OpId, PathId, PeerId, Port, PortError,
+    Post, Region, Registration, Remote, Sink, Sleep,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -320,10 +321,23 @@ impl Port for Route {
         outcome(from, on!(self, path, branch => branch.port.read(inner, at, into)))
     }
 
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
-        let (path, inner) = self.peer(peer)?;
-        let registration =
-            outcome(peer, on!(self, path, branch => branch.port.register(inner, region, access)))?;
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
+        self.peer(peer).map(|(path, _)| PathId(path as u32))
+    }
+
+    fn register_span(
+        &mut self,
+        path: PathId,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        let unknown = PortError::Unsupported { what: "register memory on a path that it does not have" };
+        let path =
+            Path::ALL.into_iter().find(|&known| known as u32 == path.0).ok_or_else(|| unknown.clone())?;
+        let registered =
+            on!(self, path, branch => branch.port.register_span(PathId::default(), region, span, access));
+        let registration = registered.ok_or(unknown)??;
         if registration.id > INNER_ID_MAX {
             on!(self, path, branch => branch.port.deregister(registration));
             return Err(PortError::Exhausted {

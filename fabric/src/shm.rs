@@ -29,6 +29,7 @@ mod ring;
 mod word;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use self::address::Whereabouts;
@@ -38,7 +39,7 @@ use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::outgoing::Outgoing;
 use self::ring::{Push, fragment_max, packet_max};
 use crate::port::{
-    Access, Address, Atomic, Exposure, Local, OpId, PeerId, Port, Post, Registration, Sink, Sleep,
+    Access, Address, Atomic, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Sink, Sleep,
 };
 use crate::{Caps, Order, PortError, Reach, Region};
 use samite_os::process::{Place, Process};
@@ -173,7 +174,25 @@ impl Shm {
         self
     }
 
-    /// Carries out an operation on the peer's memory, and queues its completion.
+    /// Whether one-sided operations with a peer can be done now. False if that has to wait.
+    #[inline]
+    fn is_ready(&mut self, to: PeerId) -> Result<bool, PortError> {
+        loop {
+            let Some(Peer { path: Path::Connected(outgoing), .. }) = self.peers.get(to.0 as usize) else {
+                match self.connect(to)? {
+                    Some(()) => continue,
+                    None => return Ok(false),
+                }
+            };
+            // It has fenced this port, or is closed.
+            if outgoing.is_shut() || outgoing.claim().is_closed() {
+                return self.lose(to);
+            }
+            return Ok(self.one_sided.has_room());
+        }
+    }
+
+    /// Carries out an operation on the peer's memory.
     fn operate(
         &mut self,
         to: PeerId,
@@ -183,38 +202,29 @@ impl Shm {
         immediate: Option<u64>,
         op: OpId,
     ) -> Result<Post, PortError> {
-        let region = self.one_sided.local(kind, ours)?.clone();
-        if !self.one_sided.has_room() {
+        if !self.is_ready(to)? {
             return Ok(Post::Again);
         }
-        loop {
-            let Some(Peer { path: Path::Connected(outgoing), process, segments, .. }) =
-                self.peers.get_mut(to.0 as usize)
-            else {
-                match self.connect(to)? {
-                    Some(()) => continue,
-                    None => return Ok(Post::Again),
-                }
+        let Self { one_sided, peers, .. } = self;
+        let Peer { path: Path::Connected(outgoing), process, segments, .. } = &mut peers[to.0 as usize]
+        else {
+            return Err(PortError::PeerGone(to));
+        };
+        let local = one_sided.local(kind, ours)?;
+        if immediate.is_some() && !outgoing.has_room() {
+            return match self.make_room(to, Push::Full, 0)? {
+                true => self.operate(to, kind, ours, theirs, immediate, op),
+                false => Ok(Post::Again),
             };
-            if outgoing.is_shut() || outgoing.claim().is_closed() {
-                return self.lose(to);
-            }
-            if immediate.is_some() && !outgoing.has_room() {
-                match self.make_room(to, Push::Full, 0)? {
-                    true => continue,
-                    false => return Ok(Post::Again),
-                }
-            }
-            let result = segments.carry_out(kind, *process, (&region, ours), theirs);
-            if let (Some(immediate), Ok(())) = (immediate, &result) {
-                outgoing.notify(immediate);
-                if outgoing.claim().is_quiet() {
-                    outgoing.claim().ring_bell();
-                }
-            }
-            self.one_sided.complete(op, result);
-            return Ok(Post::Done);
         }
+        let result = segments.carry_out(kind, *process, local, ours.len, theirs);
+        if let (Some(immediate), Ok(())) = (immediate, &result) {
+            outgoing.notify(immediate);
+            if outgoing.claim().is_quiet() {
+                outgoing.claim().ring_bell();
+            }
+        }
+        Ok(one_sided.ended(op, result))
     }
 
     /// A peer that was neither fenced nor lost.
@@ -427,9 +437,21 @@ impl Port for Shm {
         peer.heap.read(peer.process, at, into)
     }
 
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
-        self.present(peer)?;
-        self.one_sided.register(region, access)
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
+        match self.peers.get(peer.0 as usize) {
+            Some(known) if !known.is_gone() => Ok(PathId::default()),
+            _ => Err(PortError::PeerGone(peer)),
+        }
+    }
+
+    fn register_span(
+        &mut self,
+        _path: PathId,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        self.one_sided.register(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {

@@ -1,9 +1,10 @@
 //! A port that plays what it is told to.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use samite_fabric::{
-    Access, Address, Caps, Failure, Local, OpId, Order, PeerId, Port, PortError, Post, Reach, Region,
+    Access, Address, Caps, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError, Post, Reach, Region,
     Registration, Remote, Sink,
 };
 
@@ -133,8 +134,18 @@ impl Port for Tape {
         Ok(Post::Done)
     }
 
-    fn register(&mut self, peer: PeerId, region: &Region, _: Access) -> Result<Registration, PortError> {
-        self.check(peer)?;
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
+        self.check(peer).map(|()| PathId::default())
+    }
+
+    fn register_span(
+        &mut self,
+        _: PathId,
+        region: &Region,
+        span: Range<usize>,
+        _: Access,
+    ) -> Result<Registration, PortError> {
+        assert_eq!(span, 0..region.len());
         self.registrations.push(Some(region.clone()));
         Ok(Registration { id: self.registrations.len() as u32 - 1, key: 0x5eed, base: 0 })
     }

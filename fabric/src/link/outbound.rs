@@ -174,7 +174,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     pub fn push<L: Lent>(&mut self, peer: Peer, lent: &mut L) {
         let mut out = Out { port: &mut self.port, link: &mut self.link };
         match self.stack.bulk(&mut out, peer, lent) {
-            Ok(Post::Done) => {}
+            Ok(Post::Done | Post::Over) => {}
             Ok(Post::Again) => self.link.list(peer),
             Err(error) => self.unreachable(peer, &error),
         }

@@ -5,16 +5,22 @@
 //!   │ header: length, grants    │ the bytes    │   a file in memory without a name
 //!   └───────────────────────────┴──────────────┘
 //! ```
-//! A *grant* says which key opens the bytes, and for what. Its owner writes it when it registers the memory,
+//! A *grant* says which of the bytes a key opens, and for what. Its owner writes it when it registers the span,
 //! and takes it away when it deregisters. Who maps the segment looks for its key there before it touches a
 //! byte, and after, so that what a revoked key did is not taken for success. That keeps out mistakes; a process
-//! that may map the file at all could as well read and write all the owner's memory.
+//! that may map the file at all could as well read and write all the owner's memory. So a grant never says where
+//! bytes lie: an access is held to the length of the mapping, which was read once.
+//!
+//! A key finds its grant by its upper half, which is random, at that place in the table or soon after it.
 //!
 //! # Soundness
 //! Anybody may write the bytes at any time. They are reached by 64-bit atomics only; where a copy begins or
 //! ends within a word, the rest of the word is kept by compare-and-swap. No reference to them is ever given
 //! out, and they never become a [`Memory`](super::Memory) again.
 
+use std::ops::Range;
+use std::ptr::copy_nonoverlapping;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::copy::load_words;
@@ -27,7 +33,7 @@ use samite_os::shared::{PAGE, Shareable, SharedFile, View};
 #[derive(Debug)]
 pub(crate) struct Segment {
     file: SharedFile,
-    mapped: Mapped,
+    mapped: Arc<Mapped>,
     mark: ForkMark,
 }
 
@@ -50,7 +56,8 @@ impl Segment {
         let header = mapping.view::<Header>(0, 1);
         header[0].version.store(VERSION, Ordering::Relaxed);
         header[0].len.store(len as u64, Ordering::Relaxed);
-        let mapped = Mapped { words: mapping.view(size_of::<Header>(), len.div_ceil(WORD)), header, len };
+        let words = mapping.view(size_of::<Header>(), len.div_ceil(WORD));
+        let mapped = Arc::new(Mapped { words, header, len });
         let mark = ForkMark::new().map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
             code: error.raw_os_error().unwrap_or(0),
@@ -66,18 +73,21 @@ impl Segment {
     }
 
     /// The bytes.
-    pub(crate) fn mapped(&self) -> &Mapped {
+    pub(crate) fn mapped(&self) -> &Arc<Mapped> {
         &self.mapped
     }
 
-    /// Lets those in who know `key`, which is not 0. False if there are too many grants already. The caller
-    /// sees to it that nobody grants or revokes at the same time.
-    pub(crate) fn grant(&self, key: u64, access: Access) -> bool {
-        let grants = &self.mapped.header[0].grants;
-        let Some(free) = grants.iter().find(|grant| grant.key.load(Ordering::Relaxed) == 0) else {
-            return false;
+    /// Opens the bytes of `span` to holders of `key`, whose upper half is not 0. Returns false if there is no room for
+    /// another grant.
+    pub(crate) fn grant(&self, key: u64, access: Access, span: &Range<usize>) -> bool {
+        let claim = |grant: &&Grant| {
+            // Ports of several threads may register parts of one segment at the same time.
+            grant.key.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
+        let Some(free) = self.mapped.places(key).find(claim) else { return false };
         free.access.store(access.bits().into(), Ordering::Relaxed);
+        free.start.store(span.start as u64, Ordering::Relaxed);
+        free.end.store(span.end as u64, Ordering::Relaxed);
         free.key.store(key, Ordering::Release);
         true
     }
@@ -87,10 +97,8 @@ impl Segment {
         if self.mark.is_in_child() {
             return;
         }
-        for grant in &self.mapped.header[0].grants {
-            if grant.key.load(Ordering::Relaxed) == key {
-                grant.key.store(0, Ordering::Release);
-            }
+        if let Some(grant) = self.mapped.places(key).find(|grant| grant.key.load(Ordering::Relaxed) == key) {
+            grant.key.store(0, Ordering::Release);
         }
     }
 }
@@ -128,15 +136,26 @@ impl Mapped {
         self.len
     }
 
-    /// Whether `key` lets its holder do that.
-    pub(crate) fn permits(&self, key: u64, access: Access) -> bool {
+    /// Whether `key` lets its holder do that with `len` bytes from `offset` on.
+    #[inline]
+    pub(crate) fn permits(&self, key: u64, access: Access, offset: usize, len: usize) -> bool {
         // What was copied before is not moved behind this look.
         fence(Ordering::Acquire);
-        self.header[0].grants.iter().any(|grant| {
-            key != 0
-                && grant.key.load(Ordering::Acquire) == key
-                && Access::from_bits_truncate(grant.access.load(Ordering::Relaxed) as u8).contains(access)
-        })
+        let grant = self.places(key).find(|grant| grant.key.load(Ordering::Acquire) == key);
+        let Some(grant) = grant.filter(|_| key > CLAIMED) else { return false };
+        let (start, end) = (grant.start.load(Ordering::Relaxed), grant.end.load(Ordering::Relaxed));
+        let access_granted = Access::from_bits_truncate(grant.access.load(Ordering::Relaxed) as u8);
+        let past = offset.checked_add(len).filter(|&past| past <= self.len);
+        access_granted.contains(access)
+            && start <= offset as u64
+            && past.is_some_and(|past| past as u64 <= end)
+    }
+
+    /// The grants among which that of `key` is, the most likely first.
+    fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
+        let first = (key >> 32) as usize % GRANTS;
+        let (before, from) = self.header[0].grants.split_at(first);
+        from.iter().chain(before)
     }
 
     /// Whether there is a key at all.
@@ -162,26 +181,60 @@ impl Mapped {
     ///
     /// # Panics
     /// If they leave the segment.
+    #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.len, "a copy stays inside");
+        // SAFETY: so many bytes can be read at a slice.
+        unsafe { self.write_from(offset, from.as_ptr(), from.len()) }
+    }
+
+    /// As [`Mapped::write`], of `len` bytes at `from`.
+    ///
+    /// # Panics
+    /// If they leave the segment.
+    ///
+    /// # Safety
+    /// `len` bytes can be read at `from`.
+    #[inline]
+    pub(crate) unsafe fn write_from(&self, offset: usize, from: *const u8, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "a copy stays inside");
         fence(Ordering::Release);
-        let (words, skipped) = (&self.words[offset / WORD..], offset % WORD);
-        let (head, rest) = from.split_at(head_of(skipped, from.len()));
-        if !head.is_empty() {
-            merge(&words[0], skipped, head);
+        let (first, skipped) = (offset / WORD, offset % WORD);
+        let head = head_of(skipped, len);
+        if head > 0 {
+            // SAFETY: `head` is at most `len`, and at most what is left of the word.
+            unsafe { merge(&self.words[first], skipped, from, head) };
         }
-        let words = &words[usize::from(skipped > 0).min(words.len())..];
-        let (whole, tail) = rest.as_chunks();
-        for (from, word) in whole.iter().zip(words) {
-            word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+        let words = &self.words[first + usize::from(head > 0)..];
+        let (whole, tail) = words.split_at((len - head) / WORD);
+        for (index, word) in whole.iter().enumerate() {
+            // SAFETY: behind the head there are as many words of `from` as the split says.
+            let value = unsafe { from.add(head + WORD * index).cast::<u64>().read_unaligned() };
+            word.store(value, Ordering::Relaxed);
         }
-        if !tail.is_empty() {
-            merge(&words[whole.len()], 0, tail);
+        let copied = head + WORD * whole.len();
+        if copied < len {
+            // SAFETY: fewer bytes than a word are left.
+            unsafe { merge(&tail[0], 0, from.add(copied), len - copied) };
         }
     }
-}
 
-impl Mapped {
+    /// Copies `into.len()` bytes out, from `offset` on, to where `into` points.
+    ///
+    /// # Panics
+    /// If they leave the segment.
+    ///
+    /// # Safety
+    /// `len` bytes can be written at `into`.
+    pub(crate) unsafe fn read_into(&self, offset: usize, into: *mut u8, len: usize) {
+        let mut piece = [0; PIECE];
+        for at in (0..len).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(len - at)];
+            self.read(offset + at, piece);
+            // SAFETY: from `at` on there is room for the piece, by the bounds of the loop.
+            unsafe { copy_nonoverlapping(piece.as_ptr(), into.add(at), piece.len()) };
+        }
+    }
+
     /// Changes the word of `width` bytes (4 or 8) at `offset`, a multiple of that, in one step; what it was
     /// before. Who sees the change sees earlier writes too.
     ///
@@ -223,11 +276,18 @@ fn head_of(skipped: usize, len: usize) -> usize {
     if skipped == 0 { 0 } else { len.min(WORD - skipped) }
 }
 
-/// Writes some bytes of a word, and no other.
-fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
+/// Writes `len` bytes of a word, from its byte `at` on, and no other.
+///
+/// # Safety
+/// `len` bytes can be read at `from`, and `at + len` is at most a word.
+#[inline]
+unsafe fn merge(word: &AtomicU64, at: usize, from: *const u8, len: usize) {
+    let mut bytes = [0; WORD];
+    // SAFETY: the caller's promise; the array is as long as a word.
+    unsafe { copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
     let with = |old: u64| {
         let mut all = old.to_ne_bytes();
-        all[at..at + bytes.len()].copy_from_slice(bytes);
+        all[at..at + len].copy_from_slice(&bytes[..len]);
         Some(u64::from_ne_bytes(all))
     };
     // It never declines.
@@ -250,18 +310,28 @@ struct Grant {
     key: AtomicU64,
     /// Bits of [`Access`].
     access: AtomicU64,
+    /// The bytes that it opens.
+    start: AtomicU64,
+    end: AtomicU64,
 }
 
-/// Registrations of one region for peers at one time.
-const GRANTS: usize = 60;
+/// Registrations in one segment for peers at one time: the spans of many windows, by several ports. They take 32 KiB of
+/// each segment.
+const GRANTS: usize = 1024;
+
+/// In place of a key, while a grant is written. No key is so small.
+const CLAIMED: u64 = 1;
+
+/// Bytes that a copy to memory of this process takes at once. They stay in a first-level cache.
+const PIECE: usize = 4096;
 
 const WORD: usize = size_of::<AtomicU64>();
 
-const VERSION: u64 = u64::from_le_bytes(*b"segment\x01");
+const VERSION: u64 = u64::from_le_bytes(*b"segment\x02");
 
-const _: () = assert!(size_of::<Header>() == 1024);
+const _: () = assert!(size_of::<Header>() == (8 + 4 * GRANTS) * WORD);
 
-// SAFETY: 128 atomic words, `repr(C)`, 1024 bytes: no padding.
+// SAFETY: atomic words, `repr(C)`, and as many bytes as those have: no padding.
 unsafe impl Shareable for Header {}
 
 #[cfg(test)]
@@ -274,14 +344,68 @@ mod tests {
         let segment = Segment::create(100).unwrap();
         let theirs = Mapped::open(Process::current().unwrap(), segment.fd()).unwrap();
         assert_eq!(theirs.len(), 100);
-        assert!(segment.grant(7, Access::REMOTE_READ) && segment.grant(8, Access::REMOTE_WRITE));
-        assert!(theirs.permits(7, Access::REMOTE_READ) && !theirs.permits(7, Access::REMOTE_WRITE));
-        assert!(theirs.permits(8, Access::REMOTE_WRITE) && !theirs.permits(9, Access::REMOTE_READ));
-        segment.revoke(7);
-        assert!(!theirs.permits(7, Access::REMOTE_READ) && theirs.is_granted());
-        segment.revoke(8);
-        assert!(!theirs.is_granted() && !theirs.permits(0, Access::empty()));
-        assert_eq!((1..100).take_while(|&key| segment.grant(key, Access::all())).count(), GRANTS);
+        let key = |number: u64| number << 32;
+        let permits = |number, access| theirs.permits(key(number), access, 0, 100);
+        assert!(segment.grant(key(7), Access::REMOTE_READ, &(0..100)));
+        assert!(segment.grant(key(8), Access::REMOTE_WRITE, &(0..100)));
+        assert!(permits(7, Access::REMOTE_READ) && !permits(7, Access::REMOTE_WRITE));
+        assert!(permits(8, Access::REMOTE_WRITE) && !permits(9, Access::REMOTE_READ));
+        segment.revoke(key(7));
+        assert!(!permits(7, Access::REMOTE_READ) && theirs.is_granted());
+        segment.revoke(key(8));
+        assert!(!theirs.is_granted() && !permits(0, Access::empty()));
+        assert!(!theirs.permits(CLAIMED, Access::empty(), 0, 0));
+    }
+
+    #[test]
+    fn a_key_opens_its_span_and_no_other() {
+        let segment = Segment::create(100).unwrap();
+        let theirs = Mapped::open(Process::current().unwrap(), segment.fd()).unwrap();
+        // All of them begin their search at the same place.
+        let key = |number: usize| 1 << 50 | number as u64;
+        let span = |number: usize| number % 50..number % 50 + 10;
+        for number in 0..GRANTS {
+            assert!(segment.grant(key(number), Access::all(), &span(number)));
+        }
+        assert!(!segment.grant(key(GRANTS), Access::all(), &(0..1)), "there are no more");
+        for number in 0..GRANTS {
+            let (start, permits) =
+                (span(number).start, |at, len| theirs.permits(key(number), Access::all(), at, len));
+            assert!(permits(start, 10) && permits(start + 9, 1) && permits(start + 10, 0));
+            assert!(!permits(start, 11) && !permits(start + 10, 1) && !permits(start + 1, usize::MAX));
+            assert!(start == 0 || !permits(start - 1, 1));
+        }
+        segment.revoke(key(3));
+        assert!(segment.grant(key(GRANTS), Access::all(), &(95..200)));
+        assert!(theirs.permits(key(GRANTS), Access::all(), 95, 5));
+        assert!(
+            !theirs.permits(key(GRANTS), Access::all(), 95, 6),
+            "the segment ends, whatever the grant says"
+        );
+        assert!(theirs.permits(key(GRANTS - 1), Access::all(), span(GRANTS - 1).start, 1));
+    }
+
+    #[test]
+    fn threads_grant_and_revoke_at_once() {
+        let segment = Segment::create(8).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 1..=4u64 {
+                let segment = &segment;
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let key = 7 << 50 | thread << 33 | round << 8;
+                        assert!(segment.grant(key, Access::all(), &(0..8)));
+                        assert!(
+                            segment.mapped.permits(key, Access::all(), 0, 8),
+                            "nobody else has written it over"
+                        );
+                        segment.revoke(key);
+                        assert!(!segment.mapped.permits(key, Access::all(), 0, 8));
+                    }
+                });
+            }
+        });
+        assert!(!segment.mapped.is_granted());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Memory that the provider may touch.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 use samite_fabric_sys as sys;
@@ -67,6 +68,8 @@ struct Entry {
 pub(super) struct Registered {
     mr: Option<Object<sys::fid_mr>>,
     region: Region,
+    /// The bytes of it that are registered.
+    span: Range<usize>,
     access: Access,
 }
 
@@ -92,11 +95,13 @@ impl Registrations {
         domain: &Domain,
         ep: &Object<sys::fid_ep>,
         region: &Region,
+        span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        let (registered, key) = self.bind(domain, ep, region, access)?;
+        let start = span.start;
+        let (registered, key) = self.bind(domain, ep, region, span, access)?;
         let base = match self.mode.virtual_addresses {
-            true => region.span(0, 0)?.as_ptr() as u64,
+            true => region.span(start, 0)?.as_ptr() as u64,
             false => 0,
         };
         let entry = Entry { registered, key, uses: 0, ended: false, tainted: false };
@@ -124,7 +129,7 @@ impl Registrations {
         ep: &Object<sys::fid_ep>,
         region: &Region,
     ) -> Result<Registered, PortError> {
-        Ok(self.bind(domain, ep, region, Access::LOCAL_READ | Access::LOCAL_WRITE)?.0)
+        Ok(self.bind(domain, ep, region, 0..region.len(), Access::LOCAL_READ | Access::LOCAL_WRITE)?.0)
     }
 
     fn bind(
@@ -132,18 +137,21 @@ impl Registrations {
         domain: &Domain,
         ep: &Object<sys::fid_ep>,
         region: &Region,
+        span: Range<usize>,
         access: Access,
     ) -> Result<(Registered, u64), PortError> {
+        region.check_span(&span)?;
+        let registered = |mr| Registered { mr, region: region.clone(), span: span.clone(), access };
         if region.kind() != MemoryKind::Host {
             return Err(PortError::Unsupported { what: "reach memory that is not the host's" });
         }
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
-        if region.is_empty() || !(remote || self.mode.local) {
+        if span.is_empty() || !(remote || self.mode.local) {
             // Nothing that the provider must know. The key is no peer's to use, and tells lives of the slot
             // apart.
-            return Ok((Registered { mr: None, region: region.clone(), access }, self.keys.next_u64()));
+            return Ok((registered(None), self.keys.next_u64()));
         }
-        let start = region.span(0, region.len())?;
+        let start = region.span(span.start, span.len())?;
         for _ in 0..DRAWS_MAX {
             let requested =
                 if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
@@ -152,7 +160,7 @@ impl Registrations {
             // fields see to that.
             let opened = unsafe {
                 Object::open("fi_mr_reg", |mr| {
-                    let (start, len) = (start.as_ptr().cast(), region.len());
+                    let (start, len) = (start.as_ptr().cast(), span.len());
                     sys::fi_mr_reg(
                         domain.as_ptr(),
                         start,
@@ -183,7 +191,7 @@ impl Registrations {
             }
             // SAFETY: the registration is live.
             let key = unsafe { sys::fi_mr_key(mr.as_ptr()) };
-            return Ok((Registered { mr: Some(mr), region: region.clone(), access }, key));
+            return Ok((registered(Some(mr)), key));
         }
         Err(error("fi_mr_reg", sys::FI_ENOKEY))
     }
@@ -255,7 +263,11 @@ impl Registrations {
 
 impl Registered {
     pub(super) fn span(&self, offset: usize, len: usize) -> Result<Span, PortError> {
-        let start = self.region.span(offset, len)?;
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.span.len());
+        if !inside {
+            return Err(PortError::OutOfBounds { offset, len });
+        }
+        let start = self.region.span(self.span.start + offset, len)?;
         // SAFETY: the registration is live.
         let descriptor = self.mr.as_ref().map_or(null_mut(), |mr| unsafe { sys::fi_mr_desc(mr.as_ptr()) });
         Ok(Span { start, len, descriptor })

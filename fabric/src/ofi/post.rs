@@ -99,7 +99,7 @@ impl OfiPort {
     pub(super) fn post_notes(&mut self) {
         for note in std::mem::take(&mut self.notes) {
             match self.post_note(&note) {
-                Ok(Post::Done) => {}
+                Ok(Post::Done | Post::Over) => {}
                 Ok(Post::Again) => self.notes.push(note),
                 Err(failure) => {
                     self.backlog.push_back(Event::Completed { op: note.op, result: Err(failure) });

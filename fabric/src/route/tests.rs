@@ -165,8 +165,8 @@ fn memory_is_registered_on_the_path_to_its_peer() {
     let (from, into) = (Region::new(Memory::new(vec![7u8; 8])), Region::new(Memory::zeroed(8)));
     let ours = a.register(to_b, &from, Access::LOCAL_READ).unwrap();
     let theirs = b.register(to_a, &into, Access::REMOTE_WRITE).unwrap();
-    assert_eq!(a.put_imm(to_b, ours.local(2, 4), theirs.remote(1), 5, OpId(9)), Ok(Post::Done));
-    assert_eq!(heard(&mut a), [Heard::Completed(OpId(9), Ok(()))]);
+    assert_eq!(a.put_imm(to_b, ours.local(2, 4), theirs.remote(1), 5, OpId(9)), Ok(Post::Over));
+    assert_eq!(heard(&mut a), []);
     assert_eq!(heard(&mut b), [Heard::Notified(5)]);
     assert_eq!(bytes_of(&into), [0, 7, 7, 7, 7, 0, 0, 0]);
     let wrong = a.put(to_c, ours.local(0, 4), theirs.remote(0), OpId(1));

@@ -7,19 +7,22 @@
 //! peer that was fenced finds that out before its next operation, not within one.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
+use crate::mem::Mapped;
 use crate::mem::heap::{self, PeerHeap};
-use crate::mem::{Mapped, in_pieces};
 use crate::registry::Registry;
 use crate::{
-    Access, Atomic, Exposure, Failure, Local, OpId, PortError, Region, Registration, Remote, Sink, SplitMix64,
+    Access, Atomic, Exposure, Failure, Local, OpId, PortError, Post, Region, Registration, Remote, Sink,
+    SplitMix64,
 };
 use samite_os::process::Process;
 
 /// This side's memory, and what became of this side's operations.
 pub(super) struct OneSided {
     registry: Registry,
-    /// Ended and not yet reported.
+    /// Failed and not yet reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
 }
 
@@ -47,10 +50,15 @@ impl OneSided {
         Self { registry: Registry::new(SplitMix64::from_entropy()), completed: VecDeque::new() }
     }
 
-    pub(super) fn register(&mut self, region: &Region, access: Access) -> Result<Registration, PortError> {
+    pub(super) fn register(
+        &mut self,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE);
         if remote.is_empty() {
-            return self.registry.insert(region, access);
+            return self.registry.insert(region, span, access);
         }
         let Some(segment) = region.segment() else {
             return Err(PortError::Unsupported {
@@ -61,12 +69,12 @@ impl OneSided {
         if segment.fd() >> (u64::BITS - OFFSET_BITS) != 0 || region.len() > OFFSET_MASK as usize {
             return Err(exhausted("remote addresses", "share less memory, and open fewer files"));
         }
-        let registration = self.registry.insert(region, access)?;
-        if !segment.grant(registration.key, remote) {
+        let registration = self.registry.insert(region, span.clone(), access)?;
+        if !segment.grant(registration.key, remote, &span) {
             self.registry.remove(registration);
             return Err(exhausted("registrations of one region", "deregister it where it is no longer used"));
         }
-        Ok(Registration { base: u64::from(segment.fd()) << OFFSET_BITS, ..registration })
+        Ok(Registration { base: u64::from(segment.fd()) << OFFSET_BITS | span.start as u64, ..registration })
     }
 
     pub(super) fn deregister(&mut self, registration: Registration) {
@@ -80,16 +88,22 @@ impl OneSided {
         self.completed.len() < RMA_DEPTH
     }
 
-    /// The region of this side's span, if the operation may use it.
-    pub(super) fn local(&self, kind: Kind, span: Local) -> Result<&Region, PortError> {
+    /// The region of this side's span and the offset there, if the operation may use it.
+    pub(super) fn local(&self, kind: Kind, span: Local) -> Result<(&Region, usize), PortError> {
         if span.len > RMA_MAX {
             return Err(PortError::TooLong { len: span.len, max: RMA_MAX });
         }
         self.registry.local(span, if kind == Kind::Put { Access::LOCAL_READ } else { Access::LOCAL_WRITE })
     }
 
-    pub(super) fn complete(&mut self, op: OpId, result: Result<(), Failure>) {
+    /// What the call returns for an operation that has ended within it. Queues the completion of a failure.
+    #[inline]
+    pub(super) fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
+        if result.is_ok() {
+            return Post::Over;
+        }
         self.completed.push_back((op, result));
+        Post::Done
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -117,7 +131,7 @@ impl Drop for OneSided {
 
 /// The segments of one peer, as far as they have been used, by its descriptors.
 #[derive(Debug, Default)]
-pub(super) struct Segments(Vec<(u32, Mapped)>);
+pub(super) struct Segments(Vec<(u32, Arc<Mapped>)>);
 
 impl Segments {
     /// Does it to the peer's memory and to `ours`.
@@ -125,55 +139,61 @@ impl Segments {
         &mut self,
         kind: Kind,
         owner: Process,
-        (ours, span): (&Region, Local),
+        (ours, start): (&Region, usize),
+        len: usize,
         theirs: Remote,
     ) -> Result<(), Failure> {
-        let access = kind.access();
-        let segment = self.find(owner, theirs, access)?;
-        let offset = usize::try_from(theirs.address & OFFSET_MASK).map_err(|_| Failure::Refused)?;
-        if offset.checked_add(span.len).is_none_or(|end| end > segment.len()) {
-            return Err(Failure::Refused);
-        }
-        let copied = match kind {
-            Kind::Put => in_pieces(span.len, false, |at, piece| {
-                ours.copy_out(span.offset + at, piece)?;
-                segment.write(offset + at, piece);
-                Ok(())
-            }),
-            Kind::Get => in_pieces(span.len, false, |at, piece| {
-                segment.read(offset + at, piece);
-                ours.copy_in(span.offset + at, piece)
-            }),
-            Kind::Atomic(_) if !offset.is_multiple_of(span.len) => return Err(Failure::Refused),
-            Kind::Atomic(change) => {
-                let before = segment.change(offset, span.len, change);
-                ours.put_word(span.offset, span.len, before)
+        self.access(owner, theirs, len, kind.access(), |segment, offset| {
+            let copied = match kind {
+                Kind::Put => ours.copy_to_mapped(start, len, segment, offset),
+                Kind::Get => ours.copy_from_mapped(start, len, segment, offset),
+                Kind::Atomic(_) if !offset.is_multiple_of(len) => return Err(Failure::Refused),
+                Kind::Atomic(change) => ours.put_word(start, len, segment.change(offset, len, change)),
+            };
+            copied.map_err(|_| Failure::Refused)
+        })
+    }
+
+    /// Calls `act` with the segment and the offset that a place means, if `len` bytes there may be accessed. What was
+    /// done while the registration ended counts as refused.
+    #[inline]
+    fn access<T>(
+        &mut self,
+        owner: Process,
+        place: Remote,
+        len: usize,
+        access: Access,
+        act: impl FnOnce(&Mapped, usize) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let fd = (place.address >> OFFSET_BITS) as u32;
+        let offset = usize::try_from(place.address & OFFSET_MASK).map_err(|_| Failure::Refused)?;
+        let permits = |segment: &Mapped| segment.permits(place.key, access, offset, len);
+        let fits = |(known, segment): &(u32, Arc<Mapped>)| *known == fd && permits(segment);
+        let index = match self.0.iter().position(fits) {
+            Some(index) => index,
+            None => {
+                self.open(owner, fd).filter(|&index| permits(&self.0[index].1)).ok_or(Failure::Refused)?
             }
         };
-        copied.map_err(|_: PortError| Failure::Refused)?;
-        if segment.permits(theirs.key, access) { Ok(()) } else { Err(Failure::Refused) }
+        let segment = &self.0[index].1;
+        let done = act(segment, offset)?;
+        if permits(segment) { Ok(done) } else { Err(Failure::Refused) }
+    }
+
+    /// Maps the segment that is now under a descriptor. It may be another file under the same number.
+    #[cold]
+    fn open(&mut self, owner: Process, fd: u32) -> Option<usize> {
+        let segment = Mapped::open(owner, fd).ok()?;
+        // Those that are open to nobody go.
+        self.0.retain(|(known, segment)| *known != fd && segment.is_granted());
+        self.0.push((fd, Arc::new(segment)));
+        Some(self.0.len() - 1)
     }
 
     /// Segments that are mapped.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.len()
-    }
-
-    fn find(&mut self, owner: Process, place: Remote, access: Access) -> Result<&Mapped, Failure> {
-        let fd = (place.address >> OFFSET_BITS) as u32;
-        let fits = |(known, segment): &(u32, Mapped)| *known == fd && segment.permits(place.key, access);
-        let index = match self.0.iter().position(fits) {
-            Some(index) => index,
-            None => {
-                // It may be another file under the same number. Those that are open to nobody go.
-                let segment = Mapped::open(owner, fd).map_err(|_| Failure::Refused)?;
-                self.0.retain(|(known, segment)| *known != fd && segment.is_granted());
-                self.0.push((fd, segment));
-                self.0.iter().position(fits).ok_or(Failure::Refused)?
-            }
-        };
-        Ok(&self.0[index].1)
     }
 }
 

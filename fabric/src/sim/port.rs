@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::What;
 use super::operation::{Kind, Operation};
 use super::world::{Exposed, Life, Packet, Ready, Standing, World};
 use crate::{
-    Access, Address, Atomic, Caps, Exposure, Local, OpId, PeerId, Port, PortError, Post, Region,
+    Access, Address, Atomic, Caps, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post, Region,
     Registration, Remote, Sink,
 };
 
@@ -52,7 +53,8 @@ impl SimPort {
         let mut world = self.world.borrow_mut();
         let Some(target) = world.admit(self.me, peer)? else { return Ok(Post::Again) };
         let node = world.node(self.me.rank);
-        let region = node.registry.local(local, access)?.clone();
+        let (region, start) = node.registry.local(local, access)?;
+        let region = region.clone();
         let full = match kind {
             Kind::Send => world.is_full(self.me, target),
             _ => node.outstanding >= self.caps.rma_depth,
@@ -66,7 +68,7 @@ impl SimPort {
             origin: self.me,
             target,
             kind,
-            local: Some((region, local.offset)),
+            local: Some((region, start)),
             len: local.len,
             data: None,
             place: None,
@@ -188,14 +190,27 @@ impl Port for SimPort {
         Ok(bytes.is_some())
     }
 
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+    fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
         let mut world = self.world.borrow_mut();
         let alive = world.lives(self.me);
-        let node = world.node(self.me.rank);
-        match node.peers.get(peer.0 as usize) {
-            Some(known) if alive && known.standing == Standing::Known => node.registry.insert(region, access),
+        match world.node(self.me.rank).peers.get(peer.0 as usize) {
+            Some(known) if alive && known.standing == Standing::Known => Ok(PathId::default()),
             _ => Err(PortError::PeerGone(peer)),
         }
+    }
+
+    fn register_span(
+        &mut self,
+        _path: PathId,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        let mut world = self.world.borrow_mut();
+        if !world.lives(self.me) {
+            return Err(PortError::Unsupported { what: "register memory of a life that has ended" });
+        }
+        world.node(self.me.rank).registry.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {

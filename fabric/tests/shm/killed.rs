@@ -180,7 +180,7 @@ impl House {
         };
         match self.port.send(life.peer, &packet, &[]) {
             Ok(Post::Done) => life.to += 1,
-            Ok(Post::Again) | Err(PortError::PeerGone(_)) => {}
+            Ok(Post::Again | Post::Over) | Err(PortError::PeerGone(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -210,7 +210,7 @@ fn talk(parent: &Address) {
             let body = if round == 0 { port.address().0 } else { packet_of(round) };
             loop {
                 match port.send(to, &head, &body) {
-                    Ok(Post::Done) => break,
+                    Ok(Post::Done | Post::Over) => break,
                     Ok(Post::Again) => std::thread::yield_now(),
                     // No slot is free, until the dead ones' are given back.
                     Err(PortError::Exhausted { .. }) => std::thread::yield_now(),
@@ -263,7 +263,7 @@ impl Putter {
         let bytes = [self.count.wrapping_add(1) as u8; AREA];
         self.ours.copy_in(0, &bytes).unwrap();
         match port.put_imm(self.to, self.local, self.place, notice | self.count, OpId(0)) {
-            Ok(Post::Done) => {}
+            Ok(Post::Done | Post::Over) => {}
             Ok(Post::Again) => return Some(()),
             Err(PortError::PeerGone(_)) => return None,
             Err(error) => panic!("{error}"),
@@ -271,7 +271,7 @@ impl Putter {
         self.count += 1;
         self.ours.copy_in(0, &[0; AREA]).unwrap();
         match port.get(self.to, self.local, self.place, OpId(1)) {
-            Ok(post) => assert_eq!(post, Post::Done),
+            Ok(post) => assert_eq!(post, Post::Over),
             Err(PortError::PeerGone(_)) => return None,
             Err(error) => panic!("{error}"),
         }

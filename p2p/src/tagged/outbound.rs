@@ -31,7 +31,7 @@ pub(crate) fn send_at_once<P: Port>(
         eager: Eager { tag: tag.into() },
     };
     match port.send(path, head.as_bytes(), data) {
-        Ok(Post::Done) => {}
+        Ok(Post::Done | Post::Over) => {}
         Ok(Post::Again) => return false,
         // Queue the send: a persistent error recurs on flush. Dropped here, so that a send that went need not find out
         // whether there is something to drop.

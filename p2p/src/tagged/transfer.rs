@@ -291,7 +291,7 @@ impl Tagged {
                 let Some(peer) = request.rank().and_then(|rank| out.link.find(rank)) else { return Ok(()) };
                 let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(()) };
                 match self.pull(out, id, peer, path, &limits, lent) {
-                    Ok(Post::Done) => {}
+                    Ok(Post::Done | Post::Over) => {}
                     Ok(Post::Again) => self.move_later(out.link, id),
                     Err(error) => return Err(Fault::new(peer, Cause::Unreachable(error.to_string()))),
                 }
@@ -470,13 +470,15 @@ impl Tagged {
                 pull.landed += len;
             }
         }
+        // Gets of this call that ended within theirs.
+        let mut over = 0;
         while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
             // A chunk of the bounce buffer is free once the one that lay there before is with the caller;
             // gets may end in any order, so the buffer's turn is up only when all before it have.
             let in_use = pull.outstanding + pull.waiting.len();
             let turn = !lends || pull.asked % landing.len() != 0 || in_use == 0;
             let len = pull.chunk.min(pull.status.bytes - pull.asked);
-            if len == 0 || pull.outstanding >= depth || !turn {
+            if len == 0 || pull.outstanding + over >= depth || !turn {
                 break;
             }
             let slot = if lends { pull.asked % landing.len() } else { pull.asked };
@@ -486,6 +488,16 @@ impl Tagged {
                 Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.asked as u64) };
             let local = registration.local(slot, len);
             let posted = out.get(path, local, from, Protocol::P2p, key as u64);
+            if posted == Ok(Post::Over) {
+                self.operations.remove(key);
+                match lends {
+                    true => pull.waiting.push((pull.asked, len)),
+                    false => pull.landed += len,
+                }
+                pull.asked += len;
+                over += 1;
+                continue;
+            }
             if posted != Ok(Post::Done) {
                 self.operations.remove(key);
                 out.link.note_again();

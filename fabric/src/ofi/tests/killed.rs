@@ -64,7 +64,7 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
         };
         match post {
             Ok(Post::Done) => posted += 1,
-            Ok(Post::Again) => {}
+            Ok(Post::Again | Post::Over) => {}
             // Where there is no fence, a post may be the first to find out.
             Err(error) => assert!(error == PortError::PeerGone(to) || !node.port.caps().fence, "{error}"),
         }
