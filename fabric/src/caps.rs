@@ -17,13 +17,19 @@ pub struct Caps {
     pub zcopy_max: usize,
     /// The longest one-sided operation, bytes; 0 where there is none.
     pub rma_max: usize,
+    /// The longest [`Port::put_bytes`](crate::Port::put_bytes), bytes; 0 where there is none.
+    pub put_bytes_max: usize,
+    /// The longest [`Port::get_bytes`](crate::Port::get_bytes), bytes; 0 where there is none.
+    pub get_bytes_max: usize,
+    /// The most parts of one [`Port::put_v`](crate::Port::put_v); 0 where there is none.
+    pub iov_max: usize,
     /// One-sided operations that may be outstanding at once, over all peers.
     pub rma_depth: usize,
     /// The memory that [`Port::put`](crate::Port::put) writes.
     pub put: Reach,
     /// The memory that [`Port::get`](crate::Port::get) reads.
     pub get: Reach,
-    /// The memory that [`Port::atomic`](crate::Port::atomic) changes.
+    /// The memory that [`Port::change`](crate::Port::change) changes.
     pub change: Reach,
     /// Whether one-sided operations proceed while their target does not poll.
     pub passive: bool,

@@ -42,6 +42,9 @@ pub enum PortError {
         /// What stands in the way.
         why: String,
     },
+    /// The peer refused an access that ends within its call: key, right or bounds.
+    #[error("the peer refused the access: the key has ended, or does not open these bytes for that")]
+    Refused,
     /// The peer was fenced, or the port lost it.
     #[error("peer {} was cut off", .0.0)]
     PeerGone(PeerId),

@@ -32,9 +32,9 @@ pub mod wire;
 
 pub use caps::{Caps, Order, Reach};
 pub use error::{Failure, PortError};
-pub use mem::{Heap, Memory, MemoryKind, Region};
+pub use mem::{Heap, Memory, MemoryKind, Region, Window};
 pub use port::{
-    Access, Address, Atomic, Body, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Remote,
-    Sink, Sleep,
+    Access, Address, Body, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration,
+    Remote, Sink, Sleep,
 };
 pub use rng::SplitMix64;

@@ -13,14 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use samite_os::alarm::Alarm;
 
 use crate::{
-    Access, Address, Atomic, Caps, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError, Post, Reach,
-    Region, Registration, Remote, Sink, Sleep, registry::Registry, rng::SplitMix64,
+    Access, Address, Caps, Change, Changed, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError,
+    Post, Reach, Region, Registration, Remote, Sink, Sleep, port::total, registry::Registry, rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
 /// One copy holds the target's registrations, so it must end soon.
 const RMA_MAX: usize = 4 << 20;
 const RMA_DEPTH: usize = 1024;
+/// Each part takes a lock, so there are few.
+const IOV_MAX: usize = 64;
 /// What an inbox holds before its senders must wait.
 const INBOX_BYTES_MAX: usize = 256 << 10;
 const INBOX_EVENTS_MAX: usize = 4096;
@@ -191,70 +193,81 @@ impl Loopback {
         self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Moves bytes at once, by `copy` between our region and theirs, from their offsets on. Queues the completion of a
-    /// failure.
-    fn one_sided(
+    /// Calls `act` with the peer's region and the offset that a place means, if the peer lets `len` bytes there be
+    /// accessed, and tells it of an immediate then. Returns `None` if that has to wait.
+    fn reach<T>(
         &mut self,
         peer: PeerId,
-        (ours, our_access): (Local, Access),
-        (theirs, their_access): (Remote, Access),
+        (place, len, access): (Remote, usize, Access),
         immediate: Option<u64>,
-        op: OpId,
-        copy: impl FnOnce(&Region, usize, &Region, usize) -> Result<(), PortError>,
-    ) -> Result<Post, PortError> {
-        if ours.len > RMA_MAX {
-            return Err(PortError::TooLong { len: ours.len, max: RMA_MAX });
+        act: impl FnOnce(&Region, usize) -> Result<T, PortError>,
+    ) -> Result<Option<Result<T, Failure>>, PortError> {
+        if len > RMA_MAX {
+            return Err(PortError::TooLong { len, max: RMA_MAX });
         }
         let (target, me) = (self.peer(peer)?, self.shared.index);
-        let (local, start) = {
-            let exposed = self.shared.exposed();
-            let (local, start) = exposed.registry.local(ours, our_access)?;
-            (local.clone(), start)
-        };
         if self.completed.len() >= RMA_DEPTH {
-            return Ok(Post::Again);
+            return Ok(None);
         }
         if immediate.is_some() && !target.inbox_for(me).ok_or(PortError::PeerGone(peer))?.batch.has_room(0) {
-            return Ok(Post::Again);
+            return Ok(None);
         }
         let exposed = target.exposed();
         if exposed.barred.contains(me) {
             return Err(PortError::PeerGone(peer));
         }
-        let result = match exposed.registry.remote(theirs, ours.len, their_access) {
-            Ok((remote, offset)) => copy(&local, start, remote, offset).map_err(|_| Failure::Refused),
+        let result = match exposed.registry.remote(place, len, access) {
+            Ok((remote, offset)) => act(remote, offset).map_err(|_| Failure::Refused),
             Err(refused) => Err(refused),
         };
         drop(exposed);
         // Others may have filled the inbox during the copy. One event more than its limit for each of them
         // does no harm.
-        if let (Some(immediate), Ok(()), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
+        if let (Some(immediate), Ok(_), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
             target.push(&mut inbox, me, Event::Notified(immediate));
         }
-        Ok(self.ended(op, result))
+        Ok(Some(result))
+    }
+
+    /// This side's memory that an operation uses, and the offset there.
+    fn local(&self, span: Local, access: Access) -> Result<(Region, usize), PortError> {
+        let exposed = self.shared.exposed();
+        let (region, offset) = exposed.registry.local(span, access)?;
+        Ok((region.clone(), offset))
     }
 
     /// What the call returns for an operation that has ended within it.
-    fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
-        if result.is_ok() {
-            return Post::Over;
+    fn ended(&mut self, op: OpId, result: Option<Result<(), Failure>>) -> Post {
+        match result {
+            None => Post::Again,
+            Some(Ok(())) => Post::Over,
+            Some(failed) => {
+                self.completed.push_back((op, failed));
+                Post::Done
+            }
         }
-        self.completed.push_back((op, result));
-        Post::Done
     }
 
     fn put_with(
         &mut self,
         to: PeerId,
-        from: Local,
+        parts: &[Local],
         into: Remote,
         immediate: Option<u64>,
         op: OpId,
     ) -> Result<Post, PortError> {
-        let (ours, theirs) = ((from, Access::LOCAL_READ), (into, Access::REMOTE_WRITE));
-        self.one_sided(to, ours, theirs, immediate, op, |local, start, remote, offset| {
-            Region::copy_between(local, start, remote, offset, from.len)
-        })
+        self.peer(to)?;
+        let sources: Vec<_> =
+            parts.iter().map(|&part| self.local(part, Access::LOCAL_READ)).collect::<Result<_, _>>()?;
+        let len = total(parts, IOV_MAX, RMA_MAX)?;
+        let result = self.reach(to, (into, len, Access::REMOTE_WRITE), immediate, |remote, mut offset| {
+            for ((local, start), part) in sources.iter().zip(parts) {
+                Region::copy_between(local, *start, remote, offset, part.len)?;
+                offset += part.len;
+            }
+            Ok(())
+        })?;
+        Ok(self.ended(op, result))
     }
 
     /// Forgets a peer; whether it was known until now.
@@ -312,6 +325,16 @@ impl Port for Loopback {
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        self.put_with(to, &[from], into, None, op)
+    }
+
+    fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let theirs = (into, from.len(), Access::REMOTE_WRITE);
+        let result = self.reach(to, theirs, None, |remote, offset| remote.copy_in(offset, from))?;
+        Ok(self.ended(op, result))
+    }
+
+    fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
         self.put_with(to, from, into, None, op)
     }
 
@@ -323,28 +346,35 @@ impl Port for Loopback {
         immediate: u64,
         op: OpId,
     ) -> Result<Post, PortError> {
-        self.put_with(to, from, into, Some(immediate), op)
+        self.put_with(to, &[from], into, Some(immediate), op)
     }
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
-        let (ours, theirs) = ((into, Access::LOCAL_WRITE), (from, Access::REMOTE_READ));
-        self.one_sided(to, ours, theirs, None, op, |local, start, remote, offset| {
-            Region::copy_between(remote, offset, local, start, into.len)
-        })
+        self.peer(to)?;
+        let (local, start) = self.local(into, Access::LOCAL_WRITE)?;
+        let result = self.reach(to, (from, into.len, Access::REMOTE_READ), None, |remote, offset| {
+            Region::copy_between(remote, offset, &local, start, into.len)
+        })?;
+        Ok(self.ended(op, result))
     }
 
-    fn atomic(
-        &mut self,
-        to: PeerId,
-        change: Atomic,
-        at: Remote,
-        before: Local,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        before.is_word()?;
-        let theirs = (at, Access::REMOTE_READ | Access::REMOTE_WRITE);
-        self.one_sided(to, (before, Access::LOCAL_WRITE), theirs, None, op, |local, start, remote, offset| {
-            local.put_word(start, before.len, remote.change(offset, before.len, change)?)
+    fn get_bytes(&mut self, to: PeerId, into: &mut [u8], from: Remote) -> Result<Post, PortError> {
+        let theirs = (from, into.len(), Access::REMOTE_READ);
+        match self.reach(to, theirs, None, |remote, offset| remote.copy_out(offset, into))? {
+            None => Ok(Post::Again),
+            Some(result) => result.map(|()| Post::Over).map_err(|_| PortError::Refused),
+        }
+    }
+
+    fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
+        let theirs = (at, Change::BYTES, Access::REMOTE_READ | Access::REMOTE_WRITE);
+        Ok(match self.reach(to, theirs, None, |remote, offset| remote.change(offset, how))? {
+            None => Changed::Again,
+            Some(Ok(before)) => Changed::Over(before),
+            Some(Err(failure)) => {
+                self.completed.push_back((op, Err(failure)));
+                Changed::Done
+            }
         })
     }
 
@@ -482,6 +512,9 @@ fn caps() -> Caps {
         fragment_max: PACKET_MAX,
         zcopy_max: 0,
         rma_max: RMA_MAX,
+        put_bytes_max: RMA_MAX,
+        get_bytes_max: RMA_MAX,
+        iov_max: IOV_MAX,
         rma_depth: RMA_DEPTH,
         put: Reach::Any,
         get: Reach::Any,

@@ -13,6 +13,7 @@
 
 pub(crate) mod heap;
 mod segment;
+mod window;
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -22,9 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::heap::Heap;
-use self::segment::word_of;
-pub(crate) use self::segment::{Mapped, Segment, write_word};
-use crate::{Atomic, PortError};
+pub(crate) use self::segment::{Mapped, Segment};
+pub(crate) use self::window::RIGHTS;
+pub use self::window::Window;
+use crate::{Change, PortError};
 
 /// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted
 /// that the CPU can read what it carries.
@@ -269,43 +271,37 @@ impl Region {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Changes the word of `width` bytes (4 or 8) at `offset` in one step, for ports that do so themselves;
-    /// what it was before.
+    /// Changes the word of 8 bytes at `offset` in one step, and returns what it was before. On memory made by
+    /// [`Region::shared`] it is one step for peers that change the word over shared memory, too.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`], also where `offset` is no multiple of the width.
-    pub(crate) fn change(&self, offset: usize, width: usize, change: Atomic) -> Result<u64, PortError> {
-        let at = self.span(offset, width)?;
-        if !offset.is_multiple_of(width) {
-            return Err(PortError::OutOfBounds { offset, len: width });
+    /// [`PortError::OutOfBounds`], also where `offset` is no multiple of 8.
+    pub fn change(&self, offset: usize, how: Change) -> Result<u64, PortError> {
+        let at = self.span(offset, Change::BYTES)?.cast::<u64>();
+        if !offset.is_multiple_of(Change::BYTES) {
+            return Err(PortError::OutOfBounds { offset, len: Change::BYTES });
         }
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut word = [0; 8];
-                let word = &mut word[..width];
-                // SAFETY: as in `copy_out`.
-                unsafe { std::ptr::copy_nonoverlapping(at.as_ptr(), word.as_mut_ptr(), width) };
-                let before = word_of(word);
-                if let Some(after) = change.apply(before, width) {
-                    write_word(after, word);
-                    // SAFETY: as in `copy_in`.
-                    unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), at.as_ptr(), width) };
+                // SAFETY: the span was checked, so 8 bytes can be read and written there, of any alignment; no reference
+                // to them exists, and the lock orders this with the copies of this process.
+                unsafe {
+                    let before = at.read_unaligned();
+                    at.write_unaligned(how.apply(before));
+                    Ok(before)
                 }
-                Ok(before)
             }
-            Shared::Segment(segment) => Ok(segment.mapped().change(offset, width, change)),
+            Shared::Segment(segment) => Ok(segment.mapped().change(offset, how)),
         }
     }
 
-    /// Copies a word of `width` bytes (4 or 8) in.
-    ///
-    /// # Errors
-    /// [`PortError::OutOfBounds`].
-    pub(crate) fn put_word(&self, offset: usize, width: usize, word: u64) -> Result<(), PortError> {
-        let mut bytes = [0; 8];
-        write_word(word, &mut bytes[..width]);
-        self.copy_in(offset, &bytes[..width])
+    /// The bytes of `span` for loads and stores, if the region is shared and the span lies in it.
+    #[must_use]
+    pub fn window(&self, span: Range<usize>) -> Option<Window> {
+        self.check_span(&span).ok()?;
+        let segment = self.segment()?;
+        Some(Window::new(Arc::clone(segment.mapped()), None, span))
     }
 
     /// Copies `len` bytes from `offset` on to a segment that is mapped, for ports.

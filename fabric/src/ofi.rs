@@ -4,7 +4,8 @@
 //!   send ≤ short_max ── fi_inject ─────────────▶ ┐
 //!   send ≤ packet_max ─ copy to a send buffer ─▶ │ fi_send            one receive buffer per packet
 //!   send_zcopy ──────── head copied, body not ─▶ │ fi_sendmsg  ─────▶ posted before, posted again after Sink::packet
-//!   put, put_imm ────── FI_DELIVERY_COMPLETE ──▶ │ fi_writemsg, twice where an immediate must travel alone
+//!   put, put_v, put_imm FI_DELIVERY_COMPLETE ──▶ │ fi_writemsg, twice where an immediate must travel alone
+//!   put_bytes ───────── copy to a send buffer ─▶ │ fi_writemsg
 //!   get ───────────────────────────────────────▶ ┘ fi_read
 //!   poll ◀───────────── fi_cq_read, a batch at a time, and fi_cq_readerr
 //! ```
@@ -70,7 +71,7 @@ use self::memory::{Registered, Registrations};
 use self::object::{Object, check, error};
 use self::offer::{Offer, Plan};
 use self::post::Note;
-use self::slots::{Flight, Slots};
+use self::slots::{Flight, Held, Slots};
 use crate::mem::Memory;
 use crate::rng::SplitMix64;
 use crate::{
@@ -360,7 +361,12 @@ impl Port for OfiPort {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_send(self.ep(), start, span.len, span.descriptor, fi_address, context)
         };
-        self.posted("fi_send", status, to, Some((slot, Flight { peer: to, op: None, registration: None })))
+        self.posted(
+            "fi_send",
+            status,
+            to,
+            Some((slot, Flight { peer: to, op: None, sequenced: true, held: Held::default() })),
+        )
     }
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
@@ -391,11 +397,25 @@ impl Port for OfiPort {
             "fi_sendmsg",
             status,
             to,
-            Some((slot, Flight { peer: to, op: Some(op), registration: Some(body.registration.id) })),
+            Some((slot, Flight { peer: to, op: Some(op), sequenced: true, held: Held::of(&[body]) })),
         )
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
+        if !self.caps.put.is_some() {
+            return Err(PortError::Unsupported { what: "write to a peer's memory" });
+        }
+        self.write(to, &[from], into, None, op)
+    }
+
+    fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
+        if !self.caps.put.is_some() {
+            return Err(PortError::Unsupported { what: "write to a peer's memory" });
+        }
+        self.write_bytes(to, from, into, op)
+    }
+
+    fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
         if !self.caps.put.is_some() {
             return Err(PortError::Unsupported { what: "write to a peer's memory" });
         }
@@ -414,7 +434,7 @@ impl Port for OfiPort {
         if !self.caps.put.is_some() || bits == 0 {
             return Err(PortError::Unsupported { what: "write to a peer's memory with immediate data" });
         }
-        self.write(to, from, into, Some(immediate & (u64::MAX >> (64 - bits))), op)
+        self.write(to, &[from], into, Some(immediate & (u64::MAX >> (64 - bits))), op)
     }
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
@@ -426,6 +446,9 @@ impl Port for OfiPort {
             return Err(PortError::TooLong { len: into.len, max: self.caps.rma_max });
         }
         let span = self.registrations.span(into, Access::LOCAL_WRITE)?;
+        if let Some(refused) = self.refuse(from, into.len, op) {
+            return Ok(refused);
+        }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
         // SAFETY: the endpoint is live and has FI_RMA; the memory is kept by its registration, which is held
         // until the slot lands, and so is the context.
@@ -446,7 +469,7 @@ impl Port for OfiPort {
             "fi_read",
             status,
             to,
-            Some((slot, Flight { peer: to, op: Some(op), registration: Some(into.registration.id) })),
+            Some((slot, Flight { peer: to, op: Some(op), sequenced: false, held: Held::of(&[into]) })),
         )
     }
 

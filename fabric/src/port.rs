@@ -6,9 +6,12 @@
 //!      send(peer, head, body) ────────▶ copied; nothing more to wait for ───▶ Sink::packet(bytes)
 //!      send_zcopy(peer, head, local) ─▶ gathered from registered memory ────▶ Sink::packet(bytes)
 //!      put / put_imm / get ───────────▶ registered memory, remote memory ───▶ (Sink::notified for put_imm)
+//!      put_bytes / get_bytes ─────────▶ any memory, copied within the call
+//!      change(peer, how, word) ───────▶ one step; what the word was before
+//!      map(peer, place) ──────────────▶ Window: loads and stores
 //!      expose(peer, bytes) ───────────▶ Exposure                             peer: read(at, into), until it is dropped
 //!      next_packet(sink) ◀──────────── packet, if one is at hand
-//!      poll(sink) ◀─────────────────── completed · packet · notified · peer_lost
+//!      poll(sink) ◀─────────────────── completed · changed · packet · notified · peer_lost
 //!      fence_peer(peer) ──────────────▶ nothing of that peer's is touched any more
 //! ```
 //!
@@ -19,8 +22,8 @@
 //! * **Packets to one peer arrive whole, once and in the order posted**
 //!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port), or from some
 //!   point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided operations.
-//! * **Every operation that carries an [`OpId`] ends exactly once**: in its call ([`Post::Over`]), or with
-//!   [`Sink::completed`]. The exception is a port without a fence whose peer is gone: then the port keeps the memory
+//! * **Every operation that carries an [`OpId`] ends exactly once**: in its call ([`Post::Over`], [`Changed::Over`]), or
+//!   with [`Sink::completed`] or [`Sink::changed`]. The exception is a port without a fence whose peer is gone: then the port keeps the memory
 //!   (see [`Port::deregister`]) for as long as the provider might touch it.
 //! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an
 //!   event calls for is noted, and posted after.
@@ -33,7 +36,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::{Caps, Failure, PortError, Region};
+use crate::{Caps, Failure, PortError, Region, Window};
 
 /// Moves bytes to and from peers. See the [module](self) for the contract.
 pub trait Port {
@@ -71,15 +74,40 @@ pub trait Port {
     /// [`PortError::Unsupported`] where `zcopy_max` is 0.
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
 
-    /// Writes registered local memory to the peer's. At most [`Caps::rma_max`] bytes. Completes when the
-    /// local memory may be reused *and* the bytes are visible at the target.
+    /// Writes registered local memory to the peer's: at most [`Caps::rma_max`] bytes. The operation ends when the
+    /// bytes are visible at the target. Until then the port reads the local memory, so it must not change.
+    ///
+    /// Visible means: the target finds the bytes once it has learned that the operation ended, by a packet that was
+    /// sent afterwards, say. Aligned words of 8 bytes never appear in parts.
     ///
     /// # Errors
-    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] unless [`Caps::put`] reaches the memory.
+    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] where [`Caps::put`] is [`Reach::None`](crate::Reach::None).
+    /// If the peer refuses key, right or bounds, the operation ends with [`Failure::Refused`]. It ends with
+    /// [`Failure::Refused`] or [`Failure::PeerLost`] on ports where a refusal breaks the connection.
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError>;
 
+    /// As [`Port::put`], of at most [`Caps::put_bytes_max`] bytes of any memory. They are copied before the call
+    /// returns, so the caller may change them then.
+    ///
+    /// # Errors
+    /// As [`Port::put`].
+    fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let _ = (to, from, into, op);
+        Err(PortError::Unsupported { what: "write bytes to a peer's memory" })
+    }
+
+    /// As [`Port::put`], of several parts of registered local memory that lie one after the other at the target: at
+    /// most [`Caps::iov_max`] parts, and [`Caps::rma_max`] bytes together.
+    ///
+    /// # Errors
+    /// As [`Port::put`]; [`PortError::TooLong`] for more parts, too: then it counts parts.
+    fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let _ = (to, from, into, op);
+        Err(PortError::Unsupported { what: "write several parts to a peer's memory" })
+    }
+
     /// As [`Port::put`], and then tells the target by [`Sink::notified`] with `immediate`, of which the low
-    /// [`Caps::immediate_bits`] are carried.
+    /// [`Caps::immediate_bits`] are carried. The target is told when the bytes are visible to it.
     ///
     /// # Errors
     /// As [`Port::put`]; [`PortError::Unsupported`] where `immediate_bits` is 0.
@@ -92,32 +120,46 @@ pub trait Port {
         op: OpId,
     ) -> Result<Post, PortError>;
 
-    /// Reads the peer's memory into registered local memory. At most [`Caps::rma_max`] bytes.
+    /// Reads the peer's memory into registered local memory: at most [`Caps::rma_max`] bytes. The operation ends when
+    /// they are there; until then the contents of the local memory are undefined.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::Unsupported`] unless [`Caps::get`] reaches the memory.
+    /// As [`Port::put`]; [`PortError::Unsupported`] where [`Caps::get`] is [`Reach::None`](crate::Reach::None).
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
-    /// Changes a word of the peer's memory in one step, and gives what it was before in registered local
-    /// memory: 4 or 8 bytes, which is the word's width too. The word lies at a multiple of its width in the
-    /// peer's region, in its machine's order of bytes. The peer has granted it for reading and writing.
-    ///
-    /// What the initiator has put there before is seen by whoever sees the change; other atomic operations on
-    /// the word come before it or after it, never between.
+    /// Reads the peer's memory into any memory, within the call: it returns [`Post::Over`] or [`Post::Again`]. At most
+    /// [`Caps::get_bytes_max`] bytes, on ports where the processor reaches the peer's memory.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::OutOfBounds`] for another width; [`PortError::Unsupported`] unless
-    /// [`Caps::change`] reaches the memory.
-    fn atomic(
-        &mut self,
-        to: PeerId,
-        change: Atomic,
-        at: Remote,
-        before: Local,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        let _ = (to, change, at, before, op);
-        Err(PortError::Unsupported { what: "change memory in one step" })
+    /// As [`Port::get`]; [`PortError::Refused`] if the peer refuses key, right or bounds: then the contents of `into`
+    /// are undefined. [`PortError::Unsupported`] where `get_bytes_max` is 0.
+    fn get_bytes(&mut self, to: PeerId, into: &mut [u8], from: Remote) -> Result<Post, PortError> {
+        let _ = (to, into, from);
+        Err(PortError::Unsupported { what: "read a peer's memory within a call" })
+    }
+
+    /// Changes a word of the peer's memory in one step, and gives what it was before. The word has 8 bytes in the
+    /// order of the peer's machine, and lies at a multiple of 8 bytes from the start of its region. The peer has
+    /// granted reading and writing. Other changes of the word come before or after this one, never between.
+    ///
+    /// One side executes the changes of a word: on shared memory the processors, elsewhere the port of the
+    /// target. Use the same port for all changes of a word; local ones too, unless the port is
+    /// shared memory, where [`Region::change`] and [`Window::change`] are as good.
+    ///
+    /// # Errors
+    /// As [`Port::put`]; [`PortError::Unsupported`] where [`Caps::change`] is [`Reach::None`](crate::Reach::None). A
+    /// word that is not aligned is refused.
+    fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
+        let _ = (to, how, at, op);
+        Err(PortError::Unsupported { what: "change a peer's memory in one step" })
+    }
+
+    /// Maps `len` bytes of the peer's memory for loads and stores, if the peer has granted reading and writing.
+    /// `None` where the port or the kind of memory does not allow that, where the peer refuses, and where there is
+    /// no way to the peer yet. The memory stays mapped until the window is dropped, even if the peer ends.
+    fn map(&mut self, to: PeerId, at: Remote, len: usize) -> Option<Window> {
+        let _ = (to, at, len);
+        None
     }
 
     /// Lets a peer [read](Port::read) borrowed memory of this process, until the exposure is dropped. None where the
@@ -233,6 +275,13 @@ pub trait Sink {
     /// The operation `op` ended. After a failure the memory of a get has undefined contents.
     fn completed(&mut self, op: OpId, result: Result<(), Failure>);
 
+    /// A [`Port::change`] ended well; the word was `before`. A failed one ends with [`Sink::completed`]. Sinks that
+    /// post no changes need not implement it.
+    fn changed(&mut self, op: OpId, before: u64) {
+        let _ = before;
+        self.completed(op, Ok(()));
+    }
+
     /// A peer's [`Port::put_imm`] is visible in local memory.
     fn notified(&mut self, immediate: u64);
 
@@ -329,13 +378,15 @@ pub struct Local {
     pub len: usize,
 }
 
-impl Local {
-    /// Whether it can take what [`Port::atomic`] gives.
-    pub(crate) fn is_word(&self) -> Result<(), PortError> {
-        match self.len {
-            4 | 8 => Ok(()),
-            len => Err(PortError::OutOfBounds { offset: self.offset, len }),
-        }
+/// Bytes of the parts of a [`Port::put_v`], if they are at most `iov_max` and `rma_max`.
+pub(crate) fn total(parts: &[Local], iov_max: usize, rma_max: usize) -> Result<usize, PortError> {
+    if parts.len() > iov_max {
+        return Err(PortError::TooLong { len: parts.len(), max: iov_max });
+    }
+    let len = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len));
+    match len {
+        Some(len) if len <= rma_max => Ok(len),
+        len => Err(PortError::TooLong { len: len.unwrap_or(usize::MAX), max: rma_max }),
     }
 }
 
@@ -365,11 +416,13 @@ impl Exposure {
     }
 }
 
-/// How [`Port::atomic`] changes a word. Of the operands of a word of 4 bytes the low halves count.
+/// How [`Port::change`] changes a word of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
+pub enum Change {
     /// Adds, around zero.
     Add(u64),
+    /// Writes.
+    Swap(u64),
     /// Writes `new` if the word is `expected`.
     CompareSwap {
         /// What it must be.
@@ -377,17 +430,60 @@ pub enum Atomic {
         /// What it becomes.
         new: u64,
     },
+    /// Keeps the bits that are set in the operand.
+    And(u64),
+    /// Sets the bits that are set in the operand.
+    Or(u64),
+    /// Inverts the bits that are set in the operand.
+    Xor(u64),
+    /// Writes the operand if it is less, as numbers without a sign.
+    Min(u64),
+    /// Writes the operand if it is greater, as numbers without a sign.
+    Max(u64),
+    /// Writes the operand if it is less, as numbers with a sign.
+    MinSigned(i64),
+    /// Writes the operand if it is greater, as numbers with a sign.
+    MaxSigned(i64),
 }
 
-impl Atomic {
-    /// What a word of `width` bytes becomes; none if it stays.
-    pub(crate) fn apply(self, word: u64, width: usize) -> Option<u64> {
-        let mask = u64::MAX >> (u64::BITS as usize - 8 * width);
+impl Change {
+    /// What a word becomes.
+    #[must_use]
+    pub fn apply(self, word: u64) -> u64 {
         match self {
-            Self::Add(operand) => Some(word.wrapping_add(operand) & mask),
-            Self::CompareSwap { expected, new } => (word == expected & mask).then_some(new & mask),
+            Self::Add(operand) => word.wrapping_add(operand),
+            Self::Swap(new) => new,
+            Self::CompareSwap { expected, new } => {
+                if word == expected {
+                    new
+                } else {
+                    word
+                }
+            }
+            Self::And(operand) => word & operand,
+            Self::Or(operand) => word | operand,
+            Self::Xor(operand) => word ^ operand,
+            Self::Min(operand) => word.min(operand),
+            Self::Max(operand) => word.max(operand),
+            Self::MinSigned(operand) => word.cast_signed().min(operand).cast_unsigned(),
+            Self::MaxSigned(operand) => word.cast_signed().max(operand).cast_unsigned(),
         }
     }
+
+    /// The bytes of a word.
+    pub const BYTES: usize = size_of::<u64>();
+}
+
+/// What became of a [`Port::change`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "Changed::Again means that nothing was posted"]
+pub enum Changed {
+    /// Accepted: [`Sink::changed`] follows, or [`Sink::completed`] with a failure.
+    Done,
+    /// No room now; nothing happened. Poll, then call again.
+    Again,
+    /// The word was changed within the call. It was this before.
+    Over(u64),
 }
 
 /// A region made known to a port.

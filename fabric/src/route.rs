@@ -27,8 +27,8 @@ use crate::loopback::Loopback;
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
 use crate::{
-    Access, Address, Atomic, Body, Caps, Exposure, Failure, Local, OpId, PathId, PeerId, Port, PortError,
-    Post, Region, Registration, Remote, Sink, Sleep,
+    Access, Address, Body, Caps, Change, Changed, Exposure, Failure, Local, OpId, PathId, PeerId, Port,
+    PortError, Post, Region, Registration, Remote, Sink, Sleep, Window,
 };
 
 /// The ports a [`Route`] is made of, those that the job has use for.
@@ -296,19 +296,35 @@ impl Port for Route {
         outcome(to, on!(self, path, branch => branch.operate(|port| port.get(inner, into, from, op))))
     }
 
-    fn atomic(
-        &mut self,
-        to: PeerId,
-        change: Atomic,
-        at: Remote,
-        before: Local,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        let (path, inner, before) = self.with_local(to, before)?;
-        outcome(
-            to,
-            on!(self, path, branch => branch.operate(|port| port.atomic(inner, change, at, before, op))),
-        )
+    fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let (path, inner) = self.peer(to)?;
+        outcome(to, on!(self, path, branch => branch.operate(|port| port.put_bytes(inner, from, into, op))))
+    }
+
+    fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let (path, inner) = self.peer(to)?;
+        let parts = from.iter().map(|&part| self.with_local(to, part).map(|(.., part)| part));
+        let from = parts.collect::<Result<Vec<_>, _>>()?;
+        outcome(to, on!(self, path, branch => branch.operate(|port| port.put_v(inner, &from, into, op))))
+    }
+
+    fn get_bytes(&mut self, to: PeerId, into: &mut [u8], from: Remote) -> Result<Post, PortError> {
+        let (path, inner) = self.peer(to)?;
+        outcome(to, on!(self, path, branch => branch.port.get_bytes(inner, into, from)))
+    }
+
+    fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
+        let (path, inner) = self.peer(to)?;
+        let changed = outcome(to, on!(self, path, branch => branch.port.change(inner, how, at, op)))?;
+        if changed == Changed::Done {
+            on!(self, path, branch => branch.outstanding += 1);
+        }
+        Ok(changed)
+    }
+
+    fn map(&mut self, to: PeerId, at: Remote, len: usize) -> Option<Window> {
+        let (path, inner) = self.peer(to).ok()?;
+        on!(self, path, branch => branch.port.map(inner, at, len)).flatten()
     }
 
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
@@ -494,6 +510,11 @@ impl<S: Sink> Sink for Renamer<'_, S> {
         self.sink.completed(op, result);
     }
 
+    fn changed(&mut self, op: OpId, before: u64) {
+        *self.outstanding = self.outstanding.saturating_sub(1);
+        self.sink.changed(op, before);
+    }
+
     fn notified(&mut self, immediate: u64) {
         self.sink.notified(immediate);
     }
@@ -531,6 +552,9 @@ fn common(a: Caps, b: Caps) -> Caps {
         fragment_max: a.fragment_max.min(b.fragment_max),
         zcopy_max: a.zcopy_max.min(b.zcopy_max),
         rma_max: a.rma_max.min(b.rma_max),
+        put_bytes_max: a.put_bytes_max.min(b.put_bytes_max),
+        get_bytes_max: a.get_bytes_max.min(b.get_bytes_max),
+        iov_max: a.iov_max.min(b.iov_max),
         rma_depth: a.rma_depth.min(b.rma_depth),
         put: a.put.min(b.put),
         get: a.get.min(b.get),

@@ -31,17 +31,20 @@ mod word;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use self::address::Whereabouts;
 use self::inbox::Inbox;
 use self::mailbox::{Mailbox, Remote};
-use self::onesided::{Heap, Kind, OneSided, RMA_DEPTH, RMA_MAX, Segments};
+use self::onesided::{Heap, IOV_MAX, OneSided, RMA_DEPTH, RMA_MAX, Segments};
 use self::outgoing::Outgoing;
 use self::ring::{Push, fragment_max, packet_max};
+use crate::mem::RIGHTS;
 use crate::port::{
-    Access, Address, Atomic, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Sink, Sleep,
+    Access, Address, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Sink,
+    Sleep, total,
 };
-use crate::{Caps, Order, PortError, Reach, Region};
+use crate::{Caps, Failure, Order, PortError, Reach, Region, Window};
 use samite_os::process::{Place, Process};
 
 /// How large a port's mailbox is.
@@ -140,6 +143,9 @@ impl Shm {
             fragment_max: fragment_max(mailbox.lines()),
             zcopy_max: 0,
             rma_max: RMA_MAX,
+            put_bytes_max: RMA_MAX,
+            get_bytes_max: RMA_MAX,
+            iov_max: IOV_MAX,
             rma_depth: RMA_DEPTH,
             put: Reach::Shared,
             get: Reach::Shared,
@@ -192,33 +198,43 @@ impl Shm {
         }
     }
 
-    /// Carries out an operation on the peer's memory.
-    fn operate(
+    /// Whether the ring to a peer has room for an immediate.
+    fn has_room(&mut self, to: PeerId) -> bool {
+        match &mut self.peers[to.0 as usize].path {
+            Path::Connected(outgoing) => outgoing.has_room(),
+            _ => false,
+        }
+    }
+
+    /// Puts parts of this side's memory, and tells the peer of an immediate then.
+    fn put_parts(
         &mut self,
         to: PeerId,
-        kind: Kind,
-        ours: Local,
-        theirs: crate::Remote,
+        parts: &[Local],
+        into: crate::Remote,
         immediate: Option<u64>,
         op: OpId,
     ) -> Result<Post, PortError> {
+        let len = total(parts, IOV_MAX, RMA_MAX)?;
         if !self.is_ready(to)? {
             return Ok(Post::Again);
         }
-        let Self { one_sided, peers, .. } = self;
-        let Peer { path: Path::Connected(outgoing), process, segments, .. } = &mut peers[to.0 as usize]
-        else {
-            return Err(PortError::PeerGone(to));
-        };
-        let local = one_sided.local(kind, ours)?;
-        if immediate.is_some() && !outgoing.has_room() {
-            return match self.make_room(to, Push::Full, 0)? {
-                true => self.operate(to, kind, ours, theirs, immediate, op),
-                false => Ok(Post::Again),
-            };
+        parts.iter().try_for_each(|&part| self.one_sided.local(part, Access::LOCAL_READ).map(|_| ()))?;
+        while immediate.is_some() && !self.has_room(to) {
+            if !self.make_room(to, Push::Full, 0)? {
+                return Ok(Post::Again);
+            }
         }
-        let result = segments.carry_out(kind, *process, local, ours.len, theirs);
-        if let (Some(immediate), Ok(())) = (immediate, &result) {
+        let Self { one_sided, peers, .. } = self;
+        let Peer { path, process, segments, .. } = &mut peers[to.0 as usize];
+        let result = segments.access(*process, into, len, Access::REMOTE_WRITE, |segment, mut at| {
+            for &part in parts {
+                one_sided.put(part, segment, at).map_err(|_| Failure::Refused)?;
+                at += part.len;
+            }
+            Ok(())
+        });
+        if let (Some(immediate), Ok(()), Path::Connected(outgoing)) = (immediate, &result, path) {
             outgoing.notify(immediate);
             if outgoing.claim().is_quiet() {
                 outgoing.claim().ring_bell();
@@ -397,7 +413,38 @@ impl Port for Shm {
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: crate::Remote, op: OpId) -> Result<Post, PortError> {
-        self.operate(to, Kind::Put, from, into, None, op)
+        self.put_parts(to, &[from], into, None, op)
+    }
+
+    fn put_bytes(
+        &mut self,
+        to: PeerId,
+        from: &[u8],
+        into: crate::Remote,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        if from.len() > RMA_MAX {
+            return Err(PortError::TooLong { len: from.len(), max: RMA_MAX });
+        }
+        if !self.is_ready(to)? {
+            return Ok(Post::Again);
+        }
+        let Peer { process, segments, .. } = &mut self.peers[to.0 as usize];
+        let result = segments.access(*process, into, from.len(), Access::REMOTE_WRITE, |segment, at| {
+            segment.write(at, from);
+            Ok(())
+        });
+        Ok(self.one_sided.ended(op, result))
+    }
+
+    fn put_v(
+        &mut self,
+        to: PeerId,
+        from: &[Local],
+        into: crate::Remote,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        self.put_parts(to, from, into, None, op)
     }
 
     fn put_imm(
@@ -408,23 +455,66 @@ impl Port for Shm {
         immediate: u64,
         op: OpId,
     ) -> Result<Post, PortError> {
-        self.operate(to, Kind::Put, from, into, Some(immediate), op)
+        self.put_parts(to, &[from], into, Some(immediate), op)
     }
 
     fn get(&mut self, to: PeerId, into: Local, from: crate::Remote, op: OpId) -> Result<Post, PortError> {
-        self.operate(to, Kind::Get, into, from, None, op)
+        if into.len > RMA_MAX {
+            return Err(PortError::TooLong { len: into.len, max: RMA_MAX });
+        }
+        if !self.is_ready(to)? {
+            return Ok(Post::Again);
+        }
+        let Self { one_sided, peers, .. } = self;
+        let (local, start) = one_sided.local(into, Access::LOCAL_WRITE)?;
+        let Peer { process, segments, .. } = &mut peers[to.0 as usize];
+        let result = segments.access(*process, from, into.len, Access::REMOTE_READ, |segment, at| {
+            // A load does not overtake what this side put before.
+            fence(Ordering::SeqCst);
+            local.copy_from_mapped(start, into.len, segment, at).map_err(|_| Failure::Refused)
+        });
+        Ok(one_sided.ended(op, result))
     }
 
-    fn atomic(
-        &mut self,
-        to: PeerId,
-        change: Atomic,
-        at: crate::Remote,
-        before: Local,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        before.is_word()?;
-        self.operate(to, Kind::Atomic(change), before, at, None, op)
+    fn get_bytes(&mut self, to: PeerId, into: &mut [u8], from: crate::Remote) -> Result<Post, PortError> {
+        if into.len() > RMA_MAX {
+            return Err(PortError::TooLong { len: into.len(), max: RMA_MAX });
+        }
+        if !self.is_ready(to)? {
+            return Ok(Post::Again);
+        }
+        let Peer { process, segments, .. } = &mut self.peers[to.0 as usize];
+        let result = segments.access(*process, from, into.len(), Access::REMOTE_READ, |segment, at| {
+            fence(Ordering::SeqCst);
+            segment.read(at, into);
+            Ok(())
+        });
+        result.map(|()| Post::Over).map_err(|_| PortError::Refused)
+    }
+
+    fn change(&mut self, to: PeerId, how: Change, at: crate::Remote, op: OpId) -> Result<Changed, PortError> {
+        if !self.is_ready(to)? {
+            return Ok(Changed::Again);
+        }
+        let Peer { process, segments, .. } = &mut self.peers[to.0 as usize];
+        let result = segments.access(*process, at, Change::BYTES, RIGHTS, |segment, at| {
+            if at.is_multiple_of(Change::BYTES) { Ok(segment.change(at, how)) } else { Err(Failure::Refused) }
+        });
+        Ok(match result {
+            Ok(before) => Changed::Over(before),
+            Err(failure) => {
+                self.one_sided.fail(op, failure);
+                Changed::Done
+            }
+        })
+    }
+
+    fn map(&mut self, to: PeerId, at: crate::Remote, len: usize) -> Option<Window> {
+        if !self.is_ready(to).ok()? {
+            return None;
+        }
+        let Peer { process, segments, .. } = &mut self.peers[to.0 as usize];
+        segments.window(*process, at, len)
     }
 
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {

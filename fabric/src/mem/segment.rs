@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::copy::load_words;
-use crate::{Access, Atomic, PortError};
+use crate::{Access, Change, PortError};
 use samite_os::fork::ForkMark;
 use samite_os::process::Process;
 use samite_os::shared::{PAGE, Shareable, SharedFile, View};
@@ -235,39 +235,42 @@ impl Mapped {
         }
     }
 
-    /// Changes the word of `width` bytes (4 or 8) at `offset`, a multiple of that, in one step; what it was
-    /// before. Who sees the change sees earlier writes too.
+    /// Changes the word of 8 bytes at `offset`, a multiple of that, in one step; what it was before. Who sees the
+    /// change sees earlier writes too.
     ///
     /// # Panics
-    /// If it leaves the segment.
-    pub(crate) fn change(&self, offset: usize, width: usize, change: Atomic) -> u64 {
-        assert!(offset.is_multiple_of(width) && offset + width <= self.len, "a word stays inside");
-        let at = offset % WORD;
-        let part = |word: u64| word_of(&word.to_ne_bytes()[at..][..width]);
-        let with = |word: u64| {
-            let mut all = word.to_ne_bytes();
-            write_word(change.apply(part(word), width)?, &mut all[at..][..width]);
-            Some(u64::from_ne_bytes(all))
-        };
-        let before = self.words[offset / WORD].fetch_update(Ordering::AcqRel, Ordering::Acquire, with);
-        part(before.unwrap_or_else(|unchanged| unchanged))
+    /// If it is not aligned, or leaves the segment.
+    #[inline]
+    pub(crate) fn change(&self, offset: usize, how: Change) -> u64 {
+        const ORDER: Ordering = Ordering::SeqCst;
+        let word = self.word(offset);
+        let either = |result: Result<u64, u64>| result.unwrap_or_else(|unchanged| unchanged);
+        match how {
+            Change::Add(operand) => word.fetch_add(operand, ORDER),
+            Change::Swap(new) => word.swap(new, ORDER),
+            Change::CompareSwap { expected, new } => {
+                either(word.compare_exchange(expected, new, ORDER, ORDER))
+            }
+            Change::And(operand) => word.fetch_and(operand, ORDER),
+            Change::Or(operand) => word.fetch_or(operand, ORDER),
+            Change::Xor(operand) => word.fetch_xor(operand, ORDER),
+            Change::Min(operand) => word.fetch_min(operand, ORDER),
+            Change::Max(operand) => word.fetch_max(operand, ORDER),
+            Change::MinSigned(_) | Change::MaxSigned(_) => {
+                either(word.fetch_update(ORDER, ORDER, |before| Some(how.apply(before))))
+            }
+        }
     }
-}
 
-/// The word of 4 or 8 bytes that they are.
-pub(super) fn word_of(bytes: &[u8]) -> u64 {
-    match bytes.try_into() {
-        Ok(bytes) => u64::from_ne_bytes(bytes),
-        Err(_) => bytes.try_into().map_or(0, |bytes| u32::from_ne_bytes(bytes).into()),
-    }
-}
-
-/// Writes a word over 4 or 8 bytes.
-pub(crate) fn write_word(word: u64, into: &mut [u8]) {
-    match into.len() {
-        8 => into.copy_from_slice(&word.to_ne_bytes()),
-        // Of a word of 4 bytes the upper half is 0.
-        _ => into.copy_from_slice(&(word as u32).to_ne_bytes()),
+    /// The word at `offset`, a multiple of 8.
+    ///
+    /// # Panics
+    /// If it is not aligned, or leaves the segment.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        let inside = offset.checked_add(WORD).is_some_and(|end| end <= self.len);
+        assert!(offset.is_multiple_of(WORD) && inside, "a word stays inside");
+        &self.words[offset / WORD]
     }
 }
 
@@ -447,21 +450,56 @@ mod tests {
 
     #[test]
     fn a_word_is_changed_in_one_step() {
+        let segment = Segment::create(24).unwrap();
+        let mapped = segment.mapped();
+        let operands = [0, 1, 5, u64::MAX, 1 << 63, u64::MAX >> 1, 0xf0f0];
+        for (before, operand) in operands.into_iter().flat_map(|a| operands.map(|b| (a, b))) {
+            let signed = operand.cast_signed();
+            for (how, after) in [
+                (Change::Add(operand), before.wrapping_add(operand)),
+                (Change::Swap(operand), operand),
+                (Change::CompareSwap { expected: before, new: operand }, operand),
+                (Change::CompareSwap { expected: !before, new: operand }, before),
+                (Change::And(operand), before & operand),
+                (Change::Or(operand), before | operand),
+                (Change::Xor(operand), before ^ operand),
+                (Change::Min(operand), before.min(operand)),
+                (Change::Max(operand), before.max(operand)),
+                (Change::MinSigned(signed), if before.cast_signed() < signed { before } else { operand }),
+                (Change::MaxSigned(signed), if before.cast_signed() > signed { before } else { operand }),
+            ] {
+                mapped.write(8, &before.to_ne_bytes());
+                assert_eq!(mapped.change(8, how), before, "{how:?}");
+                assert_eq!(mapped.word(8).load(Ordering::Relaxed), after, "{how:?} of {before}");
+                assert_eq!(how.apply(before), after, "{how:?} of {before}");
+            }
+        }
+        assert_eq!([0, 16].map(|at| mapped.word(at).load(Ordering::Relaxed)), [0, 0], "and no other word");
+    }
+
+    #[test]
+    fn changes_of_many_threads_sum_up() {
         let segment = Segment::create(16).unwrap();
         let mapped = segment.mapped();
         std::thread::scope(|scope| {
-            // Two halves of one word, and the whole of another.
-            for (offset, width) in [(0, 4), (4, 4), (8, 8)].repeat(2) {
-                scope.spawn(move || (0..1000).for_each(|_| _ = mapped.change(offset, width, Atomic::Add(3))));
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        mapped.change(0, Change::Add(3));
+                        mapped
+                            .change(8, Change::MaxSigned(mapped.change(8, Change::Or(0)).cast_signed() + 1));
+                    }
+                });
             }
         });
-        let swap = |expected, new| mapped.change(4, 4, Atomic::CompareSwap { expected, new });
-        assert_eq!([swap(5, 9), swap(6000, 9), swap(9, u64::MAX)], [6000, 6000, 9]);
-        assert_eq!(mapped.change(4, 4, Atomic::Add(1)), u32::MAX.into());
-        assert_eq!(
-            [(0, 4), (4, 4), (8, 8)].map(|(at, width)| mapped.change(at, width, Atomic::Add(0))),
-            [6000, 0, 6000]
-        );
+        assert_eq!(mapped.change(0, Change::Swap(0)), 12_000);
+        assert!((1000..=4000).contains(&mapped.change(8, Change::Swap(0))));
+    }
+
+    #[test]
+    #[should_panic(expected = "a word stays inside")]
+    fn a_word_lies_whole_in_a_segment() {
+        Segment::create(12).unwrap().mapped().change(8, Change::Or(1));
     }
 
     proptest! {

@@ -76,8 +76,7 @@ impl OfiPort {
             code => Failure::Provider { code, text: text(code) },
         };
         // A packet or a first part that was lost must be the last: what follows would arrive out of order.
-        let in_sequence = flight.op.is_none() || self.slots.is_send(slot);
-        let lost = !fenced && (in_sequence || matches!(failure, Failure::PeerLost));
+        let lost = !fenced && (flight.sequenced || matches!(failure, Failure::PeerLost));
         let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
     }
@@ -86,9 +85,7 @@ impl OfiPort {
     fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.slots.land(slot)?;
         self.peers[flight.peer.0 as usize].in_flight -= 1;
-        if let Some(registration) = flight.registration {
-            self.registrations.release(registration);
-        }
+        flight.held.iter().for_each(|name| self.registrations.release(name));
         Some(flight)
     }
 

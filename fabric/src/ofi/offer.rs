@@ -11,6 +11,7 @@ use samite_fabric_sys as sys;
 pub use super::memory::Mode;
 
 use super::info::{Attributes, string};
+use super::slots::IOV_MAX;
 use super::{OfiConfig, PACKET_MIN};
 use crate::{Caps, Order, PortError, Reach};
 
@@ -125,6 +126,9 @@ impl Offer {
             fragment_max: packet_max,
             zcopy_max: if self.iov_limit >= 2 { packet_max } else { 0 },
             rma_max,
+            put_bytes_max: if put { packet_max } else { 0 },
+            get_bytes_max: 0,
+            iov_max: if put { self.iov_limit.min(IOV_MAX) } else { 0 },
             rma_depth: config.operations_max,
             put: Reach::Any.when(put),
             get: Reach::Any.when(get),

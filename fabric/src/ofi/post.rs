@@ -1,11 +1,15 @@
 //! Posting: what becomes of a call, and writes, in one part or two.
 
+use std::ptr::null_mut;
+
 use samite_fabric_sys as sys;
 
 use super::OfiPort;
 use super::events::Event;
+use super::memory::Span;
 use super::object::error;
-use super::slots::Flight;
+use super::slots::{Flight, Held, IOV_MAX};
+use crate::port::total;
 use crate::{Access, Failure, Local, OpId, PeerId, PortError, Post, Remote};
 
 /// A notification whose data is on its way, and which the provider has not accepted yet.
@@ -33,9 +37,7 @@ impl OfiPort {
             if let Some((slot, flight)) = used {
                 known.in_flight += 1;
                 self.slots.fly(slot, flight);
-                if let Some(registration) = flight.registration {
-                    self.registrations.hold(registration);
-                }
+                flight.held.iter().for_each(|name| self.registrations.hold(name));
             }
             return Ok(Post::Done);
         }
@@ -45,31 +47,70 @@ impl OfiPort {
         if status == -(sys::FI_EAGAIN as isize) { Ok(Post::Again) } else { Err(error(call, -status as i32)) }
     }
 
-    /// Writes, and completes `op` when the bytes are visible at the target. With an immediate, the target is
-    /// told then.
+    /// Writes parts of registered memory, one after the other, and completes `op` when the bytes are visible at the
+    /// target. With an immediate, the target is told then.
     pub(super) fn write(
         &mut self,
         to: PeerId,
-        from: Local,
+        parts: &[Local],
         into: Remote,
         immediate: Option<u64>,
         op: OpId,
     ) -> Result<Post, PortError> {
         self.peer(to)?;
-        if from.len > self.caps.rma_max {
-            return Err(PortError::TooLong { len: from.len, max: self.caps.rma_max });
+        let len = total(parts, self.caps.iov_max, self.caps.rma_max)?;
+        let mut spans = [self.sends.span(0, 0)?; IOV_MAX];
+        // Checked before any slot is taken.
+        for (span, &part) in spans.iter_mut().zip(parts) {
+            *span = self.registrations.span(part, Access::LOCAL_READ)?;
         }
-        // Checks the span before any slot is taken.
-        self.registrations.span(from, Access::LOCAL_READ)?;
+        if let Some(refused) = self.refuse(into, len, op) {
+            return Ok(refused);
+        }
         if let Some(immediate) = immediate
             && self.notes_alone
-            && from.len > 0
+            && len > 0
         {
-            return self.write_then_note(to, from, into, immediate, op);
+            return self.write_then_note(to, parts, &spans[..parts.len()], into, immediate, op);
         }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        let flight = Flight { peer: to, op: Some(op), registration: Some(from.registration.id) };
-        self.post_write(slot, flight, Some(from), into, immediate)
+        let flight = Flight { peer: to, op: Some(op), sequenced: false, held: Held::of(parts) };
+        self.post_write(slot, flight, &spans[..parts.len().max(1)], into, immediate)
+    }
+
+    /// Writes bytes that are copied to a buffer of the port's before the call returns.
+    pub(super) fn write_bytes(
+        &mut self,
+        to: PeerId,
+        from: &[u8],
+        into: Remote,
+        op: OpId,
+    ) -> Result<Post, PortError> {
+        self.peer(to)?;
+        let max = self.caps.put_bytes_max;
+        if from.len() > max {
+            return Err(PortError::TooLong { len: from.len(), max });
+        }
+        if let Some(refused) = self.refuse(into, from.len(), op) {
+            return Ok(refused);
+        }
+        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let span = self.sends.fill(buffer, from, &[])?;
+        let flight = Flight { peer: to, op: Some(op), sequenced: false, held: Held::default() };
+        self.post_write(slot, flight, &[span], into, None)
+    }
+
+    /// Ends an operation whose place leaves the address space. The sockets provider of 1.17.0 adds address and length
+    /// without a check where addresses are virtual, and its target then writes anywhere.
+    pub(super) fn refuse(&mut self, place: Remote, len: usize, op: OpId) -> Option<Post> {
+        if place.address.checked_add(len as u64).is_some() {
+            return None;
+        }
+        if self.backlog.len() >= self.caps.rma_depth {
+            return Some(Post::Again);
+        }
+        self.backlog.push_back(Event::Completed { op, result: Err(Failure::Refused) });
+        Some(Post::Done)
     }
 
     /// Writes in two parts, the data and then a write of nothing with the immediate. What one connection
@@ -77,7 +118,8 @@ impl OfiPort {
     fn write_then_note(
         &mut self,
         to: PeerId,
-        from: Local,
+        parts: &[Local],
+        spans: &[Span],
         into: Remote,
         immediate: u64,
         op: OpId,
@@ -86,8 +128,8 @@ impl OfiPort {
             return Ok(Post::Again);
         }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        let flight = Flight { peer: to, op: None, registration: Some(from.registration.id) };
-        let posted = self.post_write(slot, flight, Some(from), into, None);
+        let flight = Flight { peer: to, op: None, sequenced: true, held: Held::of(parts) };
+        let posted = self.post_write(slot, flight, spans, into, None);
         if posted == Ok(Post::Done) {
             self.notes.push(Note { peer: to, into, immediate, op });
             self.post_notes();
@@ -114,33 +156,38 @@ impl OfiPort {
             return Err(if known.fenced { Failure::Fenced } else { Failure::PeerLost });
         }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        let flight = Flight { peer: note.peer, op: Some(note.op), registration: None };
-        self.post_write(slot, flight, None, note.into, Some(note.immediate)).map_err(|error| match error {
-            PortError::Provider { code, text, .. } => Failure::Provider { code, text },
-            _ => Failure::PeerLost,
-        })
+        let flight = Flight { peer: note.peer, op: Some(note.op), sequenced: false, held: Held::default() };
+        let nothing = self.sends.span(0, 0).map_err(|_| Failure::PeerLost)?;
+        self.post_write(slot, flight, &[nothing], note.into, Some(note.immediate)).map_err(
+            |error| match error {
+                PortError::Provider { code, text, .. } => Failure::Provider { code, text },
+                _ => Failure::PeerLost,
+            },
+        )
     }
 
-    /// Posts a write of `from`, or of nothing.
+    /// Posts a write of `spans`: one to [`IOV_MAX`] of them.
     fn post_write(
         &mut self,
         slot: u32,
         flight: Flight,
-        from: Option<Local>,
+        spans: &[Span],
         into: Remote,
         immediate: Option<u64>,
     ) -> Result<Post, PortError> {
-        let span = match from {
-            Some(from) => self.registrations.span(from, Access::LOCAL_READ)?,
-            None => self.sends.span(0, 0)?,
-        };
-        let iov = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
-        let mut descriptor = span.descriptor;
-        let remote = sys::fi_rma_iov { addr: into.address, len: span.len, key: into.key };
+        let count = spans.len().min(IOV_MAX);
+        let mut iov = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; IOV_MAX];
+        let mut descriptors = [null_mut(); IOV_MAX];
+        for ((iov, descriptor), span) in iov.iter_mut().zip(&mut descriptors).zip(spans) {
+            *iov = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
+            *descriptor = span.descriptor;
+        }
+        let len = spans[..count].iter().map(|span| span.len).sum();
+        let remote = sys::fi_rma_iov { addr: into.address, len, key: into.key };
         let message = sys::fi_msg_rma {
-            msg_iov: &iov,
-            desc: &mut descriptor,
-            iov_count: 1,
+            msg_iov: iov.as_ptr(),
+            desc: descriptors.as_mut_ptr(),
+            iov_count: count,
             addr: self.peers[flight.peer.0 as usize].fi_address,
             rma_iov: &remote,
             rma_iov_count: 1,
@@ -150,10 +197,10 @@ impl OfiPort {
         let told = if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
         // Of nothing, nothing has to be delivered; on libfabric's shm such a write would never complete (seen at
         // 1.17.0). But a note is over when what went before it is.
-        let delivered = if span.len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
+        let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
-        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call; the memory that
-        // it names is kept by its registration, which is held until the slot lands, and so is the context.
+        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory that it names is
+        // kept until the slot lands: by its registrations, which are held, or as the slot's own buffer. So is the context.
         let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
         self.posted("fi_writemsg", status, flight.peer, Some((slot, flight)))
     }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use samite_fabric_sys as sys;
 
-use crate::{OpId, PeerId};
+use crate::{Local, OpId, PeerId};
 
 /// Slots of three kinds, each with its range of indices: receives first, then sends, which own a buffer each,
 /// then one-sided operations.
@@ -26,8 +26,35 @@ pub(super) struct Flight {
     pub(super) peer: PeerId,
     /// The operation that ends with it; none if it is a packet that was copied, or a first part.
     pub(super) op: Option<OpId>,
-    /// The registration that it holds.
-    pub(super) registration: Option<u32>,
+    /// Whether it is a packet or a first part: what follows would arrive out of order if it were lost.
+    pub(super) sequenced: bool,
+    /// The registrations that it holds.
+    pub(super) held: Held,
+}
+
+/// Parts of one operation: as many as any provider known takes, but no more.
+pub(super) const IOV_MAX: usize = 4;
+
+/// Registrations that an operation uses, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    names: [u32; IOV_MAX],
+    count: usize,
+}
+
+impl Held {
+    /// Those of the parts, of which there are at most [`IOV_MAX`].
+    pub(super) fn of(parts: &[Local]) -> Self {
+        let mut held = Self { names: [0; IOV_MAX], count: parts.len().min(IOV_MAX) };
+        for (name, part) in held.names.iter_mut().zip(parts) {
+            *name = part.registration.id;
+        }
+        held
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = u32> {
+        self.names.into_iter().take(self.count)
+    }
 }
 
 /// A slot, by what it is for.

@@ -137,8 +137,8 @@ struct Below {
 
 #[derive(Default)]
 struct State {
-    /// By context, the registration that each operation uses.
-    in_flight: HashMap<usize, Option<*const Mr>>,
+    /// By context, the registrations that each operation uses.
+    in_flight: HashMap<usize, Vec<*const Mr>>,
     /// Writes that have not begun.
     held: VecDeque<Write>,
 }
@@ -149,7 +149,7 @@ impl Rules {
     }
 
     /// An operation is about to be posted: its context is the provider's from here on.
-    fn take_off(&self, context: *mut c_void, used: Option<*const Mr>) {
+    fn take_off(&self, context: *mut c_void, used: Vec<*const Mr>) {
         let mut state = self.state();
         assert!(!context.is_null(), "an operation without a context");
         assert!(state.in_flight.insert(context as usize, used).is_none(), "a context in use twice");

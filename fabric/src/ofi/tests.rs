@@ -4,6 +4,7 @@
 mod killed;
 
 use super::*;
+use crate::testing::onesided::{Ends, all_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Failure, Reach};
 
@@ -260,6 +261,16 @@ fn memory_is_held_until_its_operations_have_ended() {
     pump(&mut a, &mut b, "the put", |a, _| a.result(1).is_some());
     assert!(bytes_of(&target) == pattern(len, 3));
     assert!(region.reclaim().expect("nobody else holds it").as_bytes() == pattern(len, 3));
+}
+
+#[test]
+fn one_sided_calls_do_what_they_say() {
+    with_cleanup("ofi::tests::one_sided_calls_do_what_they_say", || {
+        all_cases(|| {
+            let open = |seed| OfiPort::open(&OfiConfig { seed, ..config() }).expect("the provider is there");
+            Ends::new(open(1), open(2), || {})
+        });
+    });
 }
 
 #[test]

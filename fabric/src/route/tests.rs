@@ -1,6 +1,7 @@
 use super::*;
 use crate::loopback::Hub;
 use crate::shm::Config;
+use crate::testing::onesided::{Ends, all_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Memory, Reach};
 
@@ -178,6 +179,15 @@ fn memory_is_registered_on_the_path_to_its_peer() {
         Err(PortError::OutOfBounds { offset: 0, len: 4 })
     );
     assert!(from.reclaim().is_ok());
+}
+
+#[test]
+fn one_sided_calls_do_what_they_say() {
+    all_cases(|| {
+        let hub = Hub::new();
+        Ends::new(route(&hub), route(&hub), || {})
+    });
+    all_cases(|| Ends::new(shm_only(), shm_only(), || {}));
 }
 
 #[test]

@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mem::Mapped;
 use crate::mem::heap::{self, PeerHeap};
+use crate::mem::{Mapped, RIGHTS};
 use crate::registry::Registry;
 use crate::{
-    Access, Atomic, Exposure, Failure, Local, OpId, PortError, Post, Region, Registration, Remote, Sink,
-    SplitMix64,
+    Access, Exposure, Failure, Local, OpId, PortError, Post, Region, Registration, Remote, Sink, SplitMix64,
+    Window,
 };
 use samite_os::process::Process;
 
@@ -24,25 +24,6 @@ pub(super) struct OneSided {
     registry: Registry,
     /// Failed and not yet reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Put,
-    Get,
-    Atomic(Atomic),
-}
-
-impl Kind {
-    /// What the peer must have granted.
-    fn access(self) -> Access {
-        match self {
-            Self::Put => Access::REMOTE_WRITE,
-            Self::Get => Access::REMOTE_READ,
-            Self::Atomic(_) => Access::REMOTE_READ | Access::REMOTE_WRITE,
-        }
-    }
 }
 
 impl OneSided {
@@ -89,21 +70,34 @@ impl OneSided {
     }
 
     /// The region of this side's span and the offset there, if the operation may use it.
-    pub(super) fn local(&self, kind: Kind, span: Local) -> Result<(&Region, usize), PortError> {
-        if span.len > RMA_MAX {
-            return Err(PortError::TooLong { len: span.len, max: RMA_MAX });
-        }
-        self.registry.local(span, if kind == Kind::Put { Access::LOCAL_READ } else { Access::LOCAL_WRITE })
+    #[inline]
+    pub(super) fn local(&self, span: Local, access: Access) -> Result<(&Region, usize), PortError> {
+        self.registry.local(span, access)
+    }
+
+    /// Copies this side's span to a segment.
+    #[inline]
+    pub(super) fn put(&self, from: Local, segment: &Mapped, at: usize) -> Result<(), PortError> {
+        let (region, start) = self.local(from, Access::LOCAL_READ)?;
+        region.copy_to_mapped(start, from.len, segment, at)
     }
 
     /// What the call returns for an operation that has ended within it. Queues the completion of a failure.
     #[inline]
     pub(super) fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
-        if result.is_ok() {
-            return Post::Over;
+        match result {
+            Ok(()) => Post::Over,
+            Err(failure) => {
+                self.fail(op, failure);
+                Post::Done
+            }
         }
-        self.completed.push_back((op, result));
-        Post::Done
+    }
+
+    /// Queues the completion of a failure.
+    #[cold]
+    pub(super) fn fail(&mut self, op: OpId, failure: Failure) {
+        self.completed.push_back((op, Err(failure)));
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -134,36 +128,16 @@ impl Drop for OneSided {
 pub(super) struct Segments(Vec<(u32, Arc<Mapped>)>);
 
 impl Segments {
-    /// Does it to the peer's memory and to `ours`.
-    pub(super) fn carry_out(
-        &mut self,
-        kind: Kind,
-        owner: Process,
-        (ours, start): (&Region, usize),
-        len: usize,
-        theirs: Remote,
-    ) -> Result<(), Failure> {
-        self.access(owner, theirs, len, kind.access(), |segment, offset| {
-            let copied = match kind {
-                Kind::Put => ours.copy_to_mapped(start, len, segment, offset),
-                Kind::Get => ours.copy_from_mapped(start, len, segment, offset),
-                Kind::Atomic(_) if !offset.is_multiple_of(len) => return Err(Failure::Refused),
-                Kind::Atomic(change) => ours.put_word(start, len, segment.change(offset, len, change)),
-            };
-            copied.map_err(|_| Failure::Refused)
-        })
-    }
-
     /// Calls `act` with the segment and the offset that a place means, if `len` bytes there may be accessed. What was
     /// done while the registration ended counts as refused.
     #[inline]
-    fn access<T>(
+    pub(super) fn access<T>(
         &mut self,
         owner: Process,
         place: Remote,
         len: usize,
         access: Access,
-        act: impl FnOnce(&Mapped, usize) -> Result<T, Failure>,
+        act: impl FnOnce(&Arc<Mapped>, usize) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let fd = (place.address >> OFFSET_BITS) as u32;
         let offset = usize::try_from(place.address & OFFSET_MASK).map_err(|_| Failure::Refused)?;
@@ -178,6 +152,14 @@ impl Segments {
         let segment = &self.0[index].1;
         let done = act(segment, offset)?;
         if permits(segment) { Ok(done) } else { Err(Failure::Refused) }
+    }
+
+    /// The bytes for loads and stores; see [`Port::map`](crate::Port::map).
+    pub(super) fn window(&mut self, owner: Process, at: Remote, len: usize) -> Option<Window> {
+        let window = |segment: &Arc<Mapped>, offset| {
+            Ok(Window::new(Arc::clone(segment), Some(at.key), offset..offset + len))
+        };
+        self.access(owner, at, len, RIGHTS, window).ok()
     }
 
     /// Maps the segment that is now under a descriptor. It may be another file under the same number.
@@ -231,6 +213,9 @@ pub(super) const RMA_MAX: usize = 1 << 20;
 
 /// Operations of which the end has not been reported.
 pub(super) const RMA_DEPTH: usize = 1024;
+
+/// Parts of one put.
+pub(super) const IOV_MAX: usize = 64;
 
 /// A remote address is a descriptor and an offset, of so many bits.
 const OFFSET_BITS: u32 = 40;

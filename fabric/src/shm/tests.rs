@@ -1,7 +1,8 @@
 use super::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::testing::{Heard, Recorder, bytes_of, change_words};
+use crate::testing::onesided::{Ends, all_cases};
+use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Failure, Memory};
 use samite_os::fork::in_a_child;
 use samite_os::shared::SharedFile;
@@ -533,9 +534,8 @@ fn access_takes_the_key_the_right_and_bounds() {
 }
 
 #[test]
-fn words_are_changed_in_one_step() {
-    let (a, to_b, b, to_a) = pair();
-    change_words((a, to_b), (b, to_a), &Region::shared(16).unwrap(), |a, _| heard(a));
+fn one_sided_calls_do_what_they_say() {
+    all_cases(|| Ends::new(port(), port(), || {}));
 }
 
 #[test]

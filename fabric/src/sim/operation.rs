@@ -3,8 +3,7 @@
 
 use super::world::{Event, Life, Packet, Ready, World};
 use super::{Cut, What};
-use crate::mem::write_word;
-use crate::{Access, Atomic, Failure, OpId, Order, PeerId, Region, Remote};
+use crate::{Access, Change, Failure, OpId, Order, PeerId, Region, Remote};
 
 #[derive(Debug)]
 pub(super) struct Operation {
@@ -14,8 +13,10 @@ pub(super) struct Operation {
     /// Who is meant; once it has begun, who does it.
     pub(super) target: Life,
     pub(super) kind: Kind,
-    /// The origin's memory and the offset; `None` when nobody there waits for the operation any more.
-    pub(super) local: Option<(Region, usize)>,
+    /// Whether the origin still waits for it to end.
+    pub(super) awaited: bool,
+    /// The origin's memory, until then.
+    pub(super) local: Vec<Part>,
     pub(super) len: usize,
     /// The bytes, from when they are read.
     pub(super) data: Option<Vec<u8>>,
@@ -25,28 +26,35 @@ pub(super) struct Operation {
     pub(super) hangs: bool,
 }
 
+/// Part of a region.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) region: Region,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send,
     Put { into: Remote, immediate: Option<u64> },
     Get { from: Remote },
-    Atomic { change: Atomic, at: Remote },
+    Change { how: Change, at: Remote },
 }
 
 impl Kind {
     /// Whether bytes come back, and none go.
     fn fetches(self) -> bool {
-        matches!(self, Kind::Get { .. } | Kind::Atomic { .. })
+        matches!(self, Kind::Get { .. } | Kind::Change { .. })
     }
 }
 
 impl Operation {
     /// Reads the bytes at the origin, unless it has been done.
     pub(super) fn read(&mut self) {
-        if let (None, Some((region, offset))) = (&self.data, &self.local)
-            && !self.kind.fetches()
-        {
-            self.data = Some(copy(region, *offset, self.len));
+        if self.data.is_none() && self.awaited && !self.kind.fetches() {
+            let parts = self.local.iter();
+            self.data = Some(parts.flat_map(|part| copy(&part.region, part.offset, part.len)).collect());
         }
     }
 
@@ -82,7 +90,7 @@ impl World {
                 self.note(What::Put { from, to, serial, len });
             }
             Kind::Get { .. } => self.note(What::Got { from, to, serial, len }),
-            Kind::Atomic { .. } => self.note(What::Changed { from, to, serial, len }),
+            Kind::Change { .. } => self.note(What::Changed { from, to, serial, len }),
         }
         self.node(from.rank).outstanding += 1;
         let sent = if operation.kind.fetches() { 0 } else { len };
@@ -120,13 +128,13 @@ impl World {
                 let (place, access) = match kind {
                     Kind::Put { into, .. } => (into, Access::REMOTE_WRITE),
                     Kind::Get { from } => (from, Access::REMOTE_READ),
-                    Kind::Atomic { at, .. } => (at, Access::REMOTE_READ | Access::REMOTE_WRITE),
+                    Kind::Change { at, .. } => (at, Access::REMOTE_READ | Access::REMOTE_WRITE),
                     Kind::Send => return,
                 };
                 let place = self.node(at.rank).registry.remote(place, len, access);
                 let place = place.map(|(region, offset)| (region.clone(), offset));
                 let place = match (kind, place) {
-                    (Kind::Atomic { .. }, Ok((_, offset))) if !offset.is_multiple_of(len) => {
+                    (Kind::Change { .. }, Ok((_, offset))) if !offset.is_multiple_of(len) => {
                         Err(Failure::Refused)
                     }
                     (_, place) => place,
@@ -170,11 +178,9 @@ impl World {
                 operation.data = Some(copy(&region, offset, operation.len));
                 back += operation.len as u64 * self.config.costs.gap_per_byte_ps / 1000;
             }
-            Kind::Atomic { change, .. } => {
-                let before = region.change(offset, operation.len, change).expect("the span was checked");
-                let mut word = vec![0; operation.len];
-                write_word(before, &mut word);
-                operation.data = Some(word);
+            Kind::Change { how, .. } => {
+                let before = region.change(offset, how).expect("the span was checked");
+                operation.data = Some(before.to_ne_bytes().to_vec());
             }
             Kind::Send => {}
         }
@@ -196,13 +202,13 @@ impl World {
             _ => {}
         }
         let operation = &self.operations[&serial];
-        if let (true, Some((region, offset))) = (operation.kind.fetches(), &operation.local) {
+        if let (Kind::Get { .. }, [into]) = (operation.kind, &operation.local[..]) {
             let data = match (&result, &operation.data) {
                 (Ok(()), Some(data)) => data.clone(),
                 // Undefined contents.
                 _ => vec![0xa5; operation.len],
             };
-            region.copy_in(*offset, &data).expect("the registry checked the span");
+            into.region.copy_in(into.offset, &data).expect("the registry checked the span");
         }
         self.complete(serial, result);
         self.operations.remove(&serial);
@@ -213,7 +219,7 @@ impl World {
     pub(super) fn lose(&mut self, serial: u64) {
         self.leave(serial);
         let Some(operation) = self.operations.get_mut(&serial) else { return };
-        let (origin, target, waited_for) = (operation.origin, operation.target, operation.local.is_some());
+        let (origin, target, waited_for) = (operation.origin, operation.target, operation.awaited);
         if !waited_for {
             self.operations.remove(&serial);
         } else if self.lives(target) || self.rng.below(2) == 0 {
@@ -243,11 +249,18 @@ impl World {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         let (id, at) = (operation.id, operation.origin);
         let counted = operation.is_one_sided() && !operation.hangs;
-        if operation.local.take().is_some() && self.lives(at) {
+        let ready = match (operation.kind, &operation.data, &result) {
+            (Kind::Change { .. }, Some(before), Ok(())) => {
+                Ready::Changed(id, before.as_array().map_or(0, |&before| u64::from_ne_bytes(before)))
+            }
+            _ => Ready::Completed(id, result.clone()),
+        };
+        operation.local.clear();
+        if std::mem::take(&mut operation.awaited) && self.lives(at) {
             self.note(What::Completed { at, serial, well: result.is_ok() });
             let node = self.node(at.rank);
             node.outstanding -= usize::from(counted);
-            node.ready.push_back(Ready::Completed(id, result));
+            node.ready.push_back(ready);
         }
     }
 

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::What;
-use super::operation::{Kind, Operation};
+use super::operation::{Kind, Operation, Part};
 use super::world::{Exposed, Life, Packet, Ready, Standing, World};
+use crate::port::total;
 use crate::{
-    Access, Address, Atomic, Caps, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post, Region,
-    Registration, Remote, Sink,
+    Access, Address, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post,
+    Region, Registration, Remote, Sink,
 };
 
 /// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does
@@ -41,20 +42,24 @@ impl SimPort {
         if world.lives(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
     }
 
+    /// Posts an operation on parts of registered memory, or on `data`, or on `len` bytes of none.
     fn post(
         &mut self,
         peer: PeerId,
         kind: Kind,
         head: &[u8],
-        local: Local,
-        access: Access,
+        (parts, access): (&[Local], Access),
+        data: Option<Vec<u8>>,
         id: OpId,
     ) -> Result<Post, PortError> {
         let mut world = self.world.borrow_mut();
         let Some(target) = world.admit(self.me, peer)? else { return Ok(Post::Again) };
         let node = world.node(self.me.rank);
-        let (region, start) = node.registry.local(local, access)?;
-        let region = region.clone();
+        let part = |part: &Local| {
+            let (region, offset) = node.registry.local(*part, access)?;
+            Ok(Part { region: region.clone(), offset, len: part.len })
+        };
+        let local: Vec<_> = parts.iter().map(part).collect::<Result<_, PortError>>()?;
         let full = match kind {
             Kind::Send => world.is_full(self.me, target),
             _ => node.outstanding >= self.caps.rma_depth,
@@ -62,15 +67,21 @@ impl SimPort {
         if full {
             return Ok(Post::Again);
         }
+        let len = match (&data, kind) {
+            (Some(data), _) => data.len(),
+            (None, Kind::Change { .. }) => Change::BYTES,
+            (None, _) => local.iter().map(|part| part.len).sum(),
+        };
         let operation = Operation {
             id,
             peer,
             origin: self.me,
             target,
             kind,
-            local: Some((region, start)),
-            len: local.len,
-            data: None,
+            awaited: true,
+            local,
+            len,
+            data,
             place: None,
             hangs: false,
         };
@@ -116,12 +127,25 @@ impl Port for SimPort {
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let max = self.caps.zcopy_max;
         self.check(max > 0, "send from registered memory", head.len() + body.len, max)?;
-        self.post(to, Kind::Send, head, body, Access::LOCAL_READ, op)
+        self.post(to, Kind::Send, head, (&[body], Access::LOCAL_READ), None, op)
     }
 
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError> {
         self.check(self.caps.put.is_some(), "put", from.len, self.caps.rma_max)?;
-        self.post(to, Kind::Put { into, immediate: None }, &[], from, Access::LOCAL_READ, op)
+        self.post(to, Kind::Put { into, immediate: None }, &[], (&[from], Access::LOCAL_READ), None, op)
+    }
+
+    fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
+        let max = self.caps.put_bytes_max;
+        self.check(self.caps.put.is_some() && max > 0, "put bytes", from.len(), max)?;
+        let kind = Kind::Put { into, immediate: None };
+        self.post(to, kind, &[], (&[], Access::empty()), Some(from.to_vec()), op)
+    }
+
+    fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
+        self.check(self.caps.put.is_some() && self.caps.iov_max > 0, "put several parts", 0, 0)?;
+        total(from, self.caps.iov_max, self.caps.rma_max)?;
+        self.post(to, Kind::Put { into, immediate: None }, &[], (from, Access::LOCAL_READ), None, op)
     }
 
     fn put_imm(
@@ -140,25 +164,18 @@ impl Port for SimPort {
             self.caps.rma_max,
         )?;
         let immediate = Some(immediate & (u64::MAX >> (64 - bits.min(64))));
-        self.post(to, Kind::Put { into, immediate }, &[], from, Access::LOCAL_READ, op)
+        self.post(to, Kind::Put { into, immediate }, &[], (&[from], Access::LOCAL_READ), None, op)
     }
 
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError> {
         self.check(self.caps.get.is_some(), "get", into.len, self.caps.rma_max)?;
-        self.post(to, Kind::Get { from }, &[], into, Access::LOCAL_WRITE, op)
+        self.post(to, Kind::Get { from }, &[], (&[into], Access::LOCAL_WRITE), None, op)
     }
 
-    fn atomic(
-        &mut self,
-        to: PeerId,
-        change: Atomic,
-        at: Remote,
-        before: Local,
-        op: OpId,
-    ) -> Result<Post, PortError> {
-        self.check(self.caps.change.is_some(), "change memory in one step", before.len, self.caps.rma_max)?;
-        before.is_word()?;
-        self.post(to, Kind::Atomic { change, at }, &[], before, Access::LOCAL_WRITE, op)
+    fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
+        self.check(self.caps.change.is_some(), "change memory in one step", 0, 0)?;
+        let posted = self.post(to, Kind::Change { how, at }, &[], (&[], Access::empty()), None, op)?;
+        Ok(if posted == Post::Again { Changed::Again } else { Changed::Done })
     }
 
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
@@ -228,6 +245,7 @@ impl Port for SimPort {
                 Ready::Packet(_, bytes) => sink.packet(&bytes),
                 Ready::Notified(_, immediate) => sink.notified(immediate),
                 Ready::Completed(op, result) => sink.completed(op, result),
+                Ready::Changed(op, before) => sink.changed(op, before),
                 Ready::Lost(peer) => sink.peer_lost(peer),
             }
         }

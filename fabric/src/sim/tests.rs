@@ -1,5 +1,6 @@
 use super::*;
-use crate::testing::{Heard, Recorder, bytes_of, change_words};
+use crate::testing::onesided::{Ends, all_cases};
+use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{
     Access, Failure, Local, Memory, OpId, Order, PeerId, Port, PortError, Post, Reach, Region, Registration,
     Remote, SplitMix64,
@@ -88,18 +89,18 @@ fn a_packet_costs_what_the_model_says() {
 }
 
 #[test]
-fn words_are_changed_in_one_step() {
-    for passive in [false, true] {
-        let config = with(|config| config.caps.passive = passive);
-        let Pair { net, a, b, to_a, to_b } = Pair::new(5, config);
-        change_words((a, to_b), (b, to_a), &Region::new(Memory::zeroed(16)), |a, b| {
-            let mut at_a = Vec::new();
-            while net.advance() {
-                at_a.extend(heard(a));
-                heard(b);
-            }
-            at_a.extend(heard(a));
-            at_a
+fn one_sided_calls_do_what_they_say() {
+    for seed in 0..6 {
+        all_cases(|| {
+            let config = with(|config| {
+                config.caps.passive = seed % 2 == 0;
+                config.jitter_ns = JITTER * (seed % 3);
+                config.completion_delay_ns = 1000;
+                config.storms_per_million = 10_000;
+                config.storm_ns = 1000;
+            });
+            let net = Net::new(seed, config);
+            Ends::new(net.start(0), net.start(1), move || _ = net.advance())
         });
     }
 }

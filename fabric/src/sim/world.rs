@@ -78,6 +78,7 @@ pub(super) enum Ready {
     Packet(Option<Life>, Vec<u8>),
     Notified(Life, u64),
     Completed(OpId, Result<(), Failure>),
+    Changed(OpId, u64),
     Lost(PeerId),
 }
 

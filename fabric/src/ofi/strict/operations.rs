@@ -7,14 +7,14 @@ use std::ptr::null_mut;
 use libc::iovec;
 use samite_fabric_sys as sys;
 
-use super::registration::described;
+use super::registration::{Mr, described};
 use super::{Rules, State};
 
 /// A write as it was posted.
 pub(super) struct Write {
     ep: *mut sys::fid_ep,
-    iov: iovec,
-    descriptor: *mut c_void,
+    pieces: Vec<iovec>,
+    descriptors: Vec<*mut c_void>,
     to: sys::fi_addr_t,
     remote: sys::fi_rma_iov,
     context: *mut c_void,
@@ -67,7 +67,7 @@ impl Rules {
         assert!(len <= self.offer.max_msg_size, "a longer operation than there is");
         // SAFETY: the caller gives descriptors of open registrations only.
         let found = unsafe { described(self, descriptor, start, len, access) };
-        self.take_off(context, found.map(|(mr, _)| mr));
+        self.take_off(context, found.map(|(mr, _)| mr).into_iter().collect());
         let status = post(found.map_or(null_mut(), |(_, below)| below));
         if status != 0 {
             self.land(context);
@@ -97,11 +97,11 @@ impl Rules {
     /// # Safety
     /// Memory and context stay until it completes.
     unsafe fn begin(&self, write: &Write) -> isize {
-        let mut descriptor = write.descriptor;
+        let mut descriptors = write.descriptors.clone();
         let message = sys::fi_msg_rma {
-            msg_iov: &write.iov,
-            desc: &mut descriptor,
-            iov_count: 1,
+            msg_iov: write.pieces.as_ptr(),
+            desc: descriptors.as_mut_ptr(),
+            iov_count: write.pieces.len(),
             addr: write.to,
             rma_iov: &write.remote,
             rma_iov_count: 1,
@@ -152,24 +152,10 @@ unsafe extern "C" fn sendmsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg, 
     // SAFETY: as in `recv`; the message has as many pieces, and descriptors, as it says.
     unsafe {
         let (rules, message) = (rules(ep), *message);
-        let count = message.iov_count;
-        assert!(count <= rules.offer.iov_limit, "more pieces than the provider takes");
-        let pieces = std::slice::from_raw_parts(message.msg_iov, count);
-        let descriptors = std::slice::from_raw_parts(message.desc, count);
-        let found: Vec<_> = pieces
-            .iter()
-            .zip(descriptors)
-            .map(|(piece, &descriptor)| {
-                described(rules, descriptor, piece.iov_base, piece.iov_len, sys::FI_SEND)
-            })
-            .collect();
-        let len: usize = pieces.iter().map(|piece| piece.iov_len).sum();
-        assert!(len <= rules.offer.max_msg_size, "a longer operation than there is");
-        let mut below: Vec<_> =
-            found.iter().map(|found| found.map_or(null_mut(), |(_, below)| below)).collect();
+        let (_, mut below, used) =
+            gathered(rules, message.msg_iov, message.desc, message.iov_count, sys::FI_SEND);
         let message = sys::fi_msg { desc: below.as_mut_ptr(), ..message };
-        // The last piece is the one whose registration its owner may want to end.
-        rules.take_off(message.context, found.last().copied().flatten().map(|(mr, _)| mr));
+        rules.take_off(message.context, used);
         let status = rules.below.msg.sendmsg.expect("the provider sends")(ep, &message, flags);
         if status != 0 {
             rules.land(message.context);
@@ -214,28 +200,60 @@ unsafe extern "C" fn read(
 }
 
 unsafe extern "C" fn writemsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as in `recv`; a message of one piece and one place.
+    // SAFETY: as in `recv`; the message has as many pieces, and descriptors, as it says.
     unsafe {
         let (rules, message) = (rules(ep), &*message);
-        assert!(
-            message.iov_count == 1 && message.rma_iov_count == 1,
-            "more pieces than the port ever writes"
-        );
-        let (iov, remote) = (*message.msg_iov, *message.rma_iov);
+        assert_eq!(message.rma_iov_count, 1, "more places than the port ever writes to");
+        let (pieces, descriptors, used) =
+            gathered(rules, message.msg_iov, message.desc, message.iov_count, sys::FI_WRITE);
+        let remote = *message.rma_iov;
+        let len: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        assert_eq!(remote.len, len, "a place of another length than its pieces");
+        assert_eq!(flags & sys::FI_INJECT, 0, "an injected write has no completion to wait for");
         let bits = 8 * rules.offer.cq_data_size as u32;
         let data = message.data;
         assert_eq!(data.checked_shr(bits).unwrap_or(0), 0, "an immediate of more bits than are carried");
         let in_order = rules.offer.msg_order & sys::FI_ORDER_SAW != 0;
-        let local = (iov.iov_base.cast_const(), iov.iov_len, *message.desc);
-        rules.post(message.context, local, sys::FI_WRITE, |descriptor| {
-            let (to, context) = (message.addr, message.context);
-            let write = Write { ep, iov, descriptor, to, remote, context, data, flags };
-            if in_order {
-                return rules.begin(&write);
-            }
+        let (to, context) = (message.addr, message.context);
+        rules.take_off(context, used);
+        let write = Write { ep, pieces, descriptors, to, remote, context, data, flags };
+        if !in_order {
             rules.state().held.push_back(write);
-            0
-        })
+            return 0;
+        }
+        let status = rules.begin(&write);
+        if status != 0 {
+            rules.land(context);
+        }
+        status
+    }
+}
+
+/// The pieces of an operation, what the provider below wants for each, and the registrations that they use.
+///
+/// # Safety
+/// There are `count` pieces and descriptors, which are null or those of open registrations.
+unsafe fn gathered(
+    rules: &Rules,
+    pieces: *const iovec,
+    descriptors: *mut *mut c_void,
+    count: usize,
+    access: u64,
+) -> (Vec<iovec>, Vec<*mut c_void>, Vec<*const Mr>) {
+    assert!(count > 0 && count <= rules.offer.iov_limit, "more pieces than the provider takes, or none");
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pieces = std::slice::from_raw_parts(pieces, count).to_vec();
+        let descriptors = std::slice::from_raw_parts(descriptors, count);
+        let len: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        assert!(len <= rules.offer.max_msg_size, "a longer operation than there is");
+        let found: Vec<_> = pieces
+            .iter()
+            .zip(descriptors)
+            .map(|(piece, &descriptor)| described(rules, descriptor, piece.iov_base, piece.iov_len, access))
+            .collect();
+        let below = found.iter().map(|found| found.map_or(null_mut(), |(_, below)| below)).collect();
+        (pieces, below, found.into_iter().flatten().map(|(mr, _)| mr).collect())
     }
 }
 

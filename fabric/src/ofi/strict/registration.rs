@@ -156,7 +156,7 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
     // is still open.
     unsafe {
         let rules = &*(*mr).rules;
-        let in_use = rules.state().in_flight.values().any(|used| *used == Some(mr.cast_const()));
+        let in_use = rules.state().in_flight.values().any(|used| used.contains(&mr.cast_const()));
         assert!(!(in_use && rules.mode.local), "a registration closed that an operation uses (FI_MR_LOCAL)");
         if !(*mr).below.is_null() {
             let status = sys::fi_close((*mr).below.cast());
