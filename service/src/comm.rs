@@ -48,7 +48,7 @@ impl Comm {
     }
 
     /// Which life of `rank` takes part, as far as this rank knows: 1 for the process that the job began with,
-    /// one more each time it was started again ([`OnFailure::Restart`](crate::launch::OnFailure)). None if it
+    /// one more each time it was started again (`samite run --on-failure restart`). None if it
     /// has failed or left, or nothing was exchanged with it.
     ///
     /// What was under way with a life that failed ends with [`Error::PeerFailed`]. Once the next one is
