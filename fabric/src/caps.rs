@@ -69,15 +69,25 @@ impl Reach {
 }
 
 bitflags::bitflags! {
-    /// Orderings between operations of one origin towards one target, in the sense of libfabric's
-    /// `FI_ORDER_*` (fi_endpoint(3)): the second-named is never seen to overtake the first.
+    /// Orderings between operations of one origin towards one target, each named for what it promises of the second
+    /// of two calls. A port claims those that it keeps for all lengths. Without a claim, wait until the
+    /// first operation has ended before you post the second. (libfabric's names are in fi_endpoint(3).)
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Order: u8 {
-        /// A packet arrives after the packets sent before it. Every port has it.
+        /// A packet arrives after the packets sent before it. Every port has it. (`FI_ORDER_SAS`)
         const SEND_AFTER_SEND = 1;
-        /// A packet arrives after the bytes of the puts posted before it.
+        /// A packet arrives after the bytes of the puts posted before it. (`FI_ORDER_SAW`)
         const SEND_AFTER_PUT = 2;
-        /// A put's bytes land after those of the puts posted before it.
+        /// A put's bytes land after those of the puts posted before it. (`FI_ORDER_WAW`)
         const PUT_AFTER_PUT = 4;
+        /// A notification is told after the bytes of the puts posted before its own. It always follows the bytes of
+        /// its own put.
+        const NOTE_AFTER_PUT = 8;
+        /// A get reads the bytes of the puts posted before it. (`FI_ORDER_RAW`)
+        const GET_AFTER_PUT = 16;
+        /// A change takes place after the bytes of the puts posted before it have landed. Who sees the change sees them.
+        const CHANGE_AFTER_PUT = 32;
+        /// Changes take place in the order in which they were posted.
+        const CHANGE_AFTER_CHANGE = 64;
     }
 }

@@ -37,6 +37,8 @@ pub struct Offer {
     pub max_msg_size: usize,
     /// `ep_attr->max_order_waw_size`.
     pub max_order_waw_size: usize,
+    /// `ep_attr->max_order_raw_size`.
+    pub max_order_raw_size: usize,
     /// `domain_attr->mr_mode`.
     pub mr_mode: i32,
     /// `domain_attr->mr_key_size`, bytes.
@@ -90,6 +92,7 @@ impl Offer {
             protocol: ep.protocol,
             max_msg_size: ep.max_msg_size,
             max_order_waw_size: ep.max_order_waw_size,
+            max_order_raw_size: ep.max_order_raw_size,
             mr_mode: domain.mr_mode,
             mr_key_size: domain.mr_key_size,
             cq_data_size: domain.cq_data_size,
@@ -115,10 +118,15 @@ impl Offer {
         let mut order = Order::SEND_AFTER_SEND;
         order.set(Order::SEND_AFTER_PUT, self.msg_order & sys::FI_ORDER_SAW != 0);
         let put_after_put = self.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
-        order.set(Order::PUT_AFTER_PUT, put_after_put && self.max_order_waw_size >= rma_max);
+        let put_after_put = put_after_put && self.max_order_waw_size >= rma_max;
+        order.set(Order::PUT_AFTER_PUT, put_after_put);
+        // A notification is a write, of nothing or with its bytes.
+        order.set(Order::NOTE_AFTER_PUT, put_after_put && self.cq_data_size > 0);
+        let get_after_put = self.msg_order & (sys::FI_ORDER_RAW | sys::FI_ORDER_RMA_RAW) != 0;
         let put = has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE);
         let get =
             !self.closing_in_transfer_crashes() && has(sys::FI_RMA | sys::FI_READ | sys::FI_REMOTE_READ);
+        order.set(Order::GET_AFTER_PUT, get && get_after_put && self.max_order_raw_size >= rma_max);
         let caps = Caps {
             name: self.provider.clone(),
             short_max: self.inject_size.min(packet_max),

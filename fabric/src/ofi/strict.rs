@@ -55,6 +55,7 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
         protocol: below.protocol,
         max_msg_size: rules.max_msg_size.min(below.max_msg_size),
         max_order_waw_size: rules.max_order_waw_size.min(below.max_order_waw_size),
+        max_order_raw_size: rules.max_order_raw_size.min(below.max_order_raw_size),
         cq_data_size: rules.cq_data_size.min(below.cq_data_size),
         data_progress: if below.data_progress == sys::FI_PROGRESS_MANUAL {
             below.data_progress

@@ -81,6 +81,8 @@ impl Config {
     /// A network with random limits, claims and troubles, all legal.
     #[must_use]
     pub fn adverse(rng: &mut SplitMix64) -> Self {
+        // What came later has chances of its own, so that a seed still means the same network in all else.
+        let mut later = SplitMix64::new(!rng.clone().next_u64());
         let one_sided = rng.below(4);
         let (put, get) = (one_sided & 1 == 0, one_sided & 2 == 0);
         let packet_max = pick(rng, [512, 777, 1024, 4096, 16 << 10]);
@@ -93,15 +95,17 @@ impl Config {
             fragment_max: pick(rng, [packet_max, packet_max / 3]).max(512),
             zcopy_max: pick(rng, [0, packet_max, 64 << 10]),
             rma_max: if put || get { rma_max } else { 0 },
-            put_bytes_max: 0,
+            put_bytes_max: if put { pick(&mut later, [8, 64, 1000, packet_max]).min(rma_max) } else { 0 },
             get_bytes_max: 0,
-            iov_max: 0,
+            iov_max: if put { pick(&mut later, [1, 2, 4, 16]) } else { 0 },
             rma_depth: if put || get { pick(rng, [1, 2, 5, 64]) } else { 0 },
             put: Reach::Any.when(put),
             get: Reach::Any.when(get),
             change: Reach::Any.when(put && get),
             immediate_bits: if put { pick(rng, [0, 8, 32, 64]) } else { 0 },
-            order: Order::SEND_AFTER_SEND | Order::from_bits_truncate(rng.below(8) as u8),
+            order: Order::SEND_AFTER_SEND
+                | Order::from_bits_truncate(rng.below(8) as u8)
+                | Order::from_bits_truncate((later.below(16) << 3) as u8),
             passive: rng.below(2) != 0,
             fence: rng.below(2) == 0,
             peers_max: usize::MAX,

@@ -171,7 +171,7 @@ impl World {
             self.complete(serial, Err(Failure::Fenced));
             if drop {
                 self.operations.remove(&serial);
-                self.pair(from.rank, to).puts.remove(&(from.number, serial));
+                self.pair(from.rank, to).forget(from.number, serial);
             }
         }
         self.release(from.rank, to);

@@ -90,7 +90,10 @@ impl World {
                 self.note(What::Put { from, to, serial, len });
             }
             Kind::Get { .. } => self.note(What::Got { from, to, serial, len }),
-            Kind::Change { .. } => self.note(What::Changed { from, to, serial, len }),
+            Kind::Change { .. } => {
+                self.pair(from.rank, to.rank).changes.insert((from.number, serial));
+                self.note(What::Changed { from, to, serial, len });
+            }
         }
         self.node(from.rank).outstanding += 1;
         let sent = if operation.kind.fetches() { 0 } else { len };
@@ -111,13 +114,29 @@ impl World {
     pub(super) fn begin(&mut self, serial: u64, polled: bool) {
         let Some(operation) = self.operations.get(&serial) else { return };
         let (origin, target, kind, len) = (operation.origin, operation.target, operation.kind, operation.len);
-        let ordered = self.config.caps.order.contains(Order::PUT_AFTER_PUT);
+        let order = self.config.caps.order;
         let receiver = self.receiver(origin, target);
         let pair = self.pair(origin.rank, target.rank);
         let lost = pair.cut == Some(Cut::Drop) || pair.dooms(origin.number, serial);
-        let overtakes = pair.puts.range((origin.number, 0)..(origin.number, serial)).next().is_some();
+        let earlier = (origin.number, 0)..(origin.number, serial);
+        let (after_put, after_change) =
+            (pair.puts.range(earlier.clone()).next().is_some(), pair.changes.range(earlier).next().is_some());
+        let waits = match kind {
+            Kind::Put { immediate, .. } => {
+                let (bytes, note) = (len > 0, immediate.is_some());
+                let ordered = bytes && order.contains(Order::PUT_AFTER_PUT)
+                    || note && order.contains(Order::NOTE_AFTER_PUT);
+                after_put && ordered
+            }
+            Kind::Get { .. } => after_put && order.contains(Order::GET_AFTER_PUT),
+            Kind::Change { .. } => {
+                after_put && order.contains(Order::CHANGE_AFTER_PUT)
+                    || after_change && order.contains(Order::CHANGE_AFTER_CHANGE)
+            }
+            Kind::Send => false,
+        };
         match (kind, pair.cut, receiver) {
-            (Kind::Put { .. }, ..) if ordered && overtakes => pair.parked.push(Event::Begin(serial)),
+            _ if waits => pair.parked.push(Event::Begin(serial)),
             (_, Some(Cut::Stall), _) => pair.stalled.push(Event::Begin(serial)),
             _ if lost => self.lose(serial),
             (.., None) => self.lose(serial),
@@ -147,7 +166,8 @@ impl World {
                         });
                         // Between the two the target may end its registration: it holds the memory, and sees
                         // it change still.
-                        let time = self.now + self.delay();
+                        let late = if matches!(kind, Kind::Get { .. }) { 0 } else { self.lateness() };
+                        let time = self.now + self.delay() + late;
                         self.schedule(time, Event::Land(serial));
                     }
                     Err(refused) => {
@@ -240,7 +260,7 @@ impl World {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         operation.place = None;
         let (origin, target) = (operation.origin, operation.target);
-        self.pair(origin.rank, target.rank).puts.remove(&(origin.number, serial));
+        self.pair(origin.rank, target.rank).forget(origin.number, serial);
         self.release(origin.rank, target.rank);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
-use crate::{Address, Failure, OpId, PeerId, PortError, SplitMix64, registry::Registry};
+use crate::{Address, Failure, OpId, Order, PeerId, PortError, SplitMix64, registry::Registry};
 
 /// One life of a rank: restarting begins another. Lives count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +27,9 @@ impl fmt::Debug for Life {
 pub(super) struct World {
     pub(super) config: Config,
     pub(super) rng: SplitMix64,
+    /// Chances of the orders that are not claimed. They are apart, so that runs without puts and changes do not depend
+    /// on them.
+    orders: SplitMix64,
     pub(super) now: u64,
     pub(super) trace: Trace,
     pub(super) nodes: BTreeMap<u32, Node>,
@@ -107,6 +110,8 @@ pub(super) struct Pair {
     pub(super) unpolled: usize,
     /// Puts whose bytes have not landed, likewise.
     pub(super) puts: BTreeSet<(u32, u64)>,
+    /// Changes that have not taken place, likewise.
+    pub(super) changes: BTreeSet<(u32, u64)>,
     /// Events that must not happen before others have.
     pub(super) parked: Vec<Event>,
     pub(super) cut: Option<Cut>,
@@ -118,6 +123,12 @@ pub(super) struct Pair {
 }
 
 impl Pair {
+    /// Nothing waits any more for a put or a change.
+    pub(super) fn forget(&mut self, life: u32, serial: u64) {
+        self.puts.remove(&(life, serial));
+        self.changes.remove(&(life, serial));
+    }
+
     pub(super) fn dooms(&self, life: u32, serial: u64) -> bool {
         self.doomed.iter().any(|&(doomed, first, end)| doomed == life && (first..end).contains(&serial))
     }
@@ -185,6 +196,7 @@ impl World {
             config,
             token: rng.next_u64(),
             rng,
+            orders: SplitMix64::new(!seed),
             now: 0,
             trace: Trace::default(),
             nodes: BTreeMap::new(),
@@ -329,6 +341,15 @@ impl World {
         self.rng.below(1 + if late { self.config.spike_ns } else { self.config.jitter_ns })
     }
 
+    /// By how much a put or a change lands late, so that what follows overtakes it where that may be.
+    pub(super) fn lateness(&mut self) -> u64 {
+        if self.config.caps.order == Order::all() || self.orders.below(2) == 0 {
+            return 0;
+        }
+        let costs = self.config.costs;
+        self.orders.below(8 * (costs.latency_ns + costs.overhead_ns))
+    }
+
     pub(super) fn send(&mut self, packet: Packet, body_len: usize) {
         let (from, to, serial) = (packet.from, packet.to, packet.serial);
         let len = packet.bytes.len() + body_len;
@@ -340,7 +361,7 @@ impl World {
 
     fn arrive(&mut self, packet: Packet) {
         let Packet { serial, from, to, .. } = packet;
-        let overtakes_puts = !self.config.caps.order.contains(crate::Order::SEND_AFTER_PUT);
+        let overtakes_puts = !self.config.caps.order.contains(Order::SEND_AFTER_PUT);
         let pair = self.pair(from.rank, to.rank);
         let is_first = |set: &BTreeSet<(u32, u64)>| {
             set.range((from.number, 0)..).next().is_none_or(|&first| first >= (from.number, serial))

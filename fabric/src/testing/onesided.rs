@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::{Heard, Recorder, bytes_of};
 use crate::{
-    Access, Caps, Change, Changed, Failure, Memory, OpId, PeerId, Port, PortError, Post, Reach, Region,
-    Registration, Remote,
+    Access, Caps, Change, Changed, Failure, Memory, OpId, Order, PeerId, Port, PortError, Post, Reach,
+    Region, Registration, Remote,
 };
 
 /// Polls after which something is given up for lost.
@@ -24,6 +24,8 @@ pub(crate) struct Ends<P> {
     b: Option<P>,
     heard: VecDeque<Heard>,
     notes: Vec<u64>,
+    /// Packets that have reached the target.
+    packets: usize,
     next: u64,
     step: Box<dyn FnMut()>,
 }
@@ -70,7 +72,16 @@ impl<P: Port> Ends<P> {
     pub(crate) fn new(mut a: P, mut b: P, step: impl FnMut() + 'static) -> Self {
         let to_b = a.resolve(&b.address()).expect("an address of its kind");
         b.resolve(&a.address()).expect("an address of its kind");
-        Self { a, to_b, b: Some(b), heard: VecDeque::new(), notes: Vec::new(), next: 0, step: Box::new(step) }
+        Self {
+            a,
+            to_b,
+            b: Some(b),
+            heard: VecDeque::new(),
+            notes: Vec::new(),
+            packets: 0,
+            next: 0,
+            step: Box::new(step),
+        }
     }
 
     fn caps(&self) -> &Caps {
@@ -78,6 +89,7 @@ impl<P: Port> Ends<P> {
     }
 
     fn poll(&mut self) {
+        (self.step)();
         let mut heard = Recorder::default();
         self.a.poll(&mut heard).expect("the port works");
         self.heard.extend(heard.0);
@@ -89,7 +101,7 @@ impl<P: Port> Ends<P> {
             Heard::Notified(note) => Some(*note),
             _ => None,
         }));
-        (self.step)();
+        self.packets += heard.0.iter().filter(|heard| matches!(heard, Heard::Packet(_))).count();
     }
 
     /// A region of the target's where puts, gets and changes reach, with spans of it registered.
@@ -530,11 +542,127 @@ pub(crate) fn the_end_of_a_peer_ends_operations<P: Port>(ends: impl Fn() -> Ends
     }
 }
 
+/// The orders that a port may claim, but for that of packets.
+pub(crate) const ORDERS: [Order; 6] = [
+    Order::SEND_AFTER_PUT,
+    Order::PUT_AFTER_PUT,
+    Order::NOTE_AFTER_PUT,
+    Order::GET_AFTER_PUT,
+    Order::CHANGE_AFTER_PUT,
+    Order::CHANGE_AFTER_CHANGE,
+];
+
+/// Whether the second of two operations overtakes the first, of those that an order is about. `None` if the port lacks
+/// one of them.
+pub(crate) fn overtakes<P: Port>(ends: &mut Ends<P>, order: Order) -> Option<bool> {
+    let caps = ends.caps();
+    let able = match order {
+        Order::NOTE_AFTER_PUT => caps.put.is_some() && caps.immediate_bits > 0,
+        Order::GET_AFTER_PUT => caps.put.is_some() && caps.get.is_some(),
+        Order::CHANGE_AFTER_PUT => caps.put.is_some() && caps.change.is_some(),
+        Order::CHANGE_AFTER_CHANGE => caps.change.is_some(),
+        _ => caps.put.is_some(),
+    };
+    if !able {
+        return None;
+    }
+    let theirs = Region::shared(8).expect("memory");
+    let registration = ends.theirs(&theirs, 0..8, Access::REMOTE_READ | Access::REMOTE_WRITE);
+    let ours = ends.ours([1u64, 2, 0].map(u64::to_ne_bytes).concat());
+    let (place, word) = (registration.remote(0), |region: &Region, at: usize| {
+        let mut bytes = [0; 8];
+        region.copy_out(at, &mut bytes).expect("a word");
+        u64::from_ne_bytes(bytes)
+    });
+    let [first, second] = [(); 2].map(|()| ends.op());
+    let (one, two) = (ours.registration.local(0, 8), ours.registration.local(8, 8));
+    let mut posted = Vec::new();
+    let mut post =
+        |ends: &mut Ends<P>, op, call: &mut dyn FnMut(&mut P, PeerId) -> Result<Post, PortError>| {
+            if ends.post(call).expect("accepted") == Post::Done {
+                posted.push(op);
+            }
+        };
+    let as_post = |changed| match changed {
+        Changed::Done => Post::Done,
+        Changed::Again => Post::Again,
+        Changed::Over(_) => Post::Over,
+    };
+    let mut before = None;
+    if order == Order::CHANGE_AFTER_CHANGE {
+        post(ends, first, &mut |port, to| port.change(to, Change::Swap(1), place, first).map(as_post));
+    } else {
+        post(ends, first, &mut |port, to| port.put(to, one, place, first));
+    }
+    let (packets, notes) = (ends.packets, ends.notes.len());
+    match order {
+        Order::SEND_AFTER_PUT => post(ends, OpId(0), &mut |port, to| {
+            port.send(to, b"after", &[]).map(|post| if post == Post::Done { Post::Over } else { post })
+        }),
+        Order::PUT_AFTER_PUT => post(ends, second, &mut |port, to| port.put(to, two, place, second)),
+        // Of no bytes, so that it is not their order that holds it back.
+        Order::NOTE_AFTER_PUT => {
+            let nothing = ours.registration.local(0, 0);
+            post(ends, second, &mut |port, to| port.put_imm(to, nothing, place, 1, second));
+        }
+        Order::GET_AFTER_PUT => {
+            let into = ours.registration.local(16, 8);
+            post(ends, second, &mut |port, to| port.get(to, into, place, second));
+        }
+        _ => post(ends, second, &mut |port, to| {
+            let changed = port.change(to, Change::Swap(2), place, second)?;
+            if let Changed::Over(was) = changed {
+                before = Some(was);
+            }
+            Ok(as_post(changed))
+        }),
+    }
+    let seen = match order {
+        Order::SEND_AFTER_PUT | Order::NOTE_AFTER_PUT => {
+            assert!((0..POLLS_MAX).any(|_| {
+                let told = ends.packets > packets || ends.notes.len() > notes;
+                if !told {
+                    ends.poll();
+                }
+                told
+            }));
+            word(&theirs, 0)
+        }
+        _ => 0,
+    };
+    for op in posted {
+        let was = ends.wait(op).expect("it is allowed");
+        if op == second {
+            before = was.or(before);
+        }
+    }
+    let overtakes = match order {
+        Order::SEND_AFTER_PUT | Order::NOTE_AFTER_PUT => seen != 1,
+        Order::PUT_AFTER_PUT | Order::CHANGE_AFTER_CHANGE => word(&theirs, 0) != 2,
+        Order::GET_AFTER_PUT => word(&ours.region, 16) != 1,
+        _ => before != Some(1),
+    };
+    ends.a.deregister(ours.registration);
+    ends.b.as_mut().expect("it has not ended").deregister(registration);
+    Some(overtakes)
+}
+
+/// What a port claims of the order of operations, it keeps.
+fn claimed_orders_are_kept<P: Port>(ends: &mut Ends<P>) {
+    let claimed = ends.caps().order;
+    for order in ORDERS.into_iter().filter(|&order| claimed.contains(order)) {
+        for round in 0..50 {
+            assert_eq!(overtakes(ends, order), Some(false), "{order:?}, round {round}");
+        }
+    }
+}
+
 /// Calls every case over one medium.
 pub(crate) fn all_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
     bytes_arrive_exactly(&mut ends());
     refusals_are_errors_and_touch_nothing(&ends);
     misuse_is_an_error_of_the_call(&mut ends());
     words_are_changed_in_one_step(&mut ends());
+    claimed_orders_are_kept(&mut ends());
     the_end_of_a_peer_ends_operations(ends);
 }

@@ -1,6 +1,7 @@
 //! Offers of providers whose hardware few machines have, as their sources say them for this port's hints:
 //! `FI_MSG | FI_RMA`, both context modes, all modes of registration in [`Plan`](super::Plan). The files are
-//! those of libfabric at v1.17.0, and for cxi, which came later, at v2.5.1.
+//! those of libfabric at v1.17.0, and for cxi, which came later, at v2.5.1. None of them orders reads after writes
+//! (`FI_ORDER_RAW`).
 
 use samite_fabric_sys as sys;
 
@@ -32,6 +33,7 @@ pub fn verbs_rxm() -> Offer {
         protocol: sys::FI_PROTO_RXM,
         max_msg_size: 1 << 30,
         max_order_waw_size: 1 << 30,
+        max_order_raw_size: 0,
         mr_mode: sys::FI_MR_LOCAL | BY_VIRTUAL_ADDRESS,
         mr_key_size: 4,
         cq_data_size: 4,
@@ -53,6 +55,7 @@ pub fn cxi() -> Offer {
         protocol: sys::FI_PROTO_CXI,
         max_msg_size: u32::MAX as usize,
         max_order_waw_size: usize::MAX,
+        max_order_raw_size: 0,
         mr_mode: sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT,
         mr_key_size: 8,
         cq_data_size: 8,
@@ -74,6 +77,7 @@ pub fn efa() -> Offer {
         protocol: sys::FI_PROTO_EFA,
         max_msg_size: usize::MAX,
         max_order_waw_size: 0,
+        max_order_raw_size: 0,
         mr_mode: BY_VIRTUAL_ADDRESS,
         mr_key_size: 4,
         cq_data_size: 8,
@@ -94,6 +98,7 @@ pub fn psm3() -> Offer {
         protocol: sys::FI_PROTO_PSMX3,
         max_msg_size: 0xffff_f000,
         max_order_waw_size: 4096,
+        max_order_raw_size: 0,
         mr_mode: 0,
         mr_key_size: 8,
         cq_data_size: 4,
@@ -115,6 +120,7 @@ pub fn opx() -> Offer {
         protocol: sys::FI_PROTO_OPX,
         max_msg_size: usize::MAX,
         max_order_waw_size: usize::MAX,
+        max_order_raw_size: 0,
         mr_mode: 0,
         mr_key_size: 8,
         cq_data_size: 4,
