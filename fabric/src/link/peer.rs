@@ -11,7 +11,7 @@ use crate::wire::{Flags, Protocol};
 use crate::{Address, PeerId};
 
 /// Names a peer of a [`Link`](super::Link). The same rank keeps its name through all its incarnations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub(super) u32);
 
 impl Peer {
