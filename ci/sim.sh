@@ -6,4 +6,5 @@
 # Except with --replay it runs the seeds of ci/sim/seeds.txt first, which failed once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec cargo run --quiet --release -p samite-sim -- "$@"
+# With overflow checks and debug assertions, as the tests.
+exec cargo run --quiet --profile checked -p samite-sim -- "$@"

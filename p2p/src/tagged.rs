@@ -48,6 +48,8 @@ pub(crate) struct Tagged {
     pub(crate) streams: BTreeMap<(Peer, u64), Stream>,
     /// Claimed messages whose bytes follow their envelope.
     pub(crate) claims: Slab<Claim>,
+    /// Cost in bytes of the claimed messages that their claimants hold, whole.
+    claimed_cost: u64,
     /// Receives with bytes to move.
     pub(crate) movers: VecDeque<RequestId>,
     /// What waits for each peer. A peer without an entry has nothing waiting.
@@ -128,6 +130,7 @@ impl Tagged {
             inherited: HashSet::new(),
             streams: BTreeMap::new(),
             claims: Slab::new(),
+            claimed_cost: 0,
             movers: VecDeque::new(),
             queues: Vec::new(),
             envelopes_cost: 0,
@@ -244,7 +247,7 @@ impl Tagged {
 
     /// Checks what must hold between two calls, and panics where it does not.
     pub(crate) fn check_invariants(&self, link: &Link) {
-        let mut held = 0;
+        let mut held = self.claimed_cost;
         let mut envelopes = 0;
         for message in self.matcher.unexpected_payloads() {
             match message {

@@ -193,6 +193,7 @@ impl Run {
     fn poll(&mut self, ns: u64) {
         self.now_ns += 100 * ns;
         self.engine.poll(self.now_ns, &mut self.buffers).expect("the port works");
+        self.engine.check_invariants();
         for packet in std::mem::take(&mut self.engine.port_mut().sent) {
             self.seen.packet(&packet);
         }

@@ -295,6 +295,7 @@ impl Rank {
     pub(crate) fn poll(&mut self, ledger: &mut Ledger, now_ns: u64, lends: bool) -> Result<usize, String> {
         let mut lender = Lender { pending: &mut self.pending, lends };
         let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| error.to_string())?;
+        self.engine.check_invariants();
         let ids: Vec<_> = self.pending.keys().copied().collect();
         let mut failed = Vec::new();
         for id in ids {

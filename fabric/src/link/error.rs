@@ -179,6 +179,8 @@ pub enum Cause {
 }
 
 impl From<crate::wire::WireError> for Cause {
+    #[cold]
+    #[inline(never)]
     fn from(error: crate::wire::WireError) -> Self {
         Self::Protocol(error.to_string())
     }

@@ -121,7 +121,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 let packets = &mut link.peers[peer].packets;
                 let body = packets.front().map_or(&[][..], |packet| &packet.body);
                 let post = self.port.send(path, header.as_bytes(), body);
-                if post == Ok(Post::Done) {
+                if matches!(post, Ok(Post::Done)) {
                     packets.pop_front();
                     match is_hello {
                         true => link.greeted(peer),
@@ -136,7 +136,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 let header =
                     link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0, link.now_ns);
                 let post = self.port.send(path, header.as_bytes(), &[]);
-                if post == Ok(Post::Done) {
+                if matches!(post, Ok(Post::Done)) {
                     let state = &mut link.peers[peer];
                     state.lanes.remove_goodbye();
                     state.bye = Some(state.sequence);

@@ -53,6 +53,9 @@ impl Tagged {
     /// Notes that a message was claimed.
     pub(crate) fn claimed(&mut self, link: &mut Link, envelope: Envelope, message: Unexpected) -> Claimed {
         self.matched(link, &envelope, &message);
+        if let Unexpected::Eager(data) = &message {
+            self.claimed_cost += u64::from(cost(data.len()));
+        }
         let sender = link.find(envelope.source);
         let incarnation = sender.and_then(|peer| link.peer(peer).incarnation());
         let mut place = None;
@@ -93,7 +96,10 @@ impl Tagged {
                 Some(error) => self.finish(link, id, Err(error)),
                 None => self.begin(link, id, &envelope, rendezvous),
             },
-            (message @ Unexpected::Eager(_), _) => self.accept(link, id, &envelope, message, &mut ()),
+            (message @ Unexpected::Eager(_), _) => {
+                self.claimed_cost -= u64::from(cost(message.bytes()));
+                self.accept(link, id, &envelope, message, &mut ());
+            }
         }
     }
 

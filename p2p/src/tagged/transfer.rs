@@ -9,7 +9,7 @@ use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region,
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::{Operation, Rendezvous, Stream, Tagged, Unexpected, status_of};
+use super::{Operation, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State};
 use crate::store::{Bytes, append};
@@ -362,9 +362,11 @@ impl Tagged {
     ) -> Result<Post, PortError> {
         let mut away = 0;
         loop {
-            let Some((_, limits)) = self.path_to(out.link, peer) else { return Ok(Post::Done) };
-            let pushes = &mut self.queues[peer.index()].pushes;
+            let Some(Queues { pushes, limits: Some(limits), .. }) = self.queues.get_mut(peer.index()) else {
+                return Ok(Post::Done);
+            };
             let Some(&id) = pushes.front() else { return Ok(Post::Done) };
+            let data_max = limits.data_max;
             let request = self.requests.get(id);
             let Some(Request { state: State::Pushing(push), buffer, tag, context, born_ns, .. }) = request
             else {
@@ -396,7 +398,7 @@ impl Tagged {
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
             while !called.is_empty() {
-                let (start, end) = (called.start, called.end.min(called.start + limits.data_max));
+                let (start, end) = (called.start, called.end.min(called.start + data_max));
                 let copied;
                 let bytes = match buffer {
                     Buffer::Registered { region, .. } => {

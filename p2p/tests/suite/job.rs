@@ -319,6 +319,7 @@ impl<M: Medium> Job<M> {
         for (engine, buffers) in self.engines.iter_mut().zip(&mut self.buffers) {
             if let Some(engine) = engine {
                 events += engine.poll(now, buffers).expect("the port works");
+                engine.check_invariants();
             }
         }
         if events == 0 {
