@@ -29,4 +29,16 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         self.0.set(name, value)
     }
+
+    /// The transport that is asked for, if one is.
+    #[must_use]
+    pub fn transport(&self) -> Option<&str> {
+        self.0.transport()
+    }
+
+    /// The interface that is asked for, if one is.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        self.0.interface()
+    }
 }
