@@ -659,14 +659,14 @@ impl<P: Port> Out<'_, P> {
     ///
     /// # Errors
     /// [`PortError::PeerGone`] if the peer has no path; those of [`Port::send`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, to: Peer, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
-        let post = self.port.send(path, head, body)?;
-        if post == Post::Done {
+        let post = self.port.send(path, head, body);
+        if matches!(post, Ok(Post::Done)) {
             self.link.peers[to].sent();
         }
-        Ok(post)
+        post
     }
 
     /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.
@@ -725,3 +725,26 @@ pub struct Hello {
 }
 
 const _: () = assert!(size_of::<Hello>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the version stands for: if this must change, so must [`VERSION`](crate::wire::VERSION).
+    #[test]
+    fn version_1_is_laid_out_like_this() {
+        assert_eq!(crate::wire::VERSION, 1);
+        assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
+        let to_incarnation = [16, 17, 18, 19].into();
+        let secret = std::array::from_fn(|index| index as u8);
+        let hello = Hello { secret, to_incarnation, address_len: [20, 21].into(), reserved: [22, 23] };
+        assert_eq!(hello.as_bytes(), (0..24).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn an_operation_is_named_by_its_protocol_and_its_key() {
+        let names = [(Protocol::P2p, 0), (Protocol::Rma, 0), (Protocol::Rma, (1 << KEY_BITS) - 1)];
+        assert_eq!(names.map(|(by, key)| operation(by, key).0 >> KEY_BITS), [1, 2, 2]);
+        assert_eq!(names.map(|(by, key)| operation(by, key).0 << 4 >> 4), names.map(|(_, key)| key));
+    }
+}

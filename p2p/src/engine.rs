@@ -530,7 +530,9 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: u32, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source, tag };
-        if self.got.is_some() || !self.pattern.matches(&envelope) {
+        // One packet is taken at a time, and none after the message.
+        debug_assert!(self.got.is_none());
+        if !self.pattern.matches(&envelope) {
             return false;
         }
         if let Some(into) = self.buffer.get_mut(..body.len()) {

@@ -502,3 +502,45 @@ pub(super) struct Place {
     pub(super) incarnation: u32,
     pub(super) address: Address,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_take_turns() {
+        let mut lanes = Lanes::default();
+        assert_eq!(lanes.next(), None);
+        let all = [Protocol::P2p, Protocol::Rma, Protocol::Coll];
+        all.into_iter().for_each(|protocol| lanes.insert(protocol));
+        lanes.insert_goodbye();
+        for protocol in [all, all].concat() {
+            assert_eq!(lanes.next(), Some(protocol));
+        }
+        lanes.remove(Protocol::Rma);
+        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [all[0], all[2], all[0]].map(Some));
+        lanes.remove(Protocol::P2p);
+        lanes.remove(Protocol::Coll);
+        assert_eq!(lanes.next(), None);
+        assert!(lanes.has_goodbye() && !lanes.is_empty(), "the goodbye comes after all of them");
+        lanes.remove_goodbye();
+        assert!(lanes.is_empty());
+    }
+
+    #[test]
+    fn a_rank_keeps_its_name_through_its_incarnations() {
+        let mut peers = Peers::default();
+        let names: Vec<_> = (0..100).map(|rank| (rank * 7, peers.meet(rank * 7))).collect();
+        for &(rank, peer) in &names {
+            peers[peer].incarnation = Some(3);
+            peers[peer].traffic.bytes_sent = u64::from(rank);
+            peers.renew(peer);
+            assert_eq!((peers[peer].rank, peers[peer].incarnation), (rank, None));
+            assert_eq!(peers[peer].traffic.bytes_sent, rank.into());
+        }
+        for (rank, peer) in names {
+            assert_eq!((peers.find(rank), peers.find_slowly(rank)), (Some(peer), Some(peer)));
+            assert_eq!(peers.find(rank + 1), None);
+        }
+    }
+}

@@ -5,7 +5,7 @@ use samite_fabric::wire::{Flags, Protocol};
 use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 
-use super::Tagged;
+use super::{Queues, Tagged};
 use crate::choose::{Choice, choose, cost};
 use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
@@ -105,7 +105,12 @@ impl Tagged {
         peer: Peer,
         id: RequestId,
     ) -> Result<Turn, PortError> {
-        let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(Turn::NoRoom) };
+        let state = out.link.peer(peer);
+        let (Some(path), Some(Queues { limits: Some(limits), .. })) =
+            (state.path(), self.queues.get(peer.index()))
+        else {
+            return Ok(Turn::NoRoom);
+        };
         // One that ended while it waited is not sent.
         let Some(request @ Request { state: State::AwaitingRoom { exposure }, .. }) = self.requests.get(id)
         else {
@@ -115,8 +120,8 @@ impl Tagged {
             (request.buffer.len(), request.tag, request.context, request.born_ns);
         let owned = !matches!(request.buffer, Buffer::Lent { .. }) && out.link.leaves_memory(limits.fence);
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
-        let state = out.link.peer(peer);
-        let choice = choose(len, &limits, state.credit(), state.is_exhausted(), owned);
+        let stream_max = limits.stream_max;
+        let choice = choose(len, limits, state.credit(), state.is_exhausted(), owned);
         let way = match (choice, &request.buffer) {
             _ if let Some(at) = exposed => Way::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
@@ -139,7 +144,7 @@ impl Tagged {
         };
         // It goes without credit, but the next one would rather have it.
         let state = out.link.peer(peer);
-        let asks = way == Way::Push && len <= limits.stream_max && !state.is_asked() && !state.is_exhausted();
+        let asks = way == Way::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context, born_ns);
         let rts = Rts::new(tag, len, id.to_wire(), way);
@@ -171,7 +176,8 @@ impl Tagged {
     /// Lets the receiver of a message read its bytes where they are, if it may and can.
     #[inline]
     pub(crate) fn expose<P: Port>(&self, out: &mut Out<'_, P>, peer: Peer, data: &[u8]) -> Option<Exposure> {
-        let (path, limits) = self.path_to(out.link, peer)?;
+        let path = out.link.peer(peer).path()?;
+        let limits = self.queues.get(peer.index())?.limits.as_ref()?;
         if data.len() < limits.read_min { None } else { out.port.expose(path, data) }
     }
 

@@ -208,7 +208,9 @@ fn bit(signal: Signal) -> u64 {
 fn an_agent_that_waits_for_its_orders_ends_when_told() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
+        // A shell starts what runs in its background with interrupts ignored, and nohup with hang-ups.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_samite")]);
         let fd = pass_fd(&mut command, theirs.into());
         let mut agent = command.args(["agent", &fd.to_string()]).spawn().unwrap();
         drop(command);

@@ -117,8 +117,9 @@ impl Terminal {
         resize(&screen, 100, 20);
         let before = tcgetattr(&screen).unwrap();
         // That its size has changed is told to those whose session it is the terminal of.
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", env!("CARGO_BIN_EXE_samite"), "top", "--interval", "0.05"]).arg(job);
+        let mut command = Command::new("env");
+        command.args(["--default-signal", "setsid", "--ctty", env!("CARGO_BIN_EXE_samite"), "top"]);
+        command.args(["--interval", "0.05"]).arg(job);
         let top = command
             .env("XDG_RUNTIME_DIR", &scratch.0)
             .stdin(screen.try_clone().unwrap())
