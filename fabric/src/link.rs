@@ -71,8 +71,8 @@ pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
 /// The protocols over a link: one, or a struct that hands each event to the protocol that it is for.
 ///
-/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. Whatever an event calls for is
-/// queued, and done in [`Stack::next`], [`Stack::bulk`] or [`Stack::drive`].
+/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. Events queue work; it is done
+/// in [`Stack::next`], [`Stack::bulk`] and [`Stack::drive`].
 pub trait Stack {
     /// Handles the most frequent packet, if `packet` is one: it decodes, has the link admit it ([`Link::admit`]), and
     /// handles it. Returns false for any other packet, and for one that the link does not admit.
@@ -84,10 +84,10 @@ pub trait Stack {
         Ok(false)
     }
 
-    /// Handles an admitted packet of one of these protocols. `body` is what follows the header.
+    /// Handles an admitted packet of one of these protocols. `body` is the rest of the packet after the header.
     ///
     /// # Errors
-    /// The sender has failed: it broke the protocol, or this side has no memory for what it sent.
+    /// The sender has failed: it broke the protocol, or this side is out of memory for its data.
     fn packet<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -97,7 +97,7 @@ pub trait Stack {
         lent: &mut L,
     ) -> Result<(), Fault>;
 
-    /// As [`Stack::packet`], for a long packet that the port has not copied: `head` is the beginning of what follows the
+    /// As [`Stack::packet`], for a long packet that the port has not copied. `head` is the first part of the packet after the
     /// header, `body` the rest of it. See [`Sink::long_packet`](crate::Sink::long_packet).
     ///
     /// # Errors
@@ -125,7 +125,7 @@ pub trait Stack {
         false
     }
 
-    /// Notes what the port can do with a peer whose address has become known.
+    /// Notes the port's capabilities for a peer whose address has become known.
     fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
 
     /// Ends what concerns a peer. See [`Ending`].
@@ -142,7 +142,7 @@ pub trait Stack {
     /// ([`Link::clear_queue`]) when the queue is empty.
     ///
     /// # Errors
-    /// Those of the port: the peer has failed.
+    /// The errors of the port: the peer has failed.
     fn next<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -154,7 +154,7 @@ pub trait Stack {
     /// that may be sent.
     ///
     /// # Errors
-    /// Those of the port: the peer has failed.
+    /// The errors of the port: the peer has failed.
     fn bulk<P: Port, L: Lent>(
         &mut self,
         _: &mut Out<'_, P>,
@@ -188,20 +188,21 @@ pub trait Stack {
         false
     }
 
-    /// Ends what can only end with packets to a peer: the goodbye to it has been sent, and the peer ignores what comes after.
+    /// Ends the operations that need more packets to a peer: the goodbye to it has been sent, and the peer ignores later
+    /// packets.
     fn said_goodbye(&mut self, _: &mut Link, _peer: Peer) {}
 }
 
-/// How a peer ends, and what follows.
+/// How a peer ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
-    /// It said goodbye. What it sent whole stays and can be received; what waits for it ends.
+    /// It said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
     Left,
-    /// It failed. Everything that concerns it ends.
+    /// It failed. Operations that wait for it end.
     Failed(&'a Cause),
-    /// It failed after its goodbye. What waited for it has ended by that, and what it sent stays.
+    /// It failed after its goodbye. The goodbye has ended the operations that waited for it; its messages stay.
     FailedAfterGoodbye(&'a Cause),
-    /// More is known now about how it failed.
+    /// The launcher has told more about how it failed.
     Explained(&'a Cause),
     /// A later incarnation of the rank is about to take part. If the former one failed, nothing of it may be taken for the
     /// later one's.
@@ -224,8 +225,8 @@ impl Fault {
     /// A peer has failed for this cause.
     #[cold]
     #[must_use]
-    pub fn new(peer: Peer, cause: impl Into<Cause>) -> Self {
-        Self { peer, cause: Box::new(cause.into()) }
+    pub fn new(peer: Peer, cause: impl Into<Box<Cause>>) -> Self {
+        Self { peer, cause: cause.into() }
     }
 }
 
@@ -240,7 +241,7 @@ pub struct Done {
     pub result: Result<(), Failure>,
 }
 
-/// What became of a protocol's turn to send.
+/// The result of a protocol's turn to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// A packet was sent.
@@ -262,12 +263,12 @@ impl From<Post> for Turn {
     }
 }
 
-/// What became of a deadline.
+/// The result of [`Stack::expired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It is dealt with.
+    /// The deadline is handled.
     Done,
-    /// It is to be told again at the next poll.
+    /// Call again with this deadline at the next poll.
     Later,
 }
 
@@ -296,7 +297,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What protocols share about their peers: see the [module](self).
+/// The state that protocols share about their peers: see the [module](self).
 #[derive(Debug)]
 pub struct Link {
     identity: Identity,
@@ -382,7 +383,7 @@ impl Link {
         self.now_ns = now_ns;
     }
 
-    /// Returns what the link did so far.
+    /// Returns the counts of events so far.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -439,14 +440,14 @@ impl Link {
         if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
-    /// Returns what is known of a peer.
+    /// Returns the state of a peer.
     #[inline(always)]
     #[must_use]
     pub fn peer(&self, peer: Peer) -> &PeerState {
         &self.peers[peer]
     }
 
-    /// As [`Link::peer`], to account for what a protocol has sent.
+    /// As [`Link::peer`], to account for sent data.
     #[inline(always)]
     pub fn peer_mut(&mut self, peer: Peer) -> &mut PeerState {
         &mut self.peers[peer]
@@ -662,11 +663,13 @@ impl<P: Port> Out<'_, P> {
     #[inline(always)]
     pub fn send(&mut self, to: Peer, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
-        let post = self.port.send(path, head, body);
-        if matches!(post, Ok(Post::Done)) {
-            self.link.peers[to].sent();
+        match self.port.send(path, head, body) {
+            Ok(Post::Done) => {
+                self.link.peers[to].sent();
+                Ok(Post::Done)
+            }
+            other => other,
         }
-        post
     }
 
     /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.

@@ -21,21 +21,21 @@ pub struct Engine<P> {
     inner: link::Engine<P, Tagged>,
 }
 
-/// What became of a send whose data is borrowed.
+/// The result of starting a send of borrowed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way, and the data free.
+    /// The message was sent, and the data is free.
     Now,
-    /// It waits: lend the data at each poll until there is an outcome, then collect.
+    /// The send waits: lend the data at each poll until there is an outcome, then collect.
     Pending(RequestId),
 }
 
-/// What became of a receive whose buffer is borrowed.
+/// The result of starting a receive to a borrowed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The message is in the buffer.
     Now(Status),
-    /// It waits: lend the buffer at each poll until there is an outcome, then collect.
+    /// The receive waits: lend the buffer at each poll until there is an outcome, then collect.
     Pending(RequestId),
 }
 
@@ -392,7 +392,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Revokes the peers' access to what sends have exposed, without telling them: those that try find out.
+    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads finds out.
     pub fn conceal(&mut self) {
         let requests = &mut self.inner.stack_mut().requests;
         for id in requests.select(Request::is_send) {

@@ -29,7 +29,7 @@ use crate::request::{Buffer, Partner, Request, State};
 use crate::store::{Bytes, Store};
 use crate::wire::{EagerHead, Way, kind};
 
-/// The state of tagged messages: what waits for a receive, what waits for a message, and the requests.
+/// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
 pub(crate) struct Tagged {
     pub(crate) config: Config,
@@ -52,7 +52,7 @@ pub(crate) struct Tagged {
     claimed_cost: u64,
     /// Receives with bytes to move.
     pub(crate) movers: VecDeque<RequestId>,
-    /// What waits for each peer. A peer without an entry has nothing waiting.
+    /// The sends that wait for each peer. A peer without an entry has none.
     pub(crate) queues: Vec<Queues>,
     /// Cost in bytes of the envelopes that wait for their receive.
     pub(crate) envelopes_cost: u64,
@@ -62,10 +62,10 @@ pub(crate) struct Tagged {
     pub(crate) refused: u64,
 }
 
-/// What waits for one peer.
+/// The sends that wait for one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// What matters of the path to it, once there is one.
+    /// The limits of the path to it, once there is one.
     limits: Option<Limits>,
     /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
     pub(crate) messages: VecDeque<RequestId>,
@@ -89,7 +89,7 @@ pub(crate) enum Unexpected {
     Rts(Rendezvous),
 }
 
-/// What an RTS says of a message.
+/// The contents of an RTS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rendezvous {
     send: u64,
@@ -153,7 +153,7 @@ impl Tagged {
         &self.inherited
     }
 
-    /// The path to a peer, and what matters of it.
+    /// Returns the path to a peer, and its limits.
     fn path_to(&self, link: &Link, peer: Peer) -> Option<(PeerId, Limits)> {
         let path = link.peer(peer).path()?;
         Some((path, self.queues.get(peer.index())?.limits?))
@@ -281,7 +281,7 @@ impl Tagged {
     }
 }
 
-/// Returns what an envelope says of a message of so many bytes.
+/// Returns the status of a message of so many bytes.
 pub(crate) fn status_of(envelope: &Envelope, bytes: usize) -> Status {
     Status { source: envelope.source, tag: envelope.tag, bytes }
 }
@@ -320,7 +320,7 @@ impl Stack for Tagged {
         let handled = match (header.kind, exact(head), exact(head)) {
             (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, lent),
             (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
-                self.data(link, from, kind, data, body, lent).map_err(Cause::from)
+                self.data(link, from, kind, data, body, lent).map_err(Box::<Cause>::from)
             }
             _ => self.other_packet(link, from, header, &gather(head, body), lent),
         };
@@ -399,7 +399,7 @@ impl Stack for Tagged {
         Ok(())
     }
 
-    /// What has begun as a stream is as good as sent, and comes before a goodbye.
+    /// A stream that has begun counts as sent, so its bytes come before a goodbye.
     fn holds(&self, peer: Peer) -> bool {
         let is_stream = |request: &Request| match &request.state {
             State::Pushing(push) => push.recv.is_none(),

@@ -1,9 +1,9 @@
-//! What can be set about a link.
+//! The settings of a link.
 
 /// Limits of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Budget for data that arrives before it is wanted, bytes: what is held, and what peers may still send, together. At the
+    /// Budget for data that arrives before its receive, bytes: the data that is held plus the credit that peers hold. At the
     /// limit peers get no more credit.
     pub credit_max: u64,
     /// Credit that a peer gets at first contact, bytes; doubles each time the peer runs out of it.

@@ -1,4 +1,4 @@
-//! What a link did.
+//! Counts of a link's events.
 
 use crate::wire::WireError;
 

@@ -198,8 +198,8 @@ impl Link {
         stack.ended(self, peer, &Ending::Failed(&cause));
     }
 
-    /// A peer failed after its goodbye. What waited for it has ended by the goodbye, and what it sent stays: all of it had
-    /// arrived.
+    /// Ends a peer that failed after its goodbye. The goodbye has ended the operations that waited for it. Its messages stay:
+    /// all of them have arrived.
     #[cold]
     fn fail_after_goodbye<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let state = &mut self.peers[peer];
@@ -210,7 +210,7 @@ impl Link {
         self.depart(peer);
     }
 
-    /// A peer says goodbye: what it sent stays, what waits for it ends.
+    /// Handles the goodbye of a peer: its messages stay, operations that wait for it end.
     pub(super) fn farewell<S: Stack>(&mut self, stack: &mut S, peer: Peer) {
         if !self.peers[peer].is_alive() {
             return;

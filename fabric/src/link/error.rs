@@ -178,11 +178,12 @@ pub enum Cause {
     Restarted,
 }
 
-impl From<crate::wire::WireError> for Cause {
+/// Boxed, so that the results of handlers stay small: such an error is rare.
+impl From<crate::wire::WireError> for Box<Cause> {
     #[cold]
     #[inline(never)]
     fn from(error: crate::wire::WireError) -> Self {
-        Self::Protocol(error.to_string())
+        Self::new(Cause::Protocol(error.to_string()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the link knows of a peer.
+//! The state of a peer.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -86,7 +86,7 @@ pub struct PeerState {
     pub(super) hungry: bool,
     /// True if it is in the link's list of peers that need credit.
     pub(super) starving: bool,
-    /// What was exchanged with the rank, in all its incarnations.
+    /// Counts of messages exchanged with the rank, in all its incarnations.
     pub(super) traffic: Traffic,
 }
 
@@ -329,13 +329,13 @@ impl PeerState {
         }
     }
 
-    /// Returns what was exchanged with it.
+    /// Returns the counts of messages exchanged with it.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Gives the counts of what was exchanged with it, to be raised by the protocols.
+    /// Returns the counts of messages exchanged with it, for the protocols to raise.
     #[inline]
     pub fn traffic_mut(&mut self) -> &mut Traffic {
         &mut self.traffic

@@ -3,14 +3,14 @@
 use super::{Error, Status};
 use crate::Memory;
 
-/// Whether a request has ended.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Not yet.
     Pending,
     /// Not yet, but a peer failed for which a receive from any source might have waited.
     FailurePending,
-    /// It has: collect it. If there is nothing to collect, its lender has been told: see
+    /// The request has ended: collect it. If there is nothing to collect, its lender was informed by
     /// [`Lent::received`](super::Lent::received).
     Ready,
 }
@@ -18,7 +18,7 @@ pub enum Outcome {
 /// How a request ended.
 #[derive(Debug)]
 pub struct Completion {
-    /// What was received; or, for a send, to whom, with which tag and how much.
+    /// The message: of a receive, with its source; of a send, with its destination.
     pub result: Result<Status, Error>,
     /// The memory that the request owned. None if it was borrowed, or if a port may still touch it: then it is kept until
     /// that is over, and dropped.
@@ -54,7 +54,7 @@ impl RequestId {
     }
 }
 
-/// What lies in [`Slots`].
+/// A value in [`Slots`].
 pub trait Slot {
     /// Makes a value without anything to be dropped.
     fn bare() -> Self;
@@ -112,7 +112,7 @@ impl<T: Slot> Slots<T> {
             Some(place) => {
                 self.free = place.next;
                 place.generation = id.generation.into();
-                // What was there is bare, see `remove`.
+                // The old value is bare, see `remove`.
                 std::mem::forget(std::mem::replace(&mut place.value, value));
             }
             None => {

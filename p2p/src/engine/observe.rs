@@ -1,4 +1,4 @@
-//! What can be seen of an engine.
+//! Observing an engine: counters, usage, reports.
 
 use samite_fabric::link::{Cause, OtherTags, Report, Traffic};
 use samite_fabric::{Caps, PeerId, Port};
@@ -8,7 +8,7 @@ use super::Engine;
 use crate::{Config, Counters, Usage};
 
 impl<P: Port> Engine<P> {
-    /// Returns what the engine did so far.
+    /// Returns the counts of events so far.
     pub fn counters(&self) -> Counters {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
         let samite_fabric::link::Counters { rejected, stale, again, failed_peers, .. } = *link.counters();
@@ -30,12 +30,12 @@ impl<P: Port> Engine<P> {
         counters
     }
 
-    /// Returns what was exchanged with each rank that was met.
+    /// Returns the counts of messages exchanged with each rank that was met.
     pub fn traffic(&self) -> impl Iterator<Item = (u32, Traffic)> + '_ {
         self.inner.link().peers().map(|(_, state)| (state.rank(), *state.traffic()))
     }
 
-    /// Returns what the engine holds.
+    /// Returns the resources that the engine holds.
     pub fn usage(&self) -> Usage {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
         let packets: usize = link.peers().map(|(_, state)| state.packets_waiting()).sum();
@@ -59,7 +59,7 @@ impl<P: Port> Engine<P> {
         self.inner.stack().check_invariants(self.inner.link());
     }
 
-    /// Describes what the operation waits for that was begun first, of those that have not ended.
+    /// Describes the oldest operation that has not ended, and what it awaits.
     pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
         let (out, tagged) = self.inner.parts();
         let pending = tagged.requests.iter().filter(|(_, request)| request.result.is_none());
@@ -72,7 +72,7 @@ impl<P: Port> Engine<P> {
         self.inner.stack().other_tags(pattern)
     }
 
-    /// Returns what the port can do with a rank, once the path to it is known.
+    /// Returns the port's capabilities for a rank, once the path to it is known.
     pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
         self.inner.caps_for(rank)
     }
@@ -99,7 +99,7 @@ impl<P: Port> Engine<P> {
         self.inner.failure(rank)
     }
 
-    /// Returns what the engine was made with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.inner.stack().config
     }

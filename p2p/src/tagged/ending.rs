@@ -310,7 +310,7 @@ impl Tagged {
 }
 
 impl Tagged {
-    /// Describes a request and what it waits for. Call it only if the request is told of: it may be slow.
+    /// Describes a request and what it awaits. It may be slow: call it for reports only.
     pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now_ns: u64) -> Option<Report> {
         let request = self.requests.get(id)?;
         let peer = request.rank().and_then(|rank| link.find(rank)).map(|peer| link.peer(peer));

@@ -23,7 +23,7 @@ impl Tagged {
         eager: &Eager,
         data: &(impl Body + ?Sized),
         lent: &mut L,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Box<Cause>> {
         let price = cost(data.len());
         link.charge(peer, price)?;
         let traffic = link.peer_mut(peer).traffic_mut();
@@ -45,7 +45,7 @@ impl Tagged {
                 link.hold(price);
             }
             // The sender has forgotten it, so it would be lost in silence: a failure that is reported instead.
-            Arrival::Refused => return Err(Cause::OutOfMemory),
+            Arrival::Refused => return Err(Cause::OutOfMemory.into()),
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Tagged {
         header: &Header,
         body: &[u8],
         lent: &mut L,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Box<Cause>> {
         if header.protocol() != Protocol::P2p {
             return Err(WireError::Protocol { theirs: header.protocol() as u8 }.into());
         }
@@ -115,7 +115,7 @@ impl Tagged {
         peer: Peer,
         envelope: Envelope,
         rendezvous: Rendezvous,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Box<Cause>> {
         let is_stream = rendezvous.way == Way::Stream;
         if is_stream {
             if self.streams.contains_key(&(peer, rendezvous.send)) {
@@ -160,7 +160,7 @@ impl Tagged {
                 }
             }
             // As with eager messages: the sender may have forgotten it by then.
-            Arrival::Refused if is_stream => return Err(Cause::OutOfMemory),
+            Arrival::Refused if is_stream => return Err(Cause::OutOfMemory.into()),
             Arrival::Refused => self.refuse(link, peer, rendezvous.send),
         }
         Ok(())

@@ -129,14 +129,15 @@ impl Tagged {
                 let header =
                     out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns);
                 let head = EagerHead { header, eager: Eager { tag: tag.into() } };
-                let turn = Turn::from(out.send(peer, head.as_bytes(), memory.as_bytes())?);
-                if turn == Turn::Sent {
-                    count_eager(out.link, peer, len);
-                    let rank = out.link.peer(peer).rank();
-                    event!(TRACE, peer = rank, tag, bytes = len, "sent eagerly");
-                    self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
+                match out.send(peer, head.as_bytes(), memory.as_bytes()) {
+                    Ok(Post::Done) => {}
+                    other => return other.map(Turn::from),
                 }
-                return Ok(turn);
+                count_eager(out.link, peer, len);
+                let rank = out.link.peer(peer).rank();
+                event!(TRACE, peer = rank, tag, bytes = len, "sent eagerly");
+                self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
+                return Ok(Turn::Sent);
             }
             (Choice::Pull, _) => Way::Pull(self.register(out, id, path)?),
             (Choice::Stream, _) => Way::Stream,
@@ -148,29 +149,31 @@ impl Tagged {
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context, born_ns);
         let rts = Rts::new(tag, len, id.to_wire(), way);
-        let turn = Turn::from(out.send(peer, header.as_bytes(), rts.as_bytes())?);
-        if let (Turn::Sent, Some(request)) = (turn, self.requests.get_mut(id)) {
-            if asks {
-                out.link.peer_mut(peer).set_asked();
-            }
-            if way == Way::Stream {
-                count_eager(out.link, peer, len);
-                request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
-                self.queues(peer).pushes.push_back(id);
-                out.link.list(peer);
-            } else {
-                let traffic = out.link.peer_mut(peer).traffic_mut();
-                traffic.bytes_sent += len as u64;
-                traffic.rendezvous_sent += 1;
-                let exposure = match &mut request.state {
-                    State::AwaitingRoom { exposure } => exposure.take(),
-                    _ => None,
-                };
-                request.state = State::AwaitingMatch { revoked: false, exposure };
-            }
-            event!(TRACE, peer = out.link.peer(peer).rank(), tag, bytes = len, ?way, "announced");
+        match out.send(peer, header.as_bytes(), rts.as_bytes()) {
+            Ok(Post::Done) => {}
+            other => return other.map(Turn::from),
         }
-        Ok(turn)
+        if asks {
+            out.link.peer_mut(peer).set_asked();
+        }
+        event!(TRACE, peer = out.link.peer(peer).rank(), tag, bytes = len, ?way, "announced");
+        let Some(request) = self.requests.get_mut(id) else { return Ok(Turn::Sent) };
+        if way == Way::Stream {
+            count_eager(out.link, peer, len);
+            request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
+            self.queues(peer).pushes.push_back(id);
+            out.link.list(peer);
+        } else {
+            let traffic = out.link.peer_mut(peer).traffic_mut();
+            traffic.bytes_sent += len as u64;
+            traffic.rendezvous_sent += 1;
+            let exposure = match &mut request.state {
+                State::AwaitingRoom { exposure } => exposure.take(),
+                _ => None,
+            };
+            request.state = State::AwaitingMatch { revoked: false, exposure };
+        }
+        Ok(Turn::Sent)
     }
 
     /// Lets the receiver of a message read its bytes where they are, if it may and can.

@@ -174,7 +174,7 @@ impl Tagged {
     }
 
     /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one
-    /// window ahead, so that what comes while a borrowed buffer is not at hand is bounded.
+    /// window ahead, so that the bytes that are staged while a borrowed buffer is not lent are bounded.
     fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
