@@ -7,6 +7,7 @@
 
 mod matching;
 mod messages;
+mod one_sided;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +32,7 @@ pub(crate) struct Scenario {
 }
 
 fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    matching::SCENARIOS.iter().chain(messages::SCENARIOS)
+    matching::SCENARIOS.iter().chain(messages::SCENARIOS).chain(one_sided::SCENARIOS)
 }
 
 /// Runs one scenario in this process.

@@ -129,6 +129,41 @@ fn operations_not_reported_are_bounded() {
     assert_eq!(a.put(to_b, mine.local(0, 1), theirs.remote(0), OpId(0)), Ok(Post::Over));
 }
 
+/// On private memory, where the changes of all ports take one lock.
+#[test]
+fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
+    const THREADS: usize = 3;
+    const ROUNDS: u64 = 5000;
+    let hub = Hub::new();
+    let mut b = hub.port();
+    let theirs = Region::new(Memory::zeroed(64));
+    let (address, to_self) = (b.address(), b.resolve(&b.address()).unwrap());
+    let exposed = b.register(to_self, &theirs, Access::REMOTE_READ | Access::REMOTE_WRITE).unwrap();
+    let (hub, address) = (&hub, &address);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut port = hub.port();
+                    let to = port.resolve(address).unwrap();
+                    for round in 0..ROUNDS {
+                        let changed = port.change(to, Change::Add(1), exposed.remote(0), OpId(0));
+                        assert!(matches!(changed, Ok(Changed::Over(_))), "{changed:?}");
+                        let put = port.put_bytes(to, &[round as u8; 56], exposed.remote(8), OpId(0));
+                        assert_eq!(put, Ok(Post::Over));
+                    }
+                })
+            })
+            .collect();
+        let mut line = [0; 56];
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            assert_eq!(b.get_bytes(to_self, &mut line, exposed.remote(8)), Ok(Post::Over));
+            assert_eq!(line, [line[0]; 56]);
+        }
+    });
+    assert_eq!(theirs.change(0, Change::Or(0)), Ok(THREADS as u64 * ROUNDS));
+}
+
 #[test]
 fn a_dropped_port_is_lost_once_to_those_who_knew_it() {
     let hub = Hub::new();

@@ -539,6 +539,115 @@ fn one_sided_calls_do_what_they_say() {
 }
 
 #[test]
+fn a_window_is_what_its_peer_granted() {
+    let (mut a, to_b, mut b, to_a) = pair();
+    let theirs = Region::shared(256).unwrap();
+    let exposed = register_span(&mut b, to_a, &theirs, 64..192, RIGHTS);
+    let read_only = register_span(&mut b, to_a, &theirs, 0..256, Access::REMOTE_READ);
+    let window = a.map(to_b, exposed.remote(8), 64).unwrap();
+    window.write(3, b"bytes").unwrap();
+    window.store(16, 77).unwrap();
+    assert_eq!(bytes_of(&theirs)[75..80], *b"bytes");
+    assert_eq!(theirs.change(88, Change::Add(1)), Ok(77));
+    assert_eq!(window.load(16), Ok(78));
+    // What is put and what is stored is one memory.
+    assert_eq!(a.put_bytes(to_b, &[9; 8], exposed.remote(24), OpId(0)), Ok(Post::Over));
+    assert_eq!(window.load(16), Ok(u64::from_ne_bytes([9; 8])));
+    for (place, len) in [
+        (exposed.remote(0), 129),
+        (exposed.remote(128), 1),
+        (exposed.remote(1), usize::MAX),
+        (crate::Remote { address: exposed.base - 1, ..exposed.remote(0) }, 8),
+        (crate::Remote { key: exposed.key ^ 1, ..exposed.remote(0) }, 8),
+        (crate::Remote { address: u64::MAX, ..exposed.remote(0) }, 8),
+        (read_only.remote(0), 8),
+    ] {
+        assert!(a.map(to_b, place, len).is_none(), "{place:?}, {len}");
+    }
+    assert!(a.map(PeerId(9), exposed.remote(0), 8).is_none());
+    b.deregister(exposed);
+    assert!(!window.is_open() && a.map(to_b, exposed.remote(0), 8).is_none());
+    drop((a, b, theirs));
+    window.store(16, 5).unwrap();
+    assert_eq!(window.load(16), Ok(5), "the memory lives as long as the window");
+}
+
+fn register_span(
+    port: &mut Shm,
+    peer: PeerId,
+    region: &Region,
+    span: Range<usize>,
+    access: Access,
+) -> Registration {
+    let path = port.path(peer).unwrap();
+    port.register_span(path, region, span, access).unwrap()
+}
+
+#[test]
+fn many_windows_share_a_segment_each_with_its_key() {
+    const WINDOWS: usize = 600;
+    let (mut a, to_b, mut b, to_a) = pair();
+    let theirs = Region::shared(8 * WINDOWS).unwrap();
+    let places: Vec<_> = (0..WINDOWS)
+        .map(|window| register_span(&mut b, to_a, &theirs, 8 * window..8 * window + 8, RIGHTS))
+        .collect();
+    for (number, place) in places.iter().enumerate() {
+        assert_eq!(a.put_bytes(to_b, &number.to_ne_bytes(), place.remote(0), OpId(0)), Ok(Post::Over));
+        assert_eq!(a.put_bytes(to_b, &[1; 8], place.remote(1), OpId(0)), Ok(Post::Done), "refused");
+    }
+    assert_eq!(bytes_of(&theirs), (0..WINDOWS).flat_map(usize::to_ne_bytes).collect::<Vec<_>>());
+    assert_eq!(a.peers[to_b.0 as usize].segments.count(), 1);
+}
+
+/// Threads, each with a port of its own, change words of one memory, by the port and through windows, while another
+/// reads lines that they write.
+#[test]
+fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
+    const THREADS: usize = 3;
+    const ROUNDS: u64 = 5000;
+    let mut b = port();
+    let theirs = Region::shared(64 + 64).unwrap();
+    let mut writers: Vec<_> = (0..THREADS).map(|_| port()).collect();
+    let to_a = b.resolve(&writers[0].address()).unwrap();
+    let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
+    let address = b.address();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = writers
+            .iter_mut()
+            .enumerate()
+            .map(|(number, port)| {
+                let address = &address;
+                scope.spawn(move || {
+                    let to = port.resolve(address).unwrap();
+                    let window = port.map(to, exposed.remote(0), 64).unwrap();
+                    let mine = Region::new(Memory::zeroed(56));
+                    let local = port.register(to, &mine, Access::LOCAL_READ).unwrap();
+                    for round in 0..ROUNDS {
+                        let byte = [round as u8 ^ (number as u8) << 6; 56];
+                        let changed = port.change(to, Change::Add(1), exposed.remote(0), OpId(0));
+                        assert!(matches!(changed, Ok(Changed::Over(_))), "{changed:?}");
+                        window.change(8, Change::Max(round)).unwrap();
+                        mine.copy_in(0, &byte).unwrap();
+                        // Whole words, at an offset that is none of a line.
+                        let put = port.put(to, local.local(0, 56), exposed.remote(72), OpId(0));
+                        assert_eq!(put, Ok(Post::Over));
+                    }
+                })
+            })
+            .collect();
+        let mut line = [0; 64];
+        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            theirs.copy_out(64, &mut line).unwrap();
+            for word in line.as_chunks::<8>().0 {
+                assert_eq!(*word, [word[0]; 8], "a word in parts");
+            }
+        }
+    });
+    assert_eq!(theirs.change(0, Change::Or(0)), Ok(THREADS as u64 * ROUNDS));
+    assert_eq!(theirs.change(8, Change::Or(0)), Ok(ROUNDS - 1));
+}
+
+#[test]
 fn a_descriptor_that_means_another_segment_is_looked_at_anew() {
     let (mut a, to_b, mut b, to_a) = pair();
     let ours = Region::new(Memory::new(vec![5u8; 8]));

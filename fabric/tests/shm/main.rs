@@ -4,6 +4,7 @@
 mod heap;
 mod killed;
 mod limits;
+mod windows;
 
 use std::env;
 use std::ops::{Deref, DerefMut};
