@@ -85,7 +85,8 @@ bitflags::bitflags! {
         const NOTE_AFTER_PUT = 8;
         /// A get reads the bytes of the puts posted before it. (`FI_ORDER_RAW`)
         const GET_AFTER_PUT = 16;
-        /// A change takes place after the bytes of the puts posted before it have landed. Who sees the change sees them.
+        /// A change takes place after the bytes of the puts posted before it have landed. A process that sees the
+        /// change sees them.
         const CHANGE_AFTER_PUT = 32;
         /// Changes take place in the order in which they were posted.
         const CHANGE_AFTER_CHANGE = 64;

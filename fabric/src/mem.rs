@@ -284,8 +284,8 @@ impl Region {
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: the span was checked, so 8 bytes can be read and written there, of any alignment; no reference
-                // to them exists, and the lock orders this with the copies of this process.
+                // SAFETY: the span was checked, so 8 bytes can be read and written there, of any alignment. No
+                // reference to them exists, and the lock orders this with the copies of this process.
                 unsafe {
                     let before = at.read_unaligned();
                     at.write_unaligned(how.apply(before));
@@ -322,8 +322,8 @@ impl Region {
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: as in `copy_out`: the span was checked, and the lock orders this copy after all writes made in
-                // this process.
+                // SAFETY: as in `copy_out`: the span was checked, and the lock orders this copy after all writes made
+                // in this process.
                 unsafe { segment.write_from(at, from.as_ptr(), len) }
                 Ok(())
             }

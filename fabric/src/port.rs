@@ -22,9 +22,10 @@
 //! * **Packets to one peer arrive whole, once and in the order posted**
 //!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port), or from some
 //!   point on not at all. Only what [`Caps::order`] claims holds between packets and one-sided operations.
-//! * **Every operation that carries an [`OpId`] ends exactly once**: in its call ([`Post::Over`], [`Changed::Over`]), or
-//!   with [`Sink::completed`] or [`Sink::changed`]. The exception is a port without a fence whose peer is gone: then the port keeps the memory
-//!   (see [`Port::deregister`]) for as long as the provider might touch it.
+//! * **Every operation that carries an [`OpId`] ends exactly once**: in its call ([`Post::Over`],
+//!   [`Changed::Over`]), or with [`Sink::completed`] or [`Sink::changed`]. The exception is a port without a fence
+//!   whose peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as long as the provider
+//!   might touch it.
 //! * **Nothing is posted from inside [`Port::poll`] or [`Port::next_packet`]**: a sink has no port at hand. What an
 //!   event calls for is noted, and posted after.
 //! * **Whoever sleeps arms first.** [`Port::arm`] tells how long the port may be left alone; if it says until a
@@ -138,7 +139,7 @@ pub trait Port {
         Err(PortError::Unsupported { what: "read a peer's memory within a call" })
     }
 
-    /// Changes a word of the peer's memory in one step, and gives what it was before. The word has 8 bytes in the
+    /// Changes a word of the peer's memory in one step, and returns its former value. The word has 8 bytes in the
     /// order of the peer's machine, and lies at a multiple of 8 bytes from the start of its region. The peer has
     /// granted reading and writing. Other changes of the word come before or after this one, never between.
     ///
@@ -178,7 +179,8 @@ pub trait Port {
         Err(PortError::Unsupported { what: "read a peer's memory" })
     }
 
-    /// Returns the path that leads to a peer. A port of one kind has one path; [`Route`](crate::route::Route) has several.
+    /// Returns the path that leads to a peer. A port of one kind has one path; [`Route`](crate::route::Route) has
+    /// several.
     ///
     /// # Errors
     /// [`PortError::PeerGone`].

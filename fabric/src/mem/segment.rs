@@ -141,7 +141,10 @@ impl Mapped {
     pub(crate) fn permits(&self, key: u64, access: Access, offset: usize, len: usize) -> bool {
         // What was copied before is not moved behind this look.
         fence(Ordering::Acquire);
-        let grant = self.places(key).find(|grant| grant.key.load(Ordering::Acquire) == key);
+        let is_meant = |grant: &&Grant| grant.key.load(Ordering::Acquire) == key;
+        // Nearly always it is the first.
+        let first = &self.header[0].grants[home(key)];
+        let grant = if is_meant(&first) { Some(first) } else { self.places(key).find(is_meant) };
         let Some(grant) = grant.filter(|_| key > CLAIMED) else { return false };
         let (start, end) = (grant.start.load(Ordering::Relaxed), grant.end.load(Ordering::Relaxed));
         let access_granted = Access::from_bits_truncate(grant.access.load(Ordering::Relaxed) as u8);
@@ -153,8 +156,7 @@ impl Mapped {
 
     /// The grants among which that of `key` is, the most likely first.
     fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
-        let first = (key >> 32) as usize % GRANTS;
-        let (before, from) = self.header[0].grants.split_at(first);
+        let (before, from) = self.header[0].grants.split_at(home(key));
         from.iter().chain(before)
     }
 
@@ -321,6 +323,12 @@ struct Grant {
 /// Registrations in one segment for peers at one time: the spans of many windows, by several ports. They take 32 KiB of
 /// each segment.
 const GRANTS: usize = 1024;
+
+/// Where the search for a key's grant begins.
+#[inline]
+fn home(key: u64) -> usize {
+    (key >> 32) as usize % GRANTS
+}
 
 /// In place of a key, while a grant is written. No key is so small.
 const CLAIMED: u64 = 1;

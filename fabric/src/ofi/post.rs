@@ -200,7 +200,8 @@ impl OfiPort {
         let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
         // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory that it names is
-        // kept until the slot lands: by its registrations, which are held, or as the slot's own buffer. So is the context.
+        // kept until the slot lands: by its registrations, which are held, or as the slot's own buffer. So is the
+        // context.
         let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
         self.posted("fi_writemsg", status, flight.peer, Some((slot, flight)))
     }

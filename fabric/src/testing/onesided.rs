@@ -146,7 +146,8 @@ impl<P: Port> Ends<P> {
             if let Some(end) = self.ended(op) {
                 self.poll();
                 assert!(self.ended(op).is_some(), "and not twice");
-                let others = |heard: &Heard| !matches!(heard, Heard::Completed(id, _) | Heard::Changed(id, _) if *id == op);
+                let is_it = |id: &OpId| *id == op;
+                let others = |heard: &Heard| !matches!(heard, Heard::Completed(id, _) | Heard::Changed(id, _) if is_it(id));
                 self.heard.retain(others);
                 return end;
             }

@@ -139,14 +139,18 @@ fn providers(transports: &[Transport]) -> Section {
         Ok(caps) => json!({
             "transport": name, "interface": interface, "usable": true, "packet_max": caps.packet_max,
             "short_max": caps.short_max, "rma_max": caps.rma_max, "put": reach(caps.put),
-            "get": reach(caps.get), "change": reach(caps.change), "passive": caps.passive, "immediate_bits": caps.immediate_bits, "fence": caps.fence,
+            "get": reach(caps.get), "change": reach(caps.change), "passive": caps.passive,
+            "put_bytes_max": caps.put_bytes_max, "get_bytes_max": caps.get_bytes_max, "iov_max": caps.iov_max,
+            "immediate_bits": caps.immediate_bits, "fence": caps.fence,
         }),
         Err(why) => json!({ "transport": name, "interface": interface, "usable": false, "why": why }),
     });
     let json = json.collect();
-    const LEGEND: &str = "  Packet: the most bytes in one. Put, get, change: the memory of a peer that can be written, read, changed in one \
-                          step.\n  Immediate: what can go with a put. Fence: whether a dead peer's operations can be ended at once, so that their memory \
-                          is free again.\n";
+    const LEGEND: &str = concat!(
+        "  Packet: the most bytes in one. Put, get, change: the memory of a peer that can be written, read, changed\n",
+        "  in one step. Immediate: what can go with a put. Fence: whether a dead peer's operations can be ended at\n",
+        "  once, so that their memory is free again.\n",
+    );
     let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
     Section { name: "transports", text, json }
 }
