@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 
 use super::{Channel, Incoming};
@@ -93,6 +94,8 @@ impl<C> Listener<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // accept(2) takes a descriptor before it looks for a connection, so it fails without one too.
+                Err(_) if !self.has_waiting() => break,
                 // For example, no descriptor is left.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
                 // Nothing tells when there is one again, and until then the socket stays readable.
@@ -108,6 +111,12 @@ impl<C> Listener<C> {
             }
         }
         identified
+    }
+
+    /// Returns true if a connection waits to be accepted, or the system cannot tell.
+    fn has_waiting(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut socket, Some(&Timespec::default())) != Ok(0)
     }
 
     /// Closes the oldest connection from the host with the most, unless its hello has arrived.

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test that would hang fails after a while")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -19,28 +19,34 @@ fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
     (Server(server), move || until(|| TcpStream::connect(&address).ok()))
 }
 
-/// What a rank of another version is told, within this time.
+/// Returns the answer to a rank of another version. It must come `within` this time, and the connection's end with it.
 fn refused(mut rank: TcpStream, within: Duration) -> String {
     rank.write_all(b"{\"protocol\":0,\"rank\":0,\"size\":2,\"host\":\"\"}\n").unwrap();
     rank.set_read_timeout(Some(within)).unwrap();
     let mut answer = String::new();
-    BufReader::new(rank).read_line(&mut answer).unwrap();
+    rank.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("refused") && answer.contains("version 0"), "{answer}");
     answer
+}
+
+/// The version of the protocol that the rendezvous speaks.
+fn version(connect: impl Fn() -> TcpStream) -> String {
+    let answer = refused(connect(), PATIENCE);
+    answer.split("and the rendezvous ").nth(1).unwrap().split(':').next().unwrap().to_owned()
+}
+
+/// Joins as a rank.
+fn join(mut member: TcpStream, version: &str, rank: usize) -> TcpStream {
+    let join = format!("{{\"protocol\":{version},\"rank\":{rank},\"size\":{RANKS},\"host\":\"\"}}\n");
+    member.write_all(join.as_bytes()).unwrap();
+    member
 }
 
 #[test]
 fn without_a_descriptor_left_it_sleeps_until_there_is_one() {
     let (mut server, connect) = serve(90);
-    let answer = refused(connect(), PATIENCE);
-    let version = answer.split("and the rendezvous ").nth(1).unwrap().split(':').next().unwrap();
-    let join = |rank| {
-        let mut member = connect();
-        let join = format!("{{\"protocol\":{version},\"rank\":{rank},\"size\":{RANKS},\"host\":\"\"}}\n");
-        member.write_all(join.as_bytes()).unwrap();
-        member
-    };
-    let members: Vec<TcpStream> = (1..RANKS).map(join).collect();
+    let version = version(&connect);
+    let members: Vec<TcpStream> = (1..RANKS).map(|rank| join(connect(), &version, rank)).collect();
     until(|| (server.descriptors() == DESCRIPTORS).then_some(()));
     // Who is woken at once each time never gives the core up of its own accord.
     let naps = server.naps();
@@ -49,6 +55,22 @@ fn without_a_descriptor_left_it_sleeps_until_there_is_one() {
     drop(members);
     refused(connect(), PATIENCE);
     assert_eq!(server.0.try_wait().unwrap(), None);
+}
+
+#[test]
+fn the_last_descriptor_is_kept_for_a_hello_that_comes_late() {
+    let (server, connect) = serve(94);
+    let version = version(&connect);
+    let mut members = Vec::new();
+    while server.descriptors() < DESCRIPTORS - 1 {
+        let before = server.descriptors();
+        members.push(join(connect(), &version, members.len() + 1));
+        until(|| (server.descriptors() > before).then_some(()));
+    }
+    let last = connect();
+    until(|| (server.descriptors() == DESCRIPTORS).then_some(()));
+    refused(last, PATIENCE);
+    drop(members);
 }
 
 #[test]
