@@ -59,12 +59,10 @@ pub struct Server {
     size: u32,
     secret: Secret,
     detection: Duration,
-    /// How long to wait for all ranks once the first has come.
+    /// How long each rank waits for the others at most.
     patience: Duration,
     listener: Listener<()>,
     members: BTreeMap<u32, Member>,
-    /// When all must have come, from the first of them on.
-    closes_at: Option<Instant>,
     /// Who knows what, once all have come.
     registry: Option<Registry>,
     tell_at: Instant,
@@ -75,6 +73,8 @@ struct Member {
     channel: Option<Channel>,
     /// What its host is called, by the kernel.
     host: String,
+    /// When all ranks must have joined.
+    until: Instant,
 }
 
 impl Server {
@@ -102,7 +102,6 @@ impl Server {
             patience,
             listener,
             members: BTreeMap::new(),
-            closes_at: None,
             registry: None,
             tell_at: now(),
         })
@@ -138,7 +137,7 @@ impl Server {
                 if ranks.all(|rank| registry.has_ended(rank)) && registry.untold().is_none() {
                     return Ok(self.failed());
                 }
-            } else if self.closes_at.is_some_and(|closes_at| closes_at <= now()) {
+            } else if self.closes_at().is_some_and(|closes_at| closes_at <= now()) {
                 return Err(self.close());
             }
             if self.wait(leash.as_ref())? && self.registry.is_none() {
@@ -150,7 +149,7 @@ impl Server {
     /// Sleeps until there is something to do. Whether the leash was let go.
     fn wait(&self, leash: Option<&OwnedFd>) -> io::Result<bool> {
         let until = match &self.registry {
-            None => self.closes_at,
+            None => self.closes_at(),
             Some(registry) => registry.untold().map(|_| self.tell_at),
         };
         let until = until.into_iter().chain(self.listener.deadline()).min();
@@ -173,6 +172,12 @@ impl Server {
         }
         let last = watched.last().is_some_and(|last| !last.revents().is_empty());
         Ok(last && leash.is_some() && self.registry.is_none())
+    }
+
+    /// Returns the time by which all ranks must have joined: that of the rank that has waited longest. A connection that
+    /// joined and left does not count. Otherwise one connection of any process would end the rendezvous before the job.
+    fn closes_at(&self) -> Option<Instant> {
+        self.members.values().map(|member| member.until).min()
     }
 
     fn admit(&mut self) {
@@ -213,8 +218,8 @@ impl Server {
                 "rank {rank} has joined already: give each process its own rank, and each job its own rendezvous"
             )
         } else {
-            self.closes_at.get_or_insert_with(|| now() + self.patience);
-            self.members.insert(rank, Member { channel: Some(visitor), host });
+            let until = now() + self.patience;
+            self.members.insert(rank, Member { channel: Some(visitor), host, until });
             if self.members.len() == self.size as usize {
                 self.begin();
             }
@@ -350,3 +355,60 @@ const MISSING_NAMED_MAX: usize = 16;
 
 /// After each telling, for each who was told.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Takes turns without waiting until so many ranks have joined.
+    fn turn_until(server: &mut Server, joined: usize) {
+        while server.members.len() != joined {
+            server.admit();
+            server.listen();
+        }
+    }
+
+    /// Joins as a rank, and returns when the server has noticed that.
+    fn join(server: &mut Server, rank: u32) -> TcpStream {
+        let mut stream = TcpStream::connect(server.address().unwrap()).unwrap();
+        let join = Join { protocol: PROTOCOL, rank, size: server.size, host: String::new() };
+        stream.write_all(serde_json::to_string(&join).unwrap().as_bytes()).unwrap();
+        stream.write_all(b"\n").unwrap();
+        turn_until(server, server.members.len() + 1);
+        stream
+    }
+
+    #[test]
+    fn a_rank_that_left_before_all_have_joined_does_not_limit_the_time_of_the_others() {
+        let mut server = Server::open((Ipv4Addr::LOCALHOST, 0), 4, false, PATIENCE, PATIENCE).unwrap();
+        assert_eq!(server.closes_at(), None);
+        drop(join(&mut server, 1));
+        turn_until(&mut server, 0);
+        assert_eq!(server.closes_at(), None);
+
+        let first = join(&mut server, 1);
+        let before = now();
+        let second = join(&mut server, 2);
+        let third = join(&mut server, 0);
+        assert!(server.closes_at().unwrap() < before + PATIENCE);
+        drop(first);
+        turn_until(&mut server, 2);
+        let of_second = server.closes_at().unwrap();
+        assert!(of_second >= before + PATIENCE);
+        drop(third);
+        turn_until(&mut server, 1);
+        assert_eq!(server.closes_at(), Some(of_second));
+
+        // The rank joins again, and its time begins anew.
+        drop(second);
+        turn_until(&mut server, 0);
+        let before = now();
+        let _second = join(&mut server, 2);
+        assert!(server.closes_at().unwrap() >= before + PATIENCE);
+    }
+}
