@@ -200,6 +200,10 @@ impl Server {
     /// Somebody says who it is.
     fn receive(&mut self, mut visitor: Channel, join: Join) {
         let Join { protocol, rank, size, host } = join;
+        if self.registry.is_none() {
+            // A rank that was started again may come before the end of its former connection was read.
+            self.listen_to(rank);
+        }
         let (ours, ranks) = (PROTOCOL, self.size);
         let why = if protocol != ours {
             format!(
@@ -358,7 +362,7 @@ const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpStream};
 
     use super::*;
@@ -373,14 +377,43 @@ mod tests {
         }
     }
 
-    /// Joins as a rank, and returns when the server has noticed that.
-    fn join(server: &mut Server, rank: u32) -> TcpStream {
+    /// Asks to join as a rank.
+    fn ask(server: &Server, rank: u32) -> TcpStream {
         let mut stream = TcpStream::connect(server.address().unwrap()).unwrap();
         let join = Join { protocol: PROTOCOL, rank, size: server.size, host: String::new() };
         stream.write_all(serde_json::to_string(&join).unwrap().as_bytes()).unwrap();
         stream.write_all(b"\n").unwrap();
+        stream
+    }
+
+    /// Joins as a rank, and returns when the server has noticed that.
+    fn join(server: &mut Server, rank: u32) -> TcpStream {
+        let stream = ask(server, rank);
         turn_until(server, server.members.len() + 1);
         stream
+    }
+
+    #[test]
+    fn a_rank_that_was_started_again_joins_at_once() {
+        let mut server = Server::open((Ipv4Addr::LOCALHOST, 0), 2, false, PATIENCE, PATIENCE).unwrap();
+        let former = join(&mut server, 1);
+        let until = server.members[&1].until;
+        drop(former);
+        let mut again = ask(&server, 1);
+        again.set_nonblocking(true).unwrap();
+        while server.members[&1].until == until {
+            server.admit();
+            let answer = again.read(&mut [0]);
+            assert!(answer.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "it is refused");
+        }
+        // A rank that waits keeps its place.
+        let until = server.members[&1].until;
+        let mut other = ask(&server, 1);
+        other.set_nonblocking(true).unwrap();
+        while other.read(&mut [0]).is_err() {
+            server.admit();
+        }
+        assert_eq!(server.members[&1].until, until);
     }
 
     #[test]
