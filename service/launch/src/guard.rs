@@ -87,16 +87,37 @@ struct Version {
 }
 
 /// Connects to the launcher: to the first address where a process listens that proves to be it.
+///
+/// The launcher closes connections that have not sent their hello when it has too many. A process that closes the
+/// connection may thus be the launcher, and is called again for a while.
 fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
     let caller = std::env::var("SSH_CONNECTION").ok();
-    let mut tried = Vec::new();
-    for address in candidates(invitation, caller.as_deref()) {
-        match connect(address, invitation) {
-            Ok(connection) => return Ok(connection),
-            Err(error) => tried.push(format!("{address} port {}: {error}", invitation.port)),
+    let mut calls: Vec<_> =
+        candidates(invitation, caller.as_deref()).into_iter().map(|address| (address, None)).collect();
+    let mut until = None;
+    loop {
+        for (address, error) in calls.iter_mut().filter(|(_, error)| error.as_ref().is_none_or(is_closed)) {
+            match connect(*address, invitation) {
+                Ok(connection) => return Ok(connection),
+                Err(why) => *error = Some(why),
+            }
         }
+        let until = *until.get_or_insert_with(|| Instant::now() + AGAIN_FOR);
+        if Instant::now() >= until || !calls.iter().any(|(_, error)| error.as_ref().is_some_and(is_closed)) {
+            let tried = calls.iter().filter_map(|(address, error)| {
+                Some(format!("{address} port {}: {}", invitation.port, error.as_ref()?))
+            });
+            let tried = tried.collect::<Vec<_>>().join("; ");
+            return Err(LaunchError::Unreachable { host: invitation.name.clone(), tried });
+        }
+        // Nothing tells when the launcher has fewer connections.
+        wait(Vec::<Interest<'_, ()>>::new(), Some(AGAIN_EVERY)).map_err(LaunchError::system("waiting"))?;
     }
-    Err(LaunchError::Unreachable { host: invitation.name.clone(), tried: tried.join("; ") })
+}
+
+/// Returns true if the other side closed the connection before it had proven anything.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 /// Where the launcher may be, each address once. That from which the remote shell was called is first, since the others
@@ -173,6 +194,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the launcher may take to prove that it is there.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a process that closes the connection is called again. The launcher also closes it if our proof is wrong,
+/// for example because addresses are translated between the hosts. So this delays an error message too.
+const AGAIN_FOR: Duration = Duration::from_secs(10);
+
+/// The pause before that.
+const AGAIN_EVERY: Duration = Duration::from_millis(100);
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -248,5 +276,52 @@ mod tests {
         assert!(matches!(said.unwrap_err().kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut));
         drop(connection);
         drips.join().unwrap();
+    }
+    /// Proves to be the launcher, to the guard that calls.
+    fn let_in(connection: &TcpStream, invitation: &Invitation) {
+        let mut channel = Channel::new(connection.try_clone().unwrap());
+        let front_nonce = [7; 16];
+        channel.send(&Challenge { nonce: front_nonce }).unwrap();
+        let hello: Hello = read_message(connection, Instant::now() + HANDSHAKE_TIMEOUT).unwrap();
+        let front = connection.local_addr().unwrap().ip();
+        let transcript = Transcript { host: hello.host, front, front_nonce, agent_nonce: hello.nonce };
+        assert!(transcript.is_proven(Side::Agent, &invitation.keys, &hello.proof));
+        channel.send(&Answer { proof: transcript.prove(Side::Front, &invitation.keys) }).unwrap();
+    }
+
+    #[test]
+    fn a_launcher_that_closes_the_connection_is_called_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // At the second address no process listens, so it is called once.
+        let mut invitation = invitation(&["127.0.0.1", "127.0.0.2"], true);
+        invitation.port = listener.local_addr().unwrap().port();
+        thread::scope(|scope| {
+            let called = scope.spawn(|| call_back(&invitation));
+            // Before and after the challenge, and with bytes of the guard unread.
+            drop(listener.accept().unwrap());
+            let (mut evicted, _) = listener.accept().unwrap();
+            serde_json::to_writer(&mut evicted, &Challenge { nonce: [0; 16] }).unwrap();
+            evicted.write_all(b"\n").unwrap();
+            evicted.peek(&mut [0]).unwrap();
+            drop(evicted);
+            let_in(&listener.accept().unwrap().0, &invitation);
+            assert!(called.join().unwrap().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_launcher_that_has_gone_is_not_called_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut invitation = invitation(&["127.0.0.1"], true);
+        invitation.port = listener.local_addr().unwrap().port();
+        let connection = thread::scope(|scope| {
+            let called = scope.spawn(|| call_back(&invitation));
+            let (stranger, _) = listener.accept().unwrap();
+            drop(listener);
+            drop(stranger);
+            called.join().unwrap()
+        });
+        let error = connection.unwrap_err().to_string();
+        assert!(error.contains("Connection refused"), "{error}");
     }
 }
