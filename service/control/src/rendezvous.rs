@@ -174,8 +174,9 @@ impl Server {
         Ok(last && leash.is_some() && self.registry.is_none())
     }
 
-    /// Returns the time by which all ranks must have joined: that of the rank that has waited longest. A connection that
-    /// joined and left does not count. Otherwise one connection of any process would end the rendezvous before the job.
+    /// Returns the time by which all ranks must have joined: that of the rank that has waited longest. A connection
+    /// that joined and left does not count. Otherwise one connection of any process would end the rendezvous before
+    /// the job.
     fn closes_at(&self) -> Option<Instant> {
         self.members.values().map(|member| member.until).min()
     }
