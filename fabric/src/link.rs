@@ -597,6 +597,7 @@ impl Link {
 
     /// Returns true if memory may be left with a port until its operation has ended, which may be never. `fence` tells
     /// whether the port can fence the peer off.
+    #[inline]
     #[must_use]
     pub fn leaves_memory(&self, fence: bool) -> bool {
         fence || self.quarantine.bytes() < self.config.quarantine_max
@@ -663,13 +664,11 @@ impl<P: Port> Out<'_, P> {
     #[inline(always)]
     pub fn send(&mut self, to: Peer, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
-        match self.port.send(path, head, body) {
-            Ok(Post::Done) => {
-                self.link.peers[to].sent();
-                Ok(Post::Done)
-            }
-            other => other,
+        let post = self.port.send(path, head, body);
+        if matches!(post, Ok(Post::Done)) {
+            self.link.peers[to].sent();
         }
+        post
     }
 
     /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.

@@ -1,6 +1,6 @@
 //! A send's way to the port: at once if nothing is before it, else in its turn.
 
-use samite_fabric::link::{Link, Out, Peer, RequestId, Status, Turn};
+use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Turn};
 use samite_fabric::wire::{Flags, Protocol};
 use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
@@ -42,15 +42,14 @@ pub(crate) fn send_at_once<P: Port>(
     }
     let state = link.peer_mut(peer);
     state.sent();
-    count_eager(link, peer, data.len());
-    event!(TRACE, peer = link.peer(peer).rank(), tag, bytes = data.len(), "sent eagerly");
+    count_eager(state, data.len());
+    event!(TRACE, peer = state.rank(), tag, bytes = data.len(), "sent eagerly");
     true
 }
 
 /// Accounts for a message that went with its envelope or right behind it.
 #[inline(always)]
-fn count_eager(link: &mut Link, peer: Peer, len: usize) {
-    let state = link.peer_mut(peer);
+fn count_eager(state: &mut PeerState, len: usize) {
     state.traffic_mut().eager_sent += 1;
     state.traffic_mut().bytes_sent += len as u64;
     state.spend(cost(len));
@@ -129,12 +128,14 @@ impl Tagged {
                 let header =
                     out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns);
                 let head = EagerHead { header, eager: Eager { tag: tag.into() } };
-                match out.send(peer, head.as_bytes(), memory.as_bytes()) {
+                match out.port.send(path, head.as_bytes(), memory.as_bytes()) {
                     Ok(Post::Done) => {}
                     other => return other.map(Turn::from),
                 }
-                count_eager(out.link, peer, len);
-                let rank = out.link.peer(peer).rank();
+                let state = out.link.peer_mut(peer);
+                state.sent();
+                count_eager(state, len);
+                let rank = state.rank();
                 event!(TRACE, peer = rank, tag, bytes = len, "sent eagerly");
                 self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
                 return Ok(Turn::Sent);
@@ -149,22 +150,24 @@ impl Tagged {
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context, born_ns);
         let rts = Rts::new(tag, len, id.to_wire(), way);
-        match out.send(peer, header.as_bytes(), rts.as_bytes()) {
+        match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}
             other => return other.map(Turn::from),
         }
+        let state = out.link.peer_mut(peer);
+        state.sent();
         if asks {
-            out.link.peer_mut(peer).set_asked();
+            state.set_asked();
         }
-        event!(TRACE, peer = out.link.peer(peer).rank(), tag, bytes = len, ?way, "announced");
+        event!(TRACE, peer = state.rank(), tag, bytes = len, ?way, "announced");
         let Some(request) = self.requests.get_mut(id) else { return Ok(Turn::Sent) };
         if way == Way::Stream {
-            count_eager(out.link, peer, len);
+            count_eager(state, len);
             request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
             self.queues(peer).pushes.push_back(id);
             out.link.list(peer);
         } else {
-            let traffic = out.link.peer_mut(peer).traffic_mut();
+            let traffic = state.traffic_mut();
             traffic.bytes_sent += len as u64;
             traffic.rendezvous_sent += 1;
             let exposure = match &mut request.state {
