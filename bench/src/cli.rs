@@ -11,6 +11,7 @@ use samite_launch as launch;
 
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
+use crate::completion::{self, CompletionArgs};
 use crate::failure::FailureArgs;
 use crate::implementation::Implementation;
 use crate::instructions;
@@ -50,6 +51,8 @@ enum Command {
     Hello(OnceArgs),
     /// Time from the kill of a rank to the error at every other, ms
     Failure(FailureArgs),
+    /// Time of a completion in a set of requests, by how many are under way, ns
+    Completion(CompletionArgs),
     /// Run all implementations found in turns, and set their medians side by side
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
@@ -181,6 +184,10 @@ impl Cli {
                 hello::run(ranks, args.transport.as_deref())
             }
             Command::Failure(args) => args.run(),
+            Command::Completion(args) => {
+                completion::run(&args)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
                 let lines = report::read(&args.figures)?;

@@ -19,6 +19,7 @@ mod beside;
 mod callgrind;
 mod cli;
 mod compare;
+mod completion;
 mod failure;
 mod hello;
 mod implementation;

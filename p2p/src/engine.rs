@@ -283,6 +283,34 @@ impl<P: Port> Engine<P> {
         self.inner.stack().outcome(self.inner.link(), request)
     }
 
+    /// Begins to keep the ends of requests for a watcher, a number that the caller chooses.
+    pub fn add_watcher(&mut self, watcher: u32) {
+        self.inner.stack_mut().add_watcher(watcher);
+    }
+
+    /// Forgets a watcher. Its requests go on.
+    pub fn remove_watcher(&mut self, watcher: u32) {
+        self.inner.stack_mut().remove_watcher(watcher);
+    }
+
+    /// Stops reporting the end of a request.
+    pub fn unwatch(&mut self, request: RequestId) {
+        self.inner.stack_mut().unwatch(request);
+    }
+
+    /// Has the end of a request reported to a watcher, by [`Engine::take_end`], with a key that the caller chooses.
+    pub fn watch(&mut self, request: RequestId, watcher: u32, key: u32) {
+        let (out, tagged) = self.inner.parts();
+        tagged.watch(out.link, request, watcher, key);
+    }
+
+    /// Takes a request whose outcome is not [`Outcome::Pending`] any more, of those that the watcher watches, and
+    /// its key. The cost does not depend on how many it watches.
+    pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
+        let (out, tagged) = self.inner.parts();
+        tagged.take_end(out.link, watcher)
+    }
+
     /// Returns a failure that [`Outcome::FailurePending`] speaks of, each once. It may have become known before the request: a
     /// failure that was not reported to this context before is reported too.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
@@ -299,6 +327,7 @@ impl<P: Port> Engine<P> {
         };
         let request = tagged.requests.get_mut(id)?;
         let is_over = matches!(request.state, State::Over);
+        request.is_watched = false;
         let memory = match &mut request.buffer {
             Buffer::Lent { staged, place, .. } => {
                 if let (Ok(_), Some(staged)) = (&result, staged.take())
@@ -377,10 +406,12 @@ impl<P: Port> Engine<P> {
             tagged.give_up(out.link, id, Error::Cancelled { fate: Fate::Unknown });
             self.inner.drive(&mut ());
         }
-        if self.collect(id, &mut ()).is_none()
-            && let Some(request) = self.inner.stack_mut().requests.get_mut(id)
-        {
-            request.collected = true;
+        if self.collect(id, &mut ()).is_none() {
+            let tagged = self.inner.stack_mut();
+            tagged.unwatch(id);
+            if let Some(request) = tagged.requests.get_mut(id) {
+                request.collected = true;
+            }
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Request {
     pub(crate) collected: bool,
     /// Its memory is a copy of what the caller sends.
     pub(crate) is_copy: bool,
+    /// Its end is reported to a watcher: see [`Engine::watch`](crate::Engine::watch).
+    pub(crate) is_watched: bool,
 }
 
 /// Who is at the other end of an operation.
@@ -174,6 +176,7 @@ impl Request {
             result: None,
             collected: false,
             is_copy: false,
+            is_watched: false,
         }
     }
 

@@ -54,6 +54,10 @@ pub(crate) struct Tagged {
     pub(crate) movers: VecDeque<RequestId>,
     /// The sends that wait for each peer. A peer without an entry has none.
     pub(crate) queues: Vec<Queues>,
+    /// The watchers of watched requests, by the place of the request.
+    watchers: Vec<Watch>,
+    /// Watched requests that have ended, by watcher. Some may have been collected since.
+    ends: HashMap<u32, VecDeque<RequestId>>,
     /// Cost in bytes of the envelopes that wait for their receive.
     pub(crate) envelopes_cost: u64,
     /// The most messages that waited for their receive at a time.
@@ -71,6 +75,13 @@ pub(crate) struct Queues {
     pub(crate) messages: VecDeque<RequestId>,
     /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are shorter.
     pub(crate) pushes: VecDeque<RequestId>,
+}
+
+/// Who is told of the end of a request, and how the watcher calls the request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch {
+    watcher: u32,
+    key: u32,
 }
 
 /// One get.
@@ -133,6 +144,8 @@ impl Tagged {
             claimed_cost: 0,
             movers: VecDeque::new(),
             queues: Vec::new(),
+            watchers: Vec::new(),
+            ends: HashMap::new(),
             envelopes_cost: 0,
             unexpected_max: 0,
             refused: 0,
@@ -199,6 +212,80 @@ impl Tagged {
                 Ok(status) => request.succeed(status),
                 Err(error) => request.fail(error),
             }
+            self.note_end(id);
+        }
+    }
+
+    /// Reports the end of a request to its watcher, if it has one.
+    #[inline]
+    pub(crate) fn note_end(&mut self, id: RequestId) {
+        if self.requests.get(id).is_some_and(|request| request.is_watched)
+            && let Some(ends) = self.ends.get_mut(&self.watchers[id.place()].watcher)
+        {
+            ends.push_back(id);
+        }
+    }
+
+    /// Has the end of a request reported to a watcher, under a key of the watcher's.
+    pub(crate) fn watch(&mut self, link: &Link, id: RequestId, watcher: u32, key: u32) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.is_watched = true;
+        if id.place() >= self.watchers.len() {
+            self.watchers.resize(id.place() + 1, Watch::default());
+        }
+        self.watchers[id.place()] = Watch { watcher, key };
+        if self.outcome(link, id) != Outcome::Pending {
+            self.note_end(id);
+        }
+    }
+
+    /// Takes a watched request that has ended, or is to report a failure, and its key.
+    pub(crate) fn take_end(&mut self, link: &Link, watcher: u32) -> Option<(RequestId, u32)> {
+        while let Some(id) = self.ends.get_mut(&watcher)?.pop_front() {
+            let is_watched = self.requests.get(id).is_some_and(|request| request.is_watched);
+            if is_watched && self.outcome(link, id) != Outcome::Pending {
+                return Some((id, self.watchers[id.place()].key));
+            }
+        }
+        if link.is_deserted() {
+            // That becomes true without an event.
+            let in_vain = self.watched_by(watcher).find(|(_, request)| self.is_in_vain(link, request));
+            return in_vain.map(|(id, _)| (id, self.watchers[id.place()].key));
+        }
+        None
+    }
+
+    fn watched_by(&self, watcher: u32) -> impl Iterator<Item = (RequestId, &Request)> {
+        self.requests
+            .iter()
+            .filter(move |(id, request)| request.is_watched && self.watchers[id.place()].watcher == watcher)
+    }
+
+    /// Stops reporting the end of a request.
+    pub(crate) fn unwatch(&mut self, id: RequestId) {
+        if let Some(request) = self.requests.get_mut(id) {
+            request.is_watched = false;
+        }
+    }
+
+    /// Begins to keep the ends of the requests of a watcher.
+    pub(crate) fn add_watcher(&mut self, watcher: u32) {
+        self.ends.insert(watcher, VecDeque::new());
+    }
+
+    /// Forgets a watcher.
+    pub(crate) fn remove_watcher(&mut self, watcher: u32) {
+        self.ends.remove(&watcher);
+        let watched: Vec<_> = self.watched_by(watcher).map(|(id, _)| id).collect();
+        watched.into_iter().for_each(|id| self.unwatch(id));
+    }
+
+    /// Reports a failure of a peer to the watched receives from any source.
+    fn note_failure(&mut self) {
+        let is_watched =
+            |request: &Request| request.is_watched && matches!(request.partner, Partner::Any { .. });
+        for id in self.requests.select(is_watched) {
+            self.note_end(id);
         }
     }
 
@@ -266,6 +353,11 @@ impl Tagged {
         for (&(peer, _), &unexpected) in &self.envelopes {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
             assert_eq!(envelope.source, link.peer(peer).rank(), "an envelope waits under its sender");
+        }
+        for (id, request) in self.requests.iter().filter(|(_, request)| request.is_watched) {
+            assert!(!request.collected, "{id:?} is watched, so its end is wanted");
+            let watcher = self.watchers[id.place()].watcher;
+            assert!(self.ends.contains_key(&watcher), "{id:?} has a watcher that exists");
         }
         for (peer, state) in link.peers() {
             let Some(queues) = self.queues.get(peer.index()) else { continue };

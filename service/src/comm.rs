@@ -9,7 +9,7 @@ use samite_p2p::{Claimed, Engine, Error, Pattern, RequestId, Status};
 use zerocopy::IntoBytes;
 
 use crate::cancel::Cancel;
-use crate::request::{Failed, Request, whole};
+use crate::request::{Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Source, Tag};
@@ -209,6 +209,12 @@ impl Comm {
             scope.wait_all()?;
             scope.wait(receive)
         })
+    }
+
+    /// Makes an empty set of requests, whose ends can be taken as they come.
+    #[must_use]
+    pub fn request_set<T: Element>(&self) -> RequestSet<T> {
+        RequestSet::new(self.clone())
     }
 
     /// Begins to send `data`, which comes back with the request.

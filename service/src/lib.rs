@@ -50,7 +50,7 @@ pub use cancel::Cancel;
 pub use comm::{Comm, Message};
 pub use init::{InitError, init};
 pub use local::local;
-pub use request::{Done, Failed, Request};
+pub use request::{Done, Failed, Request, RequestSet};
 pub use samite_control::{PeerStats, SettingError};
 /// The allocator of a program whose long messages are copied once between ranks of a host, and not twice, whether they
 /// are owned or borrowed. One line in the program's main file, for each rank that sends them:

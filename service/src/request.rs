@@ -81,21 +81,7 @@ impl<T: Element> Request<T> {
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
         let Self { comm, id, completion, .. } = &mut self;
         let completion = completion.take().or_else(|| comm.runtime.finish(id.take()?, &mut (), &comm.bounds));
-        let Some(completion) = completion else {
-            return Err(Failed { error: Error::NoSuchRequest, buffer: None });
-        };
-        match completion.result {
-            Ok(status) => {
-                if let Err(error) = whole(status, size_of::<T>()) {
-                    return Err(Failed::new(error, completion.memory));
-                }
-                let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
-                buffer
-                    .map(|buffer| Done { status, buffer })
-                    .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })
-            }
-            Err(error) => Err(Failed::new(error, completion.memory)),
-        }
+        result_of(completion)
     }
 
     /// Makes progress, and tells whether it has ended: then [`wait`](Self::wait) does not wait.
@@ -131,14 +117,45 @@ impl<T: Element> Drop for Request<T> {
     }
 }
 
+/// Returns the result of an owned request that has ended.
+fn result_of<T: Element>(completion: Option<Completion>) -> Result<Done<T>, Failed<T>> {
+    let Some(completion) = completion else {
+        return Err(Failed { error: Error::NoSuchRequest, buffer: None });
+    };
+    match completion.result {
+        Ok(status) => {
+            if let Err(error) = whole(status, size_of::<T>()) {
+                return Err(Failed::new(error, completion.memory));
+            }
+            let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
+            buffer
+                .map(|buffer| Done { status, buffer })
+                .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })
+        }
+        Err(error) => Err(Failed::new(error, completion.memory)),
+    }
+}
+
 /// The requests of one lender, one of which is waited for.
 pub(crate) trait Group: Lent {
-    /// Another that has ended, with which the wait ends too. None where one request is waited for alone.
+    /// Returns the request that ended first, with which the wait ends. Asked after every poll. `None` if the group does not
+    /// keep the order of ends.
+    #[inline]
+    fn first<P: Port>(&mut self, _engine: &mut Engine<P>) -> Option<RequestId> {
+        None
+    }
+
+    /// Returns another request that has ended, with which the wait ends too. Asked now and then. `None` if one request is
+    /// waited for alone.
     #[inline]
     fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
         None
     }
 }
+
+mod set;
+
+pub use set::RequestSet;
 
 impl Group for () {}
 impl Group for Reading<'_> {}

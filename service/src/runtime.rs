@@ -223,6 +223,20 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Drives once.
+    pub(crate) fn drive(&self) -> Result<(), Error> {
+        let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
+        if core.step(self.clock.now_ns(), &mut ())? > 0 {
+            self.rouse(&mut core);
+        }
+        Ok(())
+    }
+
+    /// Takes a request of a watcher that has ended: see [`Engine::take_end`].
+    pub(crate) fn take_end(&self, watcher: u32) -> Result<Option<(RequestId, u32)>, Error> {
+        Ok(self.lock()?.engine.take_end(watcher))
+    }
+
     /// Waits until a message that `pattern` matches has arrived.
     pub(crate) fn probe(&self, pattern: &Pattern, bounds: &Bounds) -> Result<Status, Error> {
         self.until(bounds, pattern, Awaited::Message, |engine| engine.probe(pattern))

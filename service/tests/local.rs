@@ -1,5 +1,6 @@
 //! Ranks as threads.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -317,4 +318,129 @@ fn a_failure_gives_the_buffer_back_of_a_receive_from_any_source() {
     let failed = told.into_inner().unwrap().unwrap();
     assert!(matches!(failed.error, Error::FailurePending { rank: 1, .. }), "{failed}");
     assert_eq!(failed.buffer, Some(vec![7; 3]));
+}
+
+const MANY: u64 = 1000;
+
+type End = (usize, Result<samite::Done<u8>, samite::Failed<u8>>);
+
+/// Receives for many tags, whose messages come in the reverse order.
+#[test]
+fn the_ends_of_a_set_come_in_their_order() {
+    samite::local(2, |world| {
+        if world.rank() == 1 {
+            world.recv(&mut [0_u8], 0, MANY).unwrap();
+            for tag in (0..MANY).rev() {
+                world.send(&[tag], 0, tag).unwrap();
+            }
+            return;
+        }
+        let mut receives = world.request_set();
+        let mut tags = HashMap::new();
+        for tag in 0..MANY {
+            let key = receives.insert(world.irecv(vec![0_u64], 1, tag).unwrap()).unwrap();
+            assert_eq!(tags.insert(key, tag), None, "each has a key of its own");
+        }
+        assert_eq!(receives.test_any().unwrap().map(|(key, _)| key), None, "no message was sent");
+        world.send(&[0_u8], 1, MANY).unwrap();
+        for expected in (0..MANY).rev() {
+            assert_eq!(receives.len() as u64, expected + 1);
+            let (key, received) = receives.wait_any().expect("it is not empty");
+            let done = received.unwrap();
+            assert_eq!((tags[&key], done.status.tag, done.buffer), (expected, expected, vec![expected]));
+        }
+        assert!(receives.is_empty() && receives.wait_any().is_none());
+        assert!(receives.wait_some().is_empty() && receives.wait_all().is_empty());
+    });
+}
+
+#[test]
+fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
+    samite::local(1, |world| {
+        let mut set = world.request_set();
+        let mut ended = world.irecv(vec![0_u8; 1], 0, 1).unwrap();
+        world.send(&[1_u8], 0, 1).unwrap();
+        while !ended.is_done().unwrap() {}
+        // Its end is with the request, and the next one's with the engine.
+        let unasked = world.irecv(vec![0_u8; 1], 0, 2).unwrap();
+        world.send(&[2_u8], 0, 2).unwrap();
+        let pending = world.irecv(vec![0_u8; 1], 0, 3).unwrap();
+        let keys = [ended, unasked, pending].map(|request| set.insert(request).unwrap());
+        let mut ends = set.wait_some();
+        while ends.len() < 2 {
+            ends.extend(set.test_some().unwrap());
+        }
+        let bytes = |ends: Vec<End>| {
+            let mut bytes: Vec<_> =
+                ends.into_iter().map(|(key, end)| (key, end.unwrap().buffer[0])).collect();
+            bytes.sort_unstable();
+            bytes
+        };
+        assert_eq!(bytes(ends), [(keys[0], 1), (keys[1], 2)]);
+        // A request that is taken out is reported no more.
+        let request = set.remove(keys[2]).unwrap();
+        assert!(set.remove(keys[2]).is_none() && set.is_empty());
+        world.send(&[3_u8], 0, 3).unwrap();
+        assert_eq!(request.wait().unwrap().buffer, [3]);
+        assert!(set.test_any().unwrap().is_none());
+        // A cancelled one ends as such, and others go on.
+        let [first, second] =
+            [4, 5].map(|tag| set.insert(world.irecv(vec![0_u8; 1], 0, tag).unwrap()).unwrap());
+        set.cancel(first);
+        let (key, end) = set.wait_any().unwrap();
+        assert!(key == first && matches!(end.unwrap_err().error, Error::Cancelled { .. }));
+        world.send(&[5_u8], 0, 5).unwrap();
+        assert_eq!(bytes(set.wait_all()), [(second, 5)]);
+        drop(set.insert(world.irecv(vec![0_u8; 1], 0, 6).unwrap()));
+        drop(set);
+        world.send(&[6_u8], 0, 6).unwrap();
+        assert_eq!(world.probe(0, 6).unwrap().bytes, 1, "the receive was cancelled with its set");
+    });
+}
+
+#[test]
+fn a_set_reports_failures_to_receives_from_any_source_and_time_outs() {
+    let told = std::sync::Mutex::new(Vec::new());
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        samite::local(3, |world| match world.rank() {
+            0 => {
+                let mut set = world.request_set();
+                set.insert(world.irecv(vec![7_u8; 3], Source::ANY, 1).unwrap()).unwrap();
+                let brief = world.within(Duration::from_millis(1));
+                set.insert(brief.irecv(vec![8_u8; 3], 2, 1).unwrap()).unwrap();
+                *told.lock().unwrap() = set.wait_all();
+                world.send(&[1_u8], 2, 2).unwrap();
+            }
+            1 => panic!("as the test wants"),
+            _ => _ = world.recv(&mut [0_u8], 0, 2).unwrap(),
+        })
+    }));
+    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
+    let mut told: Vec<_> =
+        told.into_inner().unwrap().into_iter().map(|(key, end)| (key, end.unwrap_err())).collect();
+    told.sort_by_key(|(key, _)| *key);
+    assert!(matches!(&told[0].1.error, Error::FailurePending { rank: 1, .. }), "{}", told[0].1);
+    assert!(matches!(&told[1].1.error, Error::TimedOut { .. }), "{}", told[1].1);
+    assert_eq!(
+        told.into_iter().map(|(_, failed)| failed.buffer).collect::<Vec<_>>(),
+        [Some(vec![7; 3]), Some(vec![8; 3])]
+    );
+}
+
+#[test]
+fn a_set_takes_requests_of_its_own_world_only() {
+    let foreign = std::sync::Mutex::new(None);
+    samite::local(2, |world| {
+        let request = world.irecv(vec![0_u8; 1], 0, 1).unwrap();
+        if world.rank() == 0 {
+            *foreign.lock().unwrap() = Some(request);
+            world.send(&[0_u8], 1, 2).unwrap();
+            world.recv(&mut [0_u8], 1, 3).unwrap();
+        } else {
+            world.recv(&mut [0_u8], 0, 2).unwrap();
+            let request = foreign.lock().unwrap().take().unwrap();
+            assert!(world.request_set().insert(request).is_err());
+            world.send(&[0_u8], 0, 3).unwrap();
+        }
+    });
 }

@@ -41,6 +41,13 @@ impl std::hash::Hash for RequestId {
 }
 
 impl RequestId {
+    /// Returns its place in its [`Slots`], for tables that run parallel to them. Another request may have it later.
+    #[inline]
+    #[must_use]
+    pub fn place(self) -> usize {
+        self.index as usize
+    }
+
     /// Returns the name as one number, as packets carry it.
     #[must_use]
     pub fn to_wire(self) -> u64 {

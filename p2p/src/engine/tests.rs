@@ -568,3 +568,44 @@ fn a_time_out_tells_wildcards_and_what_waits_under_other_tags() {
         assert_eq!(report.to_string().contains(told), other_tags.is_some(), "{report}");
     }
 }
+
+#[test]
+fn a_watcher_hears_of_each_end_once_and_nothing_of_it_is_left() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let receiver = &mut engines[1];
+    receiver.add_watcher(3);
+    let mut receives: Vec<_> = (0..10)
+        .map(|tag| receiver.irecv(0, Pattern::exact(1, 0, tag), Memory::zeroed(8), NEVER).unwrap())
+        .collect();
+    receives.iter().zip(10..).for_each(|(&id, key)| receiver.watch(id, 3, key));
+    assert_eq!(receiver.take_end(3), None);
+    for tag in (0..10).rev() {
+        assert_eq!(engines[0].send(0, 1, 1, tag, b"message!", NEVER), Ok(Sent::Now));
+    }
+    settle(&mut engines);
+    let receiver = &mut engines[1];
+    // One is collected by its name, one is let go of, one is not watched any more.
+    receiver.collect(receives.swap_remove(9), &mut ()).unwrap().result.unwrap();
+    receiver.forget(receives.pop().unwrap());
+    let unwatched = receives.pop().unwrap();
+    receiver.unwatch(unwatched);
+    let receives: Vec<_> = receives.into_iter().zip(10..).collect();
+    for (id, key) in receives.into_iter().rev() {
+        assert_eq!(receiver.take_end(3), Some((id, key)), "in the order of their ends");
+        receiver.collect(id, &mut ()).unwrap().result.unwrap();
+    }
+    assert_eq!(receiver.take_end(3), None);
+    receiver.collect(unwatched, &mut ()).unwrap().result.unwrap();
+    let late = receiver.irecv(0, Pattern::any(1), Memory::zeroed(8), NEVER).unwrap();
+    receiver.watch(late, 3, 7);
+    receiver.peer_failed(0, None, Cause::Died("signal 9".into())).unwrap();
+    assert_eq!(receiver.take_end(3), Some((late, 7)), "it is to hear of a failure");
+    receiver.failure_pending(late).unwrap();
+    assert_eq!(receiver.take_end(3), Some((late, 7)), "and that nothing can come any more");
+    receiver.remove_watcher(3);
+    assert_eq!(receiver.take_end(3), None);
+    receiver.forget(late);
+    receiver.check_invariants();
+    assert_eq!(receiver.usage().requests, 0);
+}

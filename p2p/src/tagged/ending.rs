@@ -109,6 +109,7 @@ impl Tagged {
                 // Not over: the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
+                self.note_end(id);
                 if !revoked {
                     self.revoke_send(link, id);
                 }
@@ -116,6 +117,7 @@ impl Tagged {
             State::Pulling(pull) => {
                 pull.abandoned = true;
                 request.fail(error);
+                self.note_end(id);
                 self.move_later(link, id);
             }
             State::Pushing(push) => {
@@ -199,8 +201,12 @@ impl Tagged {
                 self.fail_requests(link, rank, cause);
                 self.end_streams(link, peer);
                 self.failures.add(rank, (*cause).clone());
+                self.note_failure();
             }
-            Ending::FailedAfterGoodbye(cause) => self.failures.add(rank, (*cause).clone()),
+            Ending::FailedAfterGoodbye(cause) => {
+                self.failures.add(rank, (*cause).clone());
+                self.note_failure();
+            }
             Ending::Explained(cause) => self.failures.amend(rank, cause),
             Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
         }

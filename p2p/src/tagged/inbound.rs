@@ -266,6 +266,7 @@ impl Tagged {
         }
         request.state = State::Over;
         request.succeed(status);
+        self.note_end(id);
     }
 
     /// The request of a peer's answer, if there still is one and it is that peer's.

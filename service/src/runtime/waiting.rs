@@ -44,6 +44,9 @@ impl<P: Port> Runtime<P> {
                     came = true;
                     self.rouse(&mut core);
                 }
+                if let Some(first) = lent.first(&mut core.engine) {
+                    id = first;
+                }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
                         let completion = core.engine.collect(id, lent)?;

@@ -1,0 +1,71 @@
+//! The cost of a completion in a set of requests, by the number of requests that are under way.
+
+use std::error::Error;
+use std::time::Instant;
+
+use clap::Args;
+use samite::{Comm, RequestSet};
+
+use crate::spread::Spread;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// How many receives are under way
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000")]
+    pending: Vec<u64>,
+    /// Rounds over all sizes, in turns
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+/// Completions in one round of one size.
+const COMPLETIONS: u64 = 20_000;
+
+/// A rank sends to itself: each message ends one of the pending receives, which is taken by `wait_any` and posted again.
+pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let results = samite::local(1, |world| -> Result<(), samite::Error> {
+        let mut sets = Vec::new();
+        for (context, &pending) in arguments.pending.iter().enumerate() {
+            let mut set = world.request_set();
+            // Tags keep the sets apart.
+            let first = (context as u64) << 32;
+            for tag in first..first + pending {
+                post(&world, &mut set, tag)?;
+            }
+            sets.push((first, pending, set, Vec::new()));
+        }
+        for _ in 0..arguments.rounds {
+            for (first, pending, set, samples) in &mut sets {
+                samples.push(round(&world, set, *first, *pending)?);
+            }
+        }
+        say!("{:<10} {:>10} {:>10} {:>10}", "pending", "ns", "min", "max");
+        for (_, pending, set, samples) in sets {
+            if let Some(Spread { median, min, max }) = Spread::of(samples) {
+                say!("{pending:<10} {median:>10.0} {min:>10.0} {max:>10.0}");
+            }
+            drop(set);
+        }
+        Ok(())
+    });
+    results.into_iter().try_for_each(|result| Ok(result?))
+}
+
+/// The time of a completion, nanoseconds on average: a send, the wait, and the next receive.
+fn round(comm: &Comm, set: &mut RequestSet<u64>, first: u64, pending: u64) -> Result<f64, samite::Error> {
+    let begin = Instant::now();
+    for number in 0..COMPLETIONS {
+        // Far from the order in which they were posted.
+        let tag = first + number.wrapping_mul(7919) % pending;
+        comm.send(&[tag], 0, tag)?;
+        let (_, end) = set.wait_any().expect("receives are under way");
+        assert_eq!(end?.buffer, [tag]);
+        post(comm, set, tag)?;
+    }
+    Ok(begin.elapsed().as_nanos() as f64 / COMPLETIONS as f64)
+}
+
+fn post(comm: &Comm, set: &mut RequestSet<u64>, tag: u64) -> Result<(), samite::Error> {
+    set.insert(comm.irecv(vec![0_u64; 1], 0, tag)?).expect("the request is of this world");
+    Ok(())
+}
