@@ -157,7 +157,7 @@ fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Re
 }
 
 /// A set with one receive.
-fn set(comm: &Comm, from: Source, tag: u64) -> Result<RequestSet<u8>, Error> {
+fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<u8>, Error> {
     let mut set = comm.request_set();
     assert_eq!(set.insert(comm.irecv(long(), from, tag)?).expect("it is of this world"), 0);
     Ok(set)
@@ -212,34 +212,34 @@ calls! {
         r.cancel();
         Ok(r.wait().map(drop)?)
     });
-    "Comm::request_set", Asks, nothing, |c| local(c, |c| drop(c.request_set::<u8>()));
-    "RequestSet::insert", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| first(s.wait_some()));
-    "RequestSet::wait_any", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| first(s.wait_any()));
+    "Comm::request_set", Local, nothing, |c| local(c, |c| drop(c.request_set::<u8>()));
+    "RequestSet::insert", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));
+    "RequestSet::wait_any", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_any()));
     "RequestSet::wait_any for any", WaitsForAny, gives, |c| {
         held(set(c, Source::ANY, TAG), |mut s| first(s.wait_any()))
     };
-    "RequestSet::wait_some", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| first(s.wait_some()));
-    "RequestSet::wait_all", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| first(s.wait_all()));
-    "RequestSet::test_any", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| loop {
+    "RequestSet::wait_some", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));
+    "RequestSet::wait_all", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_all()));
+    "RequestSet::test_any", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| loop {
         if let Some(end) = s.test_any()? {
             return first(Some(end));
         }
     });
-    "RequestSet::test_some", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| loop {
+    "RequestSet::test_some", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| loop {
         let ends = s.test_some()?;
         if !ends.is_empty() {
             return first(ends);
         }
     });
-    "RequestSet::remove", Waits, gives, |c| held(set(c, Source::rank(PEER), TAG), |mut s| {
+    "RequestSet::remove", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| {
         Ok(s.remove(0).expect("it is there").wait().map(drop)?)
     });
-    "RequestSet::cancel", Cancelled, nothing, |c| held(set(c, Source::rank(PEER), NEVER), |mut s| {
+    "RequestSet::cancel", Cancelled, nothing, |c| held(set(c, PEER, NEVER), |mut s| {
         s.cancel(0);
         first(s.wait_any())
     });
-    "RequestSet::len", Asks, nothing, |c| local(c, |c| assert_eq!(c.request_set::<u8>().len(), 0));
-    "RequestSet::is_empty", Asks, nothing, |c| local(c, |c| assert!(c.request_set::<u8>().is_empty()));
+    "RequestSet::len", Local, nothing, |c| local(c, |c| assert_eq!(c.request_set::<u8>().len(), 0));
+    "RequestSet::is_empty", Local, nothing, |c| local(c, |c| assert!(c.request_set::<u8>().is_empty()));
     "Comm::scope", Waits, takes, |c| whole(c, |c| {
         let data = long();
         c.scope(|scope| scope.isend(&data, PEER, TAG).map(drop))
