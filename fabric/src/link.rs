@@ -272,6 +272,17 @@ pub enum Expiry {
     Later,
 }
 
+/// An incarnation of a peer that this rank has given up by its own judgement, though it may be alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The rank of the peer.
+    pub rank: u32,
+    /// The incarnation of the peer.
+    pub incarnation: u32,
+    /// Why: [`Cause::Protocol`], [`Cause::OutOfMemory`], [`Cause::Gap`] or [`Cause::Unreachable`].
+    pub cause: Cause,
+}
+
 /// The process that an engine belongs to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -328,6 +339,8 @@ pub struct Link {
     taken: usize,
     /// Ranks whose address is wanted.
     wanted: Vec<u32>,
+    /// Peers given up by this link's own judgement, which are to be told. At most one entry for each incarnation.
+    given_up: Vec<GivenUp>,
     /// Credit that peers hold, and the cost of the data that is kept for receives to come: together they stay within
     /// [`Config::credit_max`].
     credit_out: u64,
@@ -357,6 +370,7 @@ impl Link {
             quarantine: Quarantine::default(),
             taken: 0,
             wanted: Vec::new(),
+            given_up: Vec::new(),
             credit_out: 0,
             held: 0,
             ended: 0,

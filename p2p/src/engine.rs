@@ -590,6 +590,17 @@ impl<P: Port> Engine<P> {
         self.inner.wanted()
     }
 
+    /// Drains the peers that this rank has given up by its own judgement: see [`link::Engine::given_up`].
+    pub fn given_up(&mut self) -> impl Iterator<Item = link::GivenUp> + '_ {
+        self.inner.given_up()
+    }
+
+    /// Returns true if [`Engine::given_up`] would return a peer.
+    #[inline(always)]
+    pub fn has_given_up(&self) -> bool {
+        self.inner.has_given_up()
+    }
+
     /// Tells where a rank is, and its incarnation: see [`link::Engine::introduce`].
     ///
     /// # Errors
@@ -620,6 +631,20 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`].
     pub fn peer_failed(&mut self, rank: u32, incarnation: Option<u32>, cause: Cause) -> Result<(), Error> {
         self.inner.peer_failed(rank, incarnation, cause)
+    }
+
+    /// Tells that a living rank has given up this one: see [`link::Engine::peer_gave_up`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_gave_up(
+        &mut self,
+        rank: u32,
+        incarnation: u32,
+        verdict_on: u32,
+        why: String,
+    ) -> Result<(), Error> {
+        self.inner.peer_gave_up(rank, incarnation, verdict_on, why)
     }
 
     /// Tells whether the launcher starts a rank again that has failed: see [`link::Engine::peer_returns`].

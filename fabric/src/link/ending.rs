@@ -2,7 +2,7 @@
 
 use super::inbound::is_later;
 use super::peer::{Packet, PeerState, Standing};
-use super::{Cause, Ending, Engine, Error, Link, Peer, Stack};
+use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack};
 use crate::Port;
 
 impl<P: Port, S: Stack> Engine<P, S> {
@@ -32,6 +32,31 @@ impl<P: Port, S: Stack> Engine<P, S> {
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
             self.link.fail(&mut self.stack, peer, cause);
             self.link.peers[peer].is_told = true;
+            self.drive(&mut ());
+        }
+        Ok(())
+    }
+
+    /// Tells that a living rank has given up this one, and why: [`Engine::given_up`] of that rank's engine returned it.
+    /// That rank fails here too, since it exchanges nothing with this one any more. Ignored if the verdict is on
+    /// another incarnation of this rank, or by an earlier incarnation of that rank than the known one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_gave_up(
+        &mut self,
+        rank: u32,
+        incarnation: u32,
+        verdict_on: u32,
+        why: String,
+    ) -> Result<(), Error> {
+        let link = &mut self.link;
+        link.check_rank(rank)?;
+        if verdict_on != link.identity.incarnation || rank == link.identity.rank {
+            return Ok(());
+        }
+        if let Some(peer) = link.whose_end(&mut self.stack, rank, Some(incarnation))? {
+            link.fail(&mut self.stack, peer, Cause::GaveUp(why));
             self.drive(&mut ());
         }
         Ok(())
@@ -177,7 +202,7 @@ impl Link {
         match (&state.standing, &cause) {
             (Standing::Alive, _) => {}
             // The launcher knows more than the port, which only noticed that the peer was gone.
-            (Standing::Failed(Cause::Lost), Cause::Died(_)) => {
+            (Standing::Failed(Cause::Lost), Cause::Died(_) | Cause::GaveUp(_)) => {
                 state.standing = Standing::Failed(cause.clone());
                 stack.ended(self, peer, &Ending::Explained(&cause));
                 return self.depart(peer);
@@ -190,6 +215,12 @@ impl Link {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
             _ => return self.depart(peer),
+        }
+        if let Some(incarnation) = state.incarnation
+            && cause.is_own_verdict()
+            && state.rank != self.identity.rank
+        {
+            self.given_up.push(GivenUp { rank: state.rank, incarnation, cause: cause.clone() });
         }
         self.counters.failed_peers += 1;
         crate::event!(WARN, peer = state.rank, ?cause, "peer failed");

@@ -2,7 +2,7 @@
 
 use super::inbound::Inbound;
 use super::outbound::LATE_NS;
-use super::{Config, Error, Expiry, Fault, Identity, Lent, Link, Out, Place, Stack, Timer};
+use super::{Config, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Place, Stack, Timer};
 use crate::wire::Flags;
 use crate::{Address, Caps, Port};
 
@@ -162,6 +162,18 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
     pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.link.wanted.drain(..)
+    }
+
+    /// Drains the peers that this rank has given up by its own judgement since the last call. The path to such a peer
+    /// is cut off, so the peer learns of that only if the caller tells it another way: see [`Engine::peer_gave_up`].
+    pub fn given_up(&mut self) -> impl Iterator<Item = GivenUp> + '_ {
+        self.link.given_up.drain(..)
+    }
+
+    /// Returns true if [`Engine::given_up`] would return a peer.
+    #[inline(always)]
+    pub fn has_given_up(&self) -> bool {
+        !self.link.given_up.is_empty()
     }
 
     /// Tells where a rank is, and its incarnation. News of an earlier incarnation than the known one is ignored; of a later

@@ -176,6 +176,20 @@ pub enum Cause {
     /// Its place was taken by a process that was started later.
     #[error("it was restarted")]
     Restarted,
+    /// It is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this
+    /// incarnation of this rank any more. `samite run` and rendezvous pass the report on; other launchers do not.
+    #[error("it has given up this rank and reports: {0}")]
+    GaveUp(String),
+}
+
+impl Cause {
+    /// Returns true if a link gives up a peer for this cause by its own judgement. The peer may be alive and not know.
+    pub(super) fn is_own_verdict(&self) -> bool {
+        match self {
+            Self::Gap { .. } | Self::Protocol(_) | Self::Unreachable(_) | Self::OutOfMemory => true,
+            Self::Died(_) | Self::Left | Self::Lost | Self::Restarted | Self::GaveUp(_) => false,
+        }
+    }
 }
 
 /// Boxed, so that the results of handlers stay small: such an error is rare.

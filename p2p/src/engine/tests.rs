@@ -1,5 +1,6 @@
 //! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
 
+mod given_up;
 mod incarnations;
 mod strangers;
 mod streams;
