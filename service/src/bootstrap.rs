@@ -15,6 +15,9 @@
 //! or its process exits with code 0 after the world was dropped; any other end is a failure, also one after the goodbye.
 //! Elsewhere a rank that drops its world without a panic has left in good order, whatever its exit code is.
 //!
+//! A rank that gives up a living peer has that peer told by its agent or the rendezvous, so the peer's operations end
+//! too. Under PMI and PMIx no connection leads to the peer, and it is not told.
+//!
 //! Thus an operation without a deadline always ends under the first two. Under the others that rests on the
 //! launcher, which ends the job, for ranks of other hosts.
 //!

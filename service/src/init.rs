@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use samite_control::printable::one_line;
 use samite_control::{Ending, Figures, PeerStats, Place, Secret, Ticket, environment};
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Engine, Identity};
@@ -180,6 +181,10 @@ impl From<bootstrap::Notice> for Notice {
             bootstrap::Notice::Stopped { rank, incarnation, is_stopped } => {
                 Notice::Stopped { rank, incarnation, is_stopped }
             }
+            bootstrap::Notice::GaveUp { rank, incarnation, verdict_on, why } => {
+                // The text is another rank's.
+                Notice::GaveUp { rank, incarnation, verdict_on, why: one_line(&why).into_owned() }
+            }
             bootstrap::Notice::Asked { at_end } => Notice::Asked { at_end },
             bootstrap::Notice::Condemned { why } => Notice::Condemned { why },
             bootstrap::Notice::LauncherGone => {
@@ -221,6 +226,13 @@ impl Directory for Member {
         if let Some(connection) = &mut self.0 {
             // If it fails, the next poll says so.
             let _ = connection.tell(figures, peers);
+        }
+    }
+
+    fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
+        if let Some(connection) = &mut self.0 {
+            // If it fails, the next poll says so.
+            let _ = connection.give_up(rank, incarnation, why);
         }
     }
 

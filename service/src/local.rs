@@ -58,35 +58,44 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-/// Where the threads tell each other of their ends: for each rank those it has not heard of, and whether by a
-/// panic.
+/// Where the threads tell each other of their ends, and which rank they have given up: for each rank its unheard news.
 #[derive(Clone)]
 struct Board(Arc<[News]>);
 
 struct News {
-    ends: Mutex<VecDeque<(u32, bool)>>,
+    notices: Mutex<VecDeque<Notice>>,
     /// Wakes the rank; none at the limit of open files.
     alarm: Option<Alarm>,
 }
 
 impl News {
     fn new() -> Self {
-        Self { ends: Mutex::default(), alarm: Alarm::new().ok() }
+        Self { notices: Mutex::default(), alarm: Alarm::new().ok() }
     }
 
-    fn ends(&self) -> MutexGuard<'_, VecDeque<(u32, bool)>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn notices(&self) -> MutexGuard<'_, VecDeque<Notice>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn post(&self, notice: Notice) {
+        let mut notices = self.notices();
+        notices.push_back(notice);
+        if let Some(alarm) = &self.alarm {
+            alarm.ring();
+        }
     }
 }
 
 impl Board {
     fn post(&self, rank: u32, failed: bool) {
+        let incarnation = first_life(rank);
         for news in self.0.iter() {
-            let mut ends = news.ends();
-            ends.push_back((rank, failed));
-            if let Some(alarm) = &news.alarm {
-                alarm.ring();
-            }
+            news.post(match failed {
+                true => {
+                    Notice::Failed { rank, incarnation, how: "its thread panicked".into(), returns: false }
+                }
+                false => Notice::Left { rank, incarnation },
+            });
         }
     }
 }
@@ -103,26 +112,22 @@ impl Directory for Member {
 
     fn poll(&mut self) -> Option<Notice> {
         let news = &self.board.0[self.rank as usize];
-        let mut ends = news.ends();
-        let end = ends.pop_front();
+        let mut notices = news.notices();
+        let notice = notices.pop_front();
         if let Some(alarm) = &news.alarm
-            && ends.is_empty()
-            && end.is_some()
+            && notices.is_empty()
+            && notice.is_some()
         {
             alarm.silence();
         }
-        drop(ends);
-        let (rank, failed) = end?;
-        Some(if failed {
-            Notice::Failed {
-                rank,
-                incarnation: first_life(rank),
-                how: "its thread panicked".into(),
-                returns: false,
-            }
-        } else {
-            Notice::Left { rank, incarnation: first_life(rank) }
-        })
+        notice
+    }
+
+    fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
+        if let Some(news) = self.board.0.get(rank as usize) {
+            let by = self.rank;
+            news.post(Notice::GaveUp { rank: by, incarnation: first_life(by), verdict_on: incarnation, why });
+        }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -135,5 +140,22 @@ impl Directory for Member {
 
     fn panicked(&mut self) {
         self.board.post(self.rank, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_given_up_is_told_and_no_other() {
+        let board = Board((0..3).map(|_| News::new()).collect::<Vec<_>>().into());
+        let mut members = [0, 1, 2].map(|rank| Member { rank, board: board.clone() });
+        members[2].give_up(0, 7, "packets were lost".to_owned());
+        let Some(Notice::GaveUp { rank: 2, incarnation, verdict_on: 7, why }) = members[0].poll() else {
+            panic!("it is told")
+        };
+        assert_eq!((incarnation, &why[..]), (first_life(2), "packets were lost"));
+        assert!(members.iter_mut().all(|member| member.poll().is_none()));
     }
 }

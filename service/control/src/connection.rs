@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::figures::{Figures, PeerStats};
-use crate::{Channel, ChannelError, Ending, FromRank, Incoming, Obituary, Stop, ToRank, Whereabouts};
+use crate::{
+    Channel, ChannelError, Ending, FromRank, GivenUp, Incoming, Obituary, Stop, ToRank, WHY_BYTES_MAX,
+    Whereabouts,
+};
 
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
@@ -56,6 +59,17 @@ pub enum Notice {
         /// Whether it is stopped now.
         is_stopped: bool,
     },
+    /// A living rank has given up this one by its own judgement: see [`Connection::give_up`].
+    GaveUp {
+        /// The rank that has given up this one.
+        rank: u32,
+        /// Its incarnation.
+        incarnation: u32,
+        /// The incarnation of this rank that it has given up.
+        verdict_on: u32,
+        /// Why.
+        why: String,
+    },
     /// The launcher wants to know what this rank does: see [`Connection::tell`].
     Asked {
         /// When it leaves, with its peers; else now, without.
@@ -102,6 +116,13 @@ impl Connection {
         Ok(self.channel.send(&FromRank::Request { rank })?)
     }
 
+    /// Tells that this rank has given up an incarnation of another one, which may be alive and then gets
+    /// [`Notice::GaveUp`]. A reason longer than [`WHY_BYTES_MAX`] is cut off.
+    pub fn give_up(&mut self, rank: u32, incarnation: u32, mut why: String) -> Result<(), ControlError> {
+        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+        Ok(self.channel.send(&FromRank::GaveUp { rank, incarnation, why })?)
+    }
+
     /// The next notice, if there is one. One system call when there is none.
     pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
         if let Some(notice) = self.next_ended() {
@@ -121,6 +142,9 @@ impl Connection {
             }
             Incoming::Message(ToRank::Stopped(Stop { rank, incarnation, is_stopped })) => {
                 Some(Notice::Stopped { rank, incarnation, is_stopped })
+            }
+            Incoming::Message(ToRank::GaveUp(GivenUp { by, by_incarnation, incarnation, why, .. })) => {
+                Some(Notice::GaveUp { rank: by, incarnation: by_incarnation, verdict_on: incarnation, why })
             }
             Incoming::Message(ToRank::Asked { at_end }) => Some(Notice::Asked { at_end }),
             Incoming::Message(ToRank::Condemned { why }) => Some(Notice::Condemned { why }),
@@ -169,5 +193,45 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (Connection, Channel) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Connection::new(Channel::new(ours)), Channel::new(theirs))
+    }
+
+    #[test]
+    fn a_verdict_goes_to_the_agent_and_comes_from_it() {
+        let (mut connection, mut agent) = pair();
+        connection.give_up(3, 7, "packets were lost".to_owned()).unwrap();
+        let Ok(Incoming::Message(FromRank::GaveUp { rank: 3, incarnation: 7, why })) = agent.receive() else {
+            panic!("a verdict");
+        };
+        assert_eq!(why, "packets were lost");
+        let given_up = GivenUp { by: 3, by_incarnation: 7, rank: 1, incarnation: 9, why };
+        agent.send(&ToRank::GaveUp(given_up.clone())).unwrap();
+        let notice = Notice::GaveUp { rank: 3, incarnation: 7, verdict_on: 9, why: given_up.why };
+        assert_eq!(connection.poll().unwrap(), Some(notice));
+        assert_eq!(connection.poll().unwrap(), None);
+    }
+
+    /// Between two characters, though they have two or three bytes.
+    #[test]
+    fn a_long_reason_is_cut_off() {
+        for character in ["y", "é", "€"] {
+            let (mut connection, mut agent) = pair();
+            connection.give_up(0, 0, character.repeat(WHY_BYTES_MAX)).unwrap();
+            let Ok(Incoming::Message(FromRank::GaveUp { why, .. })) = agent.receive() else {
+                panic!("a verdict");
+            };
+            assert_eq!(why, character.repeat(WHY_BYTES_MAX / character.len()));
+        }
     }
 }

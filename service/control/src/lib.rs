@@ -42,7 +42,8 @@ pub use figures::{Awaits, Figures, PeerStats};
 pub use handshake::{Answer, Challenge, Hello, Keys, Nonce, Side, Transcript};
 pub use listener::{HELLO_BYTES_MAX, Identified, Listener};
 pub use message::{
-    FromAgent, FromRank, Invitation, JobId, Obituary, Plan, Secret, Stop, ToAgent, ToRank, Whereabouts,
+    FromAgent, FromRank, GivenUp, Invitation, JobId, Obituary, Plan, Secret, Stop, ToAgent, ToRank,
+    WHY_BYTES_MAX, Whereabouts,
 };
 pub use registry::{Post, Registry, Urgent};
 pub use settings::{

@@ -39,6 +39,8 @@ pub enum ToAgent {
     Returned(Whereabouts),
     /// A rank of another agent was stopped, or goes on.
     Stopped(Stop),
+    /// A rank of another agent has given up a rank of this agent.
+    GaveUp(GivenUp),
     /// What do your ranks do?
     Ask,
 }
@@ -51,7 +53,8 @@ impl ToAgent {
             | ToAgent::Address(_)
             | ToAgent::Ended(_)
             | ToAgent::Returned(_)
-            | ToAgent::Stopped(_) => true,
+            | ToAgent::Stopped(_)
+            | ToAgent::GaveUp(_) => true,
             ToAgent::Start(_) | ToAgent::Signal(_) | ToAgent::End | ToAgent::Kill | ToAgent::Ask => false,
         }
     }
@@ -80,6 +83,8 @@ pub enum FromAgent {
     Returned(Whereabouts),
     /// A rank of this agent was stopped, or goes on.
     Stopped(Stop),
+    /// A rank of this agent has given up a rank of another agent.
+    GaveUp(GivenUp),
     /// A rank of this agent tells what it did so far.
     Figures { rank: u32, figures: Box<Figures> },
     /// A rank of this agent tells with whom it dealt; several in a row are parts of one list.
@@ -184,6 +189,25 @@ pub struct Stop {
     pub is_stopped: bool,
 }
 
+/// A living rank has given up another one by its own judgement, for example after a breach of the protocol. It has cut
+/// off the path between the two, so it cannot tell the other one itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The rank that has given up the other one.
+    pub by: u32,
+    /// The incarnation of that rank.
+    pub by_incarnation: u32,
+    /// The rank that is given up.
+    pub rank: u32,
+    /// The incarnation that is given up.
+    pub incarnation: u32,
+    /// Why, of at most [`WHY_BYTES_MAX`] bytes.
+    pub why: String,
+}
+
+/// The longest reason in a [`GivenUp`], in bytes.
+pub const WHY_BYTES_MAX: usize = 1024;
+
 /// From a rank to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -193,6 +217,8 @@ pub enum FromRank {
     Publish { address: Vec<u8> },
     /// Tell me the address of this rank, as soon as it is known.
     Request { rank: u32 },
+    /// I have given up this incarnation of this rank, which may be alive: tell it.
+    GaveUp { rank: u32, incarnation: u32, why: String },
     /// What I did so far: an answer to [`ToRank::Asked`].
     Figures(Box<Figures>),
     /// With whom I dealt, in as many parts as it takes. It comes after the last figures.
@@ -218,6 +244,8 @@ pub enum ToRank {
     Ended(Vec<Obituary>),
     /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
     Stopped(Stop),
+    /// A rank has given up this one.
+    GaveUp(GivenUp),
     /// Tell what you do: now, or when you leave, and with whom you dealt too.
     Asked { at_end: bool },
     /// For the other ranks you are dead, and about to be ended.

@@ -7,9 +7,12 @@
 //! A rank costs one publication, and for each partner one question and one answer. The end of a rank is told
 //! to all, but those that end without failing are told of together.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::{Ending, FromAgent, FromRank, Obituary, Secret, Stop, ToRank, Whereabouts};
+use crate::{
+    Ending, FromAgent, FromRank, GivenUp, Obituary, Secret, Stop, ToRank, WHY_BYTES_MAX, Whereabouts,
+};
 
 /// Addresses and endings of a job's ranks, as one agent knows them. Each step leaves in `outbox` what is to
 /// be sent.
@@ -47,6 +50,8 @@ struct Member {
     has_left: bool,
     /// Whether it is started again, of one that has failed.
     returns: bool,
+    /// The ranks that this incarnation has given up, and which incarnation of each last.
+    given_up: BTreeMap<u32, u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +72,7 @@ impl Registry {
             ended: None,
             has_left: false,
             returns: false,
+            given_up: BTreeMap::new(),
         };
         let members = (0..size).map(member).collect();
         Registry { here, members, secret, untold: Vec::new(), urgent: false, outbox: Vec::new() }
@@ -80,6 +86,9 @@ impl Registry {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
             FromRank::Request { rank: wanted } => self.request(Asker::Rank(rank), wanted),
+            FromRank::GaveUp { rank: given_up, incarnation, why } => {
+                self.give_up_peer(rank, given_up, incarnation, why)
+            }
             FromRank::Figures(figures) => {
                 self.outbox.push(Post::Front(FromAgent::Figures { rank, figures }));
                 Ok(())
@@ -177,6 +186,19 @@ impl Registry {
         }
     }
 
+    /// Tells a rank of this agent that another rank has given it up. Ignored if that incarnation does not run any more.
+    pub fn tell_given_up(&mut self, given_up: GivenUp) {
+        let GivenUp { by, rank, incarnation, .. } = given_up;
+        let is_member = (by as usize) < self.members.len() && by != rank;
+        if is_member
+            && self.here.contains(&rank)
+            && self.incarnation(rank) == incarnation
+            && !self.has_ended(rank)
+        {
+            self.outbox.push(Post::Rank(rank, ToRank::GaveUp(given_up)));
+        }
+    }
+
     /// A rank of this agent was stopped, or goes on.
     pub fn stop(&mut self, rank: u32, is_stopped: bool) {
         let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
@@ -254,8 +276,15 @@ impl Registry {
 
     fn renew(&mut self, rank: u32, incarnation: u32) {
         let waiting = std::mem::take(&mut self.members[rank as usize].waiting);
-        self.members[rank as usize] =
-            Member { incarnation, address: None, waiting, ended: None, has_left: false, returns: false };
+        self.members[rank as usize] = Member {
+            incarnation,
+            address: None,
+            waiting,
+            ended: None,
+            has_left: false,
+            returns: false,
+            given_up: BTreeMap::new(),
+        };
     }
 
     /// Tells the ranks of this agent where a rank is that was started again.
@@ -281,6 +310,35 @@ impl Registry {
             self.outbox.push(Post::Front(FromAgent::Returned(whereabouts)));
         }
         self.answer(rank);
+        Ok(())
+    }
+
+    /// A rank of this agent has given up another one. An honest rank gives up each incarnation once, and knows none
+    /// that was not started. More is refused or ignored, so a hostile rank cannot fill the connections of others.
+    fn give_up_peer(&mut self, by: u32, rank: u32, incarnation: u32, why: String) -> Result<(), String> {
+        let size = self.members.len();
+        let Some(member) = self.members.get(rank as usize).filter(|_| rank != by) else {
+            return Err(format!("rank {by} of a job of {size} gave up rank {rank}"));
+        };
+        if why.len() > WHY_BYTES_MAX {
+            return Err(format!("it gave up rank {rank} for a reason of {} bytes", why.len()));
+        }
+        // A rank of another host may have met an incarnation that this agent has not heard of yet.
+        if incarnation.wrapping_sub(member.incarnation) > INCARNATIONS_AHEAD {
+            return Ok(());
+        }
+        let giver = &mut self.members[by as usize];
+        let by_incarnation = giver.incarnation;
+        let is_news = giver.given_up.get(&rank).is_none_or(|&last| incarnation.wrapping_sub(last) as i32 > 0);
+        if !is_news {
+            return Err(format!("it gave up the same incarnation of rank {rank} twice"));
+        }
+        giver.given_up.insert(rank, incarnation);
+        let given_up = GivenUp { by, by_incarnation, rank, incarnation, why };
+        match self.here.contains(&rank) {
+            true => self.tell_given_up(given_up),
+            false => self.outbox.push(Post::Front(FromAgent::GaveUp(given_up))),
+        }
         Ok(())
     }
 
@@ -317,6 +375,9 @@ impl Registry {
         }
     }
 }
+
+/// How many incarnations a rank may have had of which its agent has told nothing yet.
+const INCARNATIONS_AHEAD: u32 = 8;
 
 /// Whether something cannot wait.
 pub struct Urgent(pub bool);

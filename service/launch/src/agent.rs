@@ -413,6 +413,7 @@ impl Agent {
             ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
             ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
             ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
+            ToAgent::GaveUp(given_up) => self.registry.tell_given_up(given_up),
             ToAgent::Ask => self.ranks.iter_mut().for_each(Rank::ask),
         }
     }

@@ -320,6 +320,12 @@ impl Front {
                 self.register.stop(stop.rank, stop.is_stopped);
                 self.tell_others(index, &ToAgent::Stopped(stop))?;
             }
+            FromAgent::GaveUp(given_up) => {
+                let mut stations = self.stations.iter_mut();
+                if let Some(station) = stations.find(|station| station.ranks.contains(&given_up.rank)) {
+                    station.send(&ToAgent::GaveUp(given_up))?;
+                }
+            }
             FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
             FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
             FromAgent::OutputLost => {

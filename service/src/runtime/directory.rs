@@ -19,6 +19,10 @@ pub(crate) trait Directory: Send {
     /// Answers [`Notice::Asked`]: where nobody asks there is nobody to tell.
     fn tell(&mut self, _figures: Figures, _peers: &[PeerStats]) {}
 
+    /// Has another rank told that this one has given up an incarnation of it, and why. Does nothing under launchers
+    /// that speak PMI or PMIx, where no connection leads to the other ranks.
+    fn give_up(&mut self, _rank: u32, _incarnation: u32, _why: String) {}
+
     /// Returns true if the end of every rank is told, and how its process ended. Then a goodbye is not final.
     fn tells_ends(&self) -> bool {
         false
@@ -60,6 +64,14 @@ pub(crate) enum Notice {
         rank: u32,
         incarnation: u32,
         is_stopped: bool,
+    },
+    /// A living rank has given up this one.
+    GaveUp {
+        rank: u32,
+        incarnation: u32,
+        /// The incarnation of this rank that it has given up.
+        verdict_on: u32,
+        why: String,
     },
     /// The launcher wants to know what this rank does: now, or when it ends, with whom it dealt too.
     Asked {

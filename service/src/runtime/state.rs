@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use samite_control::{Figures, PeerStats};
+use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
 use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId};
 
@@ -48,7 +49,12 @@ pub(super) struct Sleeper {
 impl<P: Port> Core<P> {
     #[inline]
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
-        self.engine.poll(self.now_ns, lent)
+        let polled = self.engine.poll(self.now_ns, lent);
+        // At once: the caller may wait for nothing after this call.
+        if self.engine.has_given_up() {
+            self.tell_given_up();
+        }
+        polled
     }
 
     /// Lets go of a request. A rank that was given up does not even say that: to the others it is dead, and one that
@@ -99,6 +105,9 @@ impl<P: Port> Core<P> {
             self.directory.request_address(rank);
             self.awaited += 1;
         }
+        if self.engine.has_given_up() {
+            self.tell_given_up();
+        }
         if self.awaited == 0 && now_ns < self.ask_ns {
             return Ok(false);
         }
@@ -123,6 +132,10 @@ impl<P: Port> Core<P> {
                 Notice::Stopped { rank, incarnation, is_stopped } => {
                     self.engine.peer_stopped(rank, incarnation, is_stopped)?;
                 }
+                Notice::GaveUp { rank, incarnation, verdict_on, why } => {
+                    self.receive_all()?;
+                    self.engine.peer_gave_up(rank, incarnation, verdict_on, why)?;
+                }
                 Notice::Asked { at_end: true } => self.tells_at_end = true,
                 Notice::Asked { at_end: false } => {
                     let (figures, _) = self.figures();
@@ -134,6 +147,14 @@ impl<P: Port> Core<P> {
         match &self.condemned {
             Some(why) => Err(Error::Condemned { why: why.clone() }),
             None => Ok(news),
+        }
+    }
+
+    /// Has the peers told that this rank has given up: they would wait for it, since the path to them is cut off.
+    #[cold]
+    fn tell_given_up(&mut self) {
+        for GivenUp { rank, incarnation, cause } in self.engine.given_up() {
+            self.directory.give_up(rank, incarnation, cause.to_string());
         }
     }
 
@@ -151,7 +172,7 @@ impl<P: Port> Core<P> {
 
     /// What a rank sent before its end comes first, as far as it has arrived.
     pub(super) fn receive_all(&mut self) -> Result<(), Error> {
-        while self.engine.poll(self.now_ns, &mut ())? > 0 {}
+        while self.poll(&mut ())? > 0 {}
         Ok(())
     }
 }

@@ -196,7 +196,7 @@ impl<P: Port> Runtime<P> {
                 }
             }
             // Calls that end at once hear no news. A program that repeats such a call is to hear of a failure all the same.
-            Error::PeerFailed { .. } | Error::Deserted => self.hear(),
+            Error::PeerFailed { .. } | Error::FailurePending { .. } | Error::Deserted => self.hear(),
             _ => {}
         }
         error

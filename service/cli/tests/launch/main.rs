@@ -8,6 +8,7 @@ mod crowd;
 mod examples;
 mod flood;
 mod forked;
+mod given_up;
 mod hosts;
 mod interrupt;
 mod join;

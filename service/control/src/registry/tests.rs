@@ -223,3 +223,83 @@ fn a_stop_is_told_to_all_others_that_are_there() {
     registry.spread_stop(elsewhere);
     assert_eq!(sent(&mut registry), [0, 1].map(|to| Post::Rank(to, ToRank::Stopped(elsewhere))));
 }
+
+fn verdict(by: u32, rank: u32) -> GivenUp {
+    let [by_incarnation, incarnation] = [by, rank].map(|rank| SECRET.first_incarnation(rank));
+    GivenUp { by, by_incarnation, rank, incarnation, why: "packets were lost".to_owned() }
+}
+
+/// Rank `by` says that it has given up an incarnation of a rank: that number of incarnations after the first.
+fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<(), String> {
+    let incarnation = SECRET.first_incarnation(rank).wrapping_add(later);
+    registry.handle(by, FromRank::GaveUp { rank, incarnation, why: "packets were lost".to_owned() })
+}
+
+#[test]
+fn a_rank_that_is_given_up_is_told_and_no_other() {
+    let mut registry = Registry::new(4, 0..3, SECRET);
+    give_up(&mut registry, 0, 2, 0).unwrap();
+    assert_eq!(sent(&mut registry), [Post::Rank(2, ToRank::GaveUp(verdict(0, 2)))]);
+    // Both may have given up each other.
+    give_up(&mut registry, 2, 0, 0).unwrap();
+    assert_eq!(sent(&mut registry), [Post::Rank(0, ToRank::GaveUp(verdict(2, 0)))]);
+    give_up(&mut registry, 0, 3, 0).unwrap();
+    assert_eq!(sent(&mut registry), [Post::Front(FromAgent::GaveUp(verdict(0, 3)))]);
+    registry.tell_given_up(verdict(3, 1));
+    assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(verdict(3, 1)))]);
+    assert!(registry.untold().is_none() && (0..4).all(|rank| !registry.has_ended(rank)));
+}
+
+#[test]
+fn only_the_incarnation_that_is_given_up_is_told() {
+    let mut registry = Registry::new(4, 0..3, SECRET);
+    registry.end(1, KILLED, true);
+    told(&mut registry);
+    give_up(&mut registry, 0, 1, 0).unwrap();
+    registry.restart(1);
+    registry.tell_given_up(verdict(3, 1));
+    assert_eq!(sent(&mut registry), []);
+    give_up(&mut registry, 0, 1, 1).unwrap();
+    let second =
+        |given_up: GivenUp| GivenUp { incarnation: given_up.incarnation.wrapping_add(1), ..given_up };
+    assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(second(verdict(0, 1))))]);
+    // The next incarnation of the other rank gives up the same one.
+    registry.end(0, KILLED, true);
+    registry.restart(0);
+    told(&mut registry);
+    give_up(&mut registry, 0, 1, 1).unwrap();
+    let by_second = GivenUp { by_incarnation: SECRET.first_incarnation(0).wrapping_add(1), ..verdict(0, 1) };
+    assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(second(by_second)))]);
+}
+
+#[test]
+fn a_rank_cannot_flood_others_with_verdicts() {
+    let mut registry = Registry::new(4, 0..3, SECRET);
+    // Ranks that are not there, and itself.
+    assert!(give_up(&mut registry, 0, 0, 0).is_err());
+    let nowhere = FromRank::GaveUp { rank: 4, incarnation: 0, why: String::new() };
+    assert!(registry.handle(0, nowhere).is_err());
+    let long = |bytes| FromRank::GaveUp {
+        rank: 2,
+        incarnation: SECRET.first_incarnation(2),
+        why: "y".repeat(bytes),
+    };
+    assert!(registry.handle(0, long(WHY_BYTES_MAX + 1)).is_err());
+    assert_eq!(sent(&mut registry), []);
+    registry.handle(0, long(WHY_BYTES_MAX)).unwrap();
+    sent(&mut registry);
+    // It was given up before.
+    assert!(registry.handle(0, long(1)).is_err());
+    // Incarnations that cannot be known yet, or are over.
+    for later in [INCARNATIONS_AHEAD + 1, u32::MAX / 2, u32::MAX] {
+        give_up(&mut registry, 0, 3, later).unwrap();
+    }
+    assert_eq!(sent(&mut registry), []);
+    let accepted = (0..1000).filter(|later| give_up(&mut registry, 0, 3, later % 100).is_ok()).count();
+    assert!(accepted < 1000 && sent(&mut registry).len() <= INCARNATIONS_AHEAD as usize + 1);
+    // What an agent that is wrong says is ignored.
+    for (by, rank) in [(4, 1), (1, 1), (0, 3)] {
+        registry.tell_given_up(GivenUp { by, by_incarnation: 0, ..verdict(0, rank) });
+    }
+    assert_eq!(sent(&mut registry), []);
+}

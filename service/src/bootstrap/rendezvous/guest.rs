@@ -80,6 +80,13 @@ impl Directory for Guest {
         self.connection.as_ref().map(AsFd::as_fd)
     }
 
+    fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
+        if let Some(connection) = &mut self.connection {
+            // If it fails, the next poll says so.
+            let _ = connection.give_up(rank, incarnation, why);
+        }
+    }
+
     fn leave(&mut self) {
         if let Some(connection) = self.connection.take() {
             // If it fails the place is gone, or sees that the connection has closed.

@@ -109,13 +109,18 @@ pub(crate) fn rude(stop: &Path) -> Outcome {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(300) {
         // When the agent cuts it off, this rank ends, and is started again.
-        match std::process::id() % 7 {
+        match std::process::id() % 8 {
             0 => agent.write_all(&[b'\n'; 4096])?,
             1 => agent.write_all(&[b'x'; 4096])?,
             2 => agent.write_all(b"{\"request\":{\"rank\":1}}\n{\"request\":{\"rank\":4294967295}}\n")?,
             3 => agent.write_all(b"{\"publish\":{\"address\":[1,2,3]}}\n")?,
             4 => agent.write_all(&(0..4096).map(|_| random.next_u64() as u8).collect::<Vec<_>>())?,
-            5 => agent.write_all(b"{\"peers\":[]}\n\"leave\"\n\"panicked\"\n{\"figures\":{}}\n")?,
+            5 => {
+                // Incarnations are guessed, and there are fewer ranks.
+                agent.write_all(b"{\"gave_up\":{\"rank\":0,\"incarnation\":7,\"why\":\"\"}}\n")?;
+                agent.write_all(b"{\"gave_up\":{\"rank\":4294967295,\"incarnation\":7,\"why\":\"\"}}\n")?;
+            }
+            6 => agent.write_all(b"{\"peers\":[]}\n\"leave\"\n\"panicked\"\n{\"figures\":{}}\n")?,
             _ => {
                 agent.write_all(b"{\"publish\":{\"addr")?;
                 agent.set_read_timeout(Some(Duration::from_millis(100)))?;

@@ -1,0 +1,201 @@
+//! A rank gives up a living peer by its own judgement: the peer is told, although the path between them is cut off.
+
+#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+
+use std::env;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use samite::{Cause, Comm, Error, World};
+
+use crate::hosts::shell;
+use crate::ranks::{PATIENCE, is_rank, job_of_test};
+use crate::support::{Job, Scratch, text};
+
+/// Where ranks 0 and 1 meet beside their job.
+const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
+
+/// Settings under which each message is announced, and few announcements are kept. Each of the others is answered.
+const SETTINGS: [(&str, &str); 3] =
+    [("SAMITE_EAGER_MAX", "0"), ("SAMITE_STREAM_MAX", "0"), ("SAMITE_ENVELOPES_MAX", "65536")];
+
+/// More announcements than rank 0 keeps, or has room to answer.
+const MESSAGES: u64 = 100_000;
+
+/// Tags: of the first message, of the announcements, and of messages that never come.
+const FIRST: u64 = 1;
+const ANNOUNCED: u64 = 2;
+const NEVER: u64 = 3;
+
+/// Rank 1 announces messages and takes no answers, so rank 0 runs out of room for them and gives up rank 1. Rank 1 then
+/// has nothing left to send, so its port does not notice that the path is cut off. It waits for rank 0 without a
+/// deadline.
+fn take_part() {
+    let world = samite::init().unwrap();
+    match world.rank() {
+        0 => give_up_rank_1(&world),
+        1 => be_given_up(&world),
+        _ => {}
+    }
+    // Both go on with the others.
+    let mut from = [0_u32];
+    if world.rank() == 2 {
+        for partner in [0, 1] {
+            // Before that rank 0 may have no room for another announcement.
+            world.recv(&mut from, partner, FIRST).unwrap();
+            world.send(&[partner + from[0]], partner, FIRST).unwrap();
+        }
+    } else {
+        world.send(&[7], 2, FIRST).unwrap();
+        world.recv(&mut from, 2, FIRST).unwrap();
+        assert_eq!(from, [7 + world.rank()]);
+    }
+    println!("\nwent on {}", world.rank());
+}
+
+/// As rank 0: takes each announcement as soon as it has been made, until there is no room for another answer.
+fn give_up_rank_1(world: &World) {
+    let listener = UnixListener::bind(aside()).unwrap();
+    world.send(&[1_u8], 1, FIRST).unwrap();
+    let (mut aside, _) = listener.accept().unwrap();
+    for announced in 1.. {
+        aside.read_exact(&mut [0]).unwrap();
+        loop {
+            match world.try_probe(1, NEVER) {
+                Ok(_) => {}
+                Err(Error::PeerFailed { rank: 1, cause: Cause::OutOfMemory, .. }) => {
+                    // It makes no other call until rank 1 has been told, and lives.
+                    aside.shutdown(Shutdown::Write).unwrap();
+                    aside.read_to_end(&mut Vec::new()).unwrap();
+                    return;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            let stats = world.stats();
+            if stats.unexpected_messages as u64 + stats.refused >= announced {
+                break;
+            }
+        }
+        aside.write_all(&[0]).unwrap();
+    }
+}
+
+/// As rank 1: announces one message after the other, and calls nothing that takes packets.
+fn be_given_up(world: &Comm) {
+    world.recv(&mut [0_u8], 0, FIRST).unwrap();
+    let mut aside = UnixStream::connect(aside()).unwrap();
+    let mut sends = Vec::new();
+    for _ in 0..MESSAGES {
+        sends.push(world.isend(vec![1_u8], 0, ANNOUNCED).unwrap());
+        aside.write_all(&[0]).unwrap();
+        // Rank 0 hangs up when it has given up this rank.
+        if aside.read_exact(&mut [0]).is_err() {
+            break;
+        }
+    }
+    let error = world.recv(&mut [0_u8], 0, NEVER).unwrap_err();
+    let Error::PeerFailed { rank: 0, cause: Cause::GaveUp(why), .. } = &error else { panic!("{error}") };
+    assert_eq!(why, &Cause::OutOfMemory.to_string());
+    // Every operation with that rank ends, and none begins.
+    for send in sends {
+        send.wait().unwrap_err();
+    }
+    let error = world.send(&[1_u8], 0, FIRST).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: 0, cause: Cause::GaveUp(_), .. }), "{error}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test that started this rank says where")]
+fn aside() -> std::ffi::OsString {
+    env::var_os(ASIDE).unwrap()
+}
+
+#[test]
+fn a_rank_that_is_given_up_is_told_by_samite_run() {
+    if is_rank() {
+        return take_part();
+    }
+    let scratch = Scratch::new("given-up");
+    let test = "given_up::a_rank_that_is_given_up_is_told_by_samite_run";
+    let mut job = job_of_test(test, "-n 3 --timeout 30 --transport samite-shm");
+    job.command.envs(SETTINGS).env(ASIDE, scratch.0.join("aside"));
+    check(job, 3);
+}
+
+fn check(job: Job, ranks: usize) {
+    let output = job.output();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert_eq!(stdout.matches("went on").count(), ranks, "{stdout}{stderr}");
+}
+
+#[test]
+fn a_rank_that_is_given_up_is_told_by_the_rendezvous() {
+    if is_rank() {
+        return take_part();
+    }
+    let scratch = Scratch::new("given-up-rendezvous");
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = SocketAddr::from((Ipv4Addr::new(127, 94, high, low), 7000)).to_string();
+    // Rank 0 is the rendezvous.
+    let test = "given_up::a_rank_that_is_given_up_is_told_by_the_rendezvous";
+    let ranks = [0, 1, 2].map(|rank| start(test, &address, rank, &scratch.0));
+    for (rank, child) in ranks.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(stdout.contains(&format!("went on {rank}")), "{stdout}{stderr}");
+    }
+}
+
+/// Starts a rank of a job of three that meets at this address.
+fn start(test: &str, address: &str, rank: u32, scratch: &Path) -> std::process::Child {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string()).arg(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).envs(SETTINGS).env(ASIDE, scratch.join("aside"));
+    let told = [("RENDEZVOUS", address), ("RANK", &rank.to_string()), ("SIZE", "3")];
+    command.envs(told.map(|(name, value)| (format!("SAMITE_{name}"), value)));
+    command.env("SAMITE_TRANSPORT", "samite-shm").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Shared memory does not reach the other host, so rank 0 gives up rank 1 when it sends to it. Rank 1 sends nothing.
+#[test]
+fn a_rank_of_another_host_that_is_given_up_is_told() {
+    if is_rank() {
+        let world = samite::init().unwrap();
+        let result = match world.rank() {
+            0 => {
+                let listener = UnixListener::bind(aside()).unwrap();
+                let result = world.send(&[1_u8], 1, FIRST);
+                // It makes no other call until rank 1 has been told, and lives.
+                listener.accept().unwrap();
+                result
+            }
+            _ => {
+                let result = world.recv(&mut [0_u8], 0, FIRST).map(drop);
+                UnixStream::connect(aside()).unwrap();
+                result
+            }
+        };
+        let is_told = match &result {
+            Err(Error::PeerFailed { rank: 1, cause: Cause::Unreachable(_), .. }) => world.rank() == 0,
+            Err(Error::PeerFailed { rank: 0, cause: Cause::GaveUp(why), .. }) => {
+                world.rank() == 1 && why.contains("it runs on another host")
+            }
+            _ => false,
+        };
+        assert!(is_told, "{result:?}");
+        println!("\nwent on {}", world.rank());
+        return;
+    }
+    let scratch = Scratch::new("given-up-hosts");
+    let arguments = "-n 2 --timeout 30 --transport samite-shm --hosts 127.0.0.1,127.0.0.2 --ssh";
+    let mut job = Job::new(arguments);
+    job.command.arg(shell(&scratch)).arg("--").arg(env::current_exe().unwrap());
+    let test = "given_up::a_rank_of_another_host_that_is_given_up_is_told";
+    job.command.env(ASIDE, scratch.0.join("aside"));
+    job.command.args(["--exact", test, "--nocapture"]);
+    check(job, 2);
+}
