@@ -22,10 +22,10 @@
 //! that is not admitted is a hello, a repetition, a gap (the peer has failed), or a stranger's (it is counted).
 //!
 //! # A packet's way out
-//! A protocol that has something to send calls [`Link::list`]. Each drive of the engine goes through the listed peers: first
-//! the link's own packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]),
-//! then the bytes of long messages ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer
-//! that has not answered one.
+//! A protocol that has something to send marks its queue ([`Link::set_queue`]) and lists the peer ([`Link::list`]). Each
+//! drive of the engine goes through the listed peers: first the link's own packets and the protocols' answers
+//! ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the bytes of long messages
+//! ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer that has not answered one.
 //!
 //! # Failures
 //! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the peer's
