@@ -660,10 +660,20 @@ fn claimed_orders_are_kept<P: Port>(ends: &mut Ends<P>) {
 
 /// Calls every case over one medium.
 pub(crate) fn all_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
+    honest_cases(&ends);
+    cases_of_refusal(ends);
+}
+
+/// Calls the cases in which the peer lives and grants what is asked of it.
+pub(crate) fn honest_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
     bytes_arrive_exactly(&mut ends());
-    refusals_are_errors_and_touch_nothing(&ends);
     misuse_is_an_error_of_the_call(&mut ends());
     words_are_changed_in_one_step(&mut ends());
     claimed_orders_are_kept(&mut ends());
+}
+
+/// Calls the cases in which the peer refuses an access, or ends.
+pub(crate) fn cases_of_refusal<P: Port>(ends: impl Fn() -> Ends<P>) {
+    refusals_are_errors_and_touch_nothing(&ends);
     the_end_of_a_peer_ends_operations(ends);
 }
