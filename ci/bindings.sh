@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Generates fabric/sys/src/bindings.rs from the installed libfabric headers, and fails where the result differs
-# from what is committed. `--write` replaces the committed file instead.
+# Generates fabric/sys/src/bindings.rs from the installed libfabric headers and fails if the result differs from the
+# committed file. `--write` replaces the committed file instead.
 #
-# The committed declarations are those of libfabric 1.17, the oldest that we support; later versions only append.
+# The committed declarations are those of libfabric 1.17, the oldest supported version. Later versions only append.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

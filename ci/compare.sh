@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The whole table: every benchmark, beside raw libfabric and every MPI library of this machine (ci/peers.sh installs
-# them), interleaved. Writes figures.jsonl and report.html to a folder, and prints the tables.
+# Runs every benchmark, interleaved with raw libfabric and with every installed MPI library (ci/peers.sh installs them).
+# Writes figures.jsonl and report.html to a folder and prints the tables.
 #
-# Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]; target/comparison, 5 runs of each point and all benchmarks if not said.
-# All take about half an hour; figures are worth what the machine's quiet is worth.
+# Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]. Defaults: target/comparison, 5 runs of each point, all benchmarks.
+# All of them take about half an hour. Run it on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh clone to four processes that solve two problems over libfabric and over the default route, each checking
-# its own result; with the latency and the bandwidth between two processes beside them. Fails unless all is verified.
+# Builds a fresh clone and runs two example programs on four processes, over libfabric and over the default transports.
+# Each program checks its own result. Prints the latency and bandwidth between two processes beside them. Fails unless
+# every result is verified.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -9,7 +10,7 @@ cargo build --release --locked -p samite --example heat2d --example radix
 bin=${CARGO_TARGET_DIR:-target}/release
 limit=120
 
-# The median of one figure: BENCH BYTES [--transport T].
+# Prints the median of one figure: BENCH BYTES [--transport T].
 figure() {
     local bench=$1 bytes=$2 line
     shift 2

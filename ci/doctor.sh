@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Spoils a host in every way that can be imitated, each in namespaces or limits of its own, and sees that `samite doctor`
-# finds what is wrong, names the fix, judges whether jobs run, and answers within 5 s. Needs root.
+# Breaks a host in every way that can be imitated, each in its own namespace or under its own limits, and checks that
+# `samite doctor` finds the fault, names the fix, says if jobs can run, and answers within 5 s. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $(id -u) -eq 0 ]] || { echo "doctor.sh: making namespaces needs root" >&2; exit 1; }
@@ -9,8 +9,8 @@ cargo build --quiet --locked -p samite-cli
 samite=$(realpath "${CARGO_TARGET_DIR:-target}/debug/samite")
 
 failed=0
-# examine WHAT CODE LINE FIX COMMANDS: after the commands, which may end in variables to set, the doctor must print this
-# line with this fix below it (extended regular expressions) and end with this code.
+# examine WHAT CODE LINE FIX COMMANDS: runs the commands, which may end in variables to set. The doctor must then print
+# this line with this fix below it (extended regular expressions) and exit with this code.
 examine() {
     local what=$1 code=$2 line=$3 fix=$4 commands=$5 said seconds answer=0
     said=$(env -i PATH="$PATH" unshare --mount --net --uts --pid --fork --mount-proc --kill-child bash -c "

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes what reads bytes from outside, on a stable toolchain.
-#   ci/fuzz.sh SECONDS [TARGET]          so long in all (a minute by default), divided among the targets
-#   ci/fuzz.sh --executions N [TARGET]   so many executions of each
-# It begins with the inputs in ci/fuzz/corpus and ci/fuzz/regressions. New ones are kept in target/fuzz/corpus, and one
-# that fails in target/fuzz/artifacts: once mended it belongs in ci/fuzz/regressions/TARGET.
+# Fuzzes the code that reads bytes from outside, with a stable toolchain.
+#   ci/fuzz.sh SECONDS [TARGET]          divides so many seconds (60 by default) among the targets
+#   ci/fuzz.sh --executions N [TARGET]   runs so many executions of each target
+# Starts with the inputs in ci/fuzz/corpus and ci/fuzz/regressions. New inputs go to target/fuzz/corpus, failing ones to
+# target/fuzz/artifacts. Once a defect is fixed, its input belongs in ci/fuzz/regressions/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -19,9 +19,9 @@ elif [[ -n ${1:-} ]]; then
 fi
 [[ -z ${1:-} ]] || targets=("$1")
 
-# What `cargo fuzz run --sanitizer none` gives to the compiler, but for the tracing of comparisons, which takes half of
-# the time: the programs name things by small numbers, and have no magic to be found. The target is named so that build
-# scripts go without.
+# The compiler flags of `cargo fuzz run --sanitizer none`, without the tracing of comparisons: tracing takes half of the
+# time and finds nothing here, because the programs use small numbers and no magic values. The explicit target keeps
+# these flags away from build scripts.
 host=$(rustc -vV | sed -n 's/^host: //p')
 flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module)
 for option in level=4 inline-8bit-counters pc-table; do
@@ -30,7 +30,7 @@ done
 RUSTFLAGS="${flags[*]}" cargo build --quiet --release --locked --manifest-path ci/fuzz/Cargo.toml \
     --target-dir target/fuzz --target "$host" $(printf -- '--bin %s ' "${targets[@]}")
 
-# An execution allocates and frees, and the next one again: giving pages back in between would take a third of the time.
+# Each execution allocates and frees. Returning the pages in between would take a third of the time.
 export MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_TOP_PAD_=67108864 MALLOC_MMAP_THRESHOLD_=1000000000
 
 for target in "${targets[@]}"; do
@@ -40,11 +40,11 @@ for target in "${targets[@]}"; do
     for folder in ci/fuzz/corpus/"$target" ci/fuzz/regressions/"$target"; do
         [[ ! -d $folder ]] || seeds+=("$folder")
     done
-    # Long programs of whole jobs take long, and do in many steps what short ones do in a few.
+    # Long programs are slow and repeat the work of short ones.
     longest=256
     [[ $target != member ]] || longest=128
     case $unit in
-        # At least one: 0 is no limit.
+        # At least one second: 0 means no limit.
         seconds) limit=-max_total_time=$(((amount + ${#targets[@]} - 1) / ${#targets[@]})) ;;
         executions) limit=-runs=$amount ;;
     esac

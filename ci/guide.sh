@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the guide into target/guide/book, compiles and runs its code, and does in an empty folder what its pages say, in
-# their order, as a reader would. What draws the book is built once, and kept in target/.
+# Builds the guide into target/guide/book, compiles and runs its code, and follows its pages in order in an empty
+# folder, as a reader would. Builds the tool that renders the book once and keeps it in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -11,7 +11,8 @@ for recipe in docs/pages/recipes/*.sh; do
     bash -n "$recipe"
 done
 
-# The pages are read on a forge too, which includes nothing, and where a page has its own headings only.
+# Readers also see the pages on the repository's web site, which resolves no includes and links headings only within one
+# page.
 if grep -n '{{#' docs/pages/*.md; then
     echo "guide.sh: a forge shows these lines as they are" >&2
     exit 1
@@ -33,14 +34,14 @@ unset CARGO_TARGET_DIR
 rm -rf "$target/guide/book"
 "$target/debug/samite-guide" build "$target/guide/book"
 
-# A reader's machine: a folder with the clone in it, and a place for commands.
+# A reader's machine: a folder with the clone in it, and a folder for commands.
 reader=$(mktemp -d)
 trap 'rm -rf "$reader"' EXIT
 ln -s "$repository" "$reader/samite"
 export CARGO_INSTALL_ROOT=$reader/installed PATH=$reader/installed/bin:$PATH
 (cd "$reader" && "$target/debug/samite-guide" follow .)
 
-# The recipe in which srun is the remote shell, with one that goes nowhere.
+# The recipe that uses srun as the remote shell, with an srun that connects to nothing.
 mkdir "$reader/slurm"
 printf '%s\n' '#!/bin/sh' '[ "$5" = --nodelist ] && shift 6 && exec "$@"' >"$reader/slurm/srun"
 printf '%s\n' '#!/bin/sh' 'printf "127.0.0.1\\n127.0.0.2\\n"' >"$reader/slurm/scontrol"

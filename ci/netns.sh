@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Cuts hosts off. Network namespaces, joined by a bridge, are the hosts; iptables cuts and restores; ranks talk over
-# tcp;ofi_rxm between hosts and samite-shm within. In each scenario survivors must end what concerns the dead within
-# the detection time plus one second, with an error that names them, and verify all other data to the end; ranks that
-# are cut off must end by themselves, and say why; nothing may be left running. Needs root.
+# Cuts hosts off the network. Network namespaces joined by a bridge stand for hosts; iptables cuts and restores them.
+# Ranks use tcp;ofi_rxm between hosts and samite-shm within. In each scenario the survivors must finish what concerns
+# the dead ranks within the detection time plus one second, with an error that names them, and verify all other data to
+# the end. Ranks that are cut off must exit by themselves and say why. No process may remain. Needs root.
 #
 #   ci/netns.sh [SCENARIO…]          all by default; see the end of this file
 #
-# Everything runs in namespaces of its own, processes included, so nothing remains, however this script ends.
+# Everything runs in its own namespaces, processes included, so nothing remains however this script ends.
 set -euo pipefail
 
 if [[ ${1-} != --inside ]]; then
@@ -20,8 +20,8 @@ fi
 bin=$2
 shift 2
 
-# Three hosts of two ranks each, and one for the front.
-front=10.77.0.254
+# Three hosts of two ranks each, and one for the coordinator.
+coordinator=10.77.0.254
 hosts=(10.77.0.1 10.77.0.2 10.77.0.3)
 
 dir=$(mktemp -d)
@@ -37,7 +37,7 @@ in_host() {
 
 ip link add bridge type bridge
 ip link set bridge up
-for host in "$front" "${hosts[@]}"; do
+for host in "$coordinator" "${hosts[@]}"; do
     ip netns add "$host"
     ip link add "to-${host##*.}" type veth peer name eth0 netns "$host"
     ip link set "to-${host##*.}" master bridge up
@@ -46,8 +46,8 @@ for host in "$front" "${hosts[@]}"; do
     in_host "$host" ip link set lo up
 done
 
-# The stand-in for ssh and its daemon, over named pipes: as with those, what runs on a host is no child of the caller,
-# and outlives it.
+# Replaces ssh and its daemon, over named pipes. As with ssh, the remote process is no child of the caller and outlives
+# it.
 cat >"$dir/sshd" <<'END'
 #!/usr/bin/env bash
 cd "$1"
@@ -77,7 +77,7 @@ cat "$session/out"
 exit "$(cat "$session/code")"
 END
 
-# Each rank writes to a file, since what it says when it is cut off reaches nobody else.
+# Each rank writes to a file, since its output does not reach the coordinator while it is cut off.
 cat >"$dir/rank" <<END
 #!/bin/sh
 echo \$\$ >"$dir/pid.\$SAMITE_RANK"
@@ -93,13 +93,13 @@ done
 
 fail() {
     echo "netns.sh: $scenario: $*" >&2
-    for file in "$dir"/log.* "$dir"/front "$dir"/*/errors; do
+    for file in "$dir"/log.* "$dir"/coordinator "$dir"/*/errors; do
         [[ -s $file ]] && sed "s|^|  ${file#"$dir"/}: |" "$file" | tail -n 20 >&2
     done
     exit 1
 }
 
-# until SECONDS COMMAND…: waits for something that is not there yet.
+# until_true SECONDS COMMAND…: waits until the command succeeds, at most so long.
 until_true() {
     local seconds=$1 end=$((SECONDS + $1))
     shift
@@ -111,26 +111,27 @@ until_true() {
 
 all_began() { [[ $(cat "$dir"/log.* 2>/dev/null | grep -c begins) -eq 6 ]]; }
 
-# start ROUNDS DETECTION_TIME: a job of which all ranks have begun, and talk.
+# start ROUNDS DETECTION_TIME: starts a job and returns when all ranks exchange messages.
 start() {
     limit=$(awk "BEGIN { print $2 + 1 }")
     rm -f "$dir"/log.* "$dir"/pid.* "$dir"/*/errors
-    in_host "$front" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
-        --detection-time "$2" --on-failure continue --timeout 60 -- "$dir/rank" "$1" </dev/null >"$dir/front" 2>&1 &
+    in_host "$coordinator" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
+        --detection-time "$2" --on-failure continue --timeout 60 -- "$dir/rank" "$1" </dev/null >"$dir/coordinator" 2>&1 &
     job=$!
     until_true 20 all_began
     sleep 0.5
     begin=$(date +%s.%N)
 }
 
-# cut HOST in|out DROP|REJECT: what comes in is stopped there, what goes out at all others, as if on the way.
+# cut HOST in|out DROP|REJECT: blocks incoming packets at the host, or its outgoing packets at all other hosts, as if on
+# the way.
 cut() {
     local host how=(-p tcp -j "$3")
     [[ $3 == REJECT ]] && how+=(--reject-with tcp-reset)
     if [[ $2 == in ]]; then
         in_host "$1" iptables -A INPUT ! -i lo "${how[@]}"
     else
-        for host in "$front" "${hosts[@]}"; do
+        for host in "$coordinator" "${hosts[@]}"; do
             [[ $host == "$1" ]] || in_host "$host" iptables -A INPUT -s "$1" "${how[@]}"
         done
     fi
@@ -138,10 +139,10 @@ cut() {
 
 restore() {
     local host
-    for host in "$front" "${hosts[@]}"; do in_host "$host" iptables -F; done
+    for host in "$coordinator" "${hosts[@]}"; do in_host "$host" iptables -F; done
 }
 
-# finish EXIT_CODE: the job ends so, and nothing is left on any host.
+# finish EXIT_CODE: checks that the job ends with this code and leaves no process on any host.
 finish() {
     local code=0 host
     wait "$job" || code=$?
@@ -154,8 +155,8 @@ finish() {
 
 nothing_left() { [[ $(ip netns pids "$1") == $(cat "$dir/$1/daemon") ]]; }
 
-# survive "RANKS" "DEAD" [HOW]: each of the ranks heard of each of the dead in time, of nobody else, and verified the rest.
-# HOW is a regular expression for what is said of their end: by default only what the launcher knows.
+# survive "RANKS" "DEAD" [HOW]: checks that each rank heard of each dead rank in time and of no other, and verified the
+# remaining data. HOW is a regular expression for the reported cause; by default only what the launcher knows.
 survive() {
     local rank dead how=${3-it was }
     for rank in $1; do
@@ -167,8 +168,8 @@ survive() {
     done
 }
 
-# condemned "RANKS": each ended in time, and said why.
-condemned() {
+# cut_off_ranks_exit "RANKS": checks that each exited in time and said why.
+cut_off_ranks_exit() {
     local rank
     for rank in $1; do
         in_time "$dir/log.$rank" 'this rank was given up: ' || fail "rank $rank was not told within $limit s"
@@ -176,7 +177,7 @@ condemned() {
     done
 }
 
-# in_time FILE PATTERN: the file has a line with the pattern, and the time at its beginning is within the limit.
+# in_time FILE PATTERN: checks that a line of the file has the pattern, and that the time at its start is in the limit.
 in_time() {
     local line
     line=$(grep -m1 -E "$2" "$1") || return
@@ -188,9 +189,9 @@ all_well() {
     start 100 2
     finish 0
     survive "0 1 2 3 4 5" ""
-    in_host "$front" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
-        --timeout 60 -- "$bin/examples/heat2d" 61 20 </dev/null >"$dir/front" 2>&1 || fail "heat2d"
-    grep -q verified "$dir/front" || fail "heat2d"
+    in_host "$coordinator" "$bin/samite" run -n 6 --hosts "$(IFS=,; echo "${hosts[*]}")" --ssh "$dir/ssh" \
+        --timeout 60 -- "$bin/examples/heat2d" 61 20 </dev/null >"$dir/coordinator" 2>&1 || fail "heat2d"
+    grep -q verified "$dir/coordinator" || fail "heat2d"
 }
 
 rank_killed() {
@@ -213,17 +214,17 @@ host_dropped() {
     cut 10.77.0.2 out DROP
     finish 255
     survive "0 1 4 5" "2 3"
-    condemned "2 3"
+    cut_off_ranks_exit "2 3"
 }
 
 host_rejected() {
     start 200 1
     cut 10.77.0.2 in REJECT
     finish 255
-    # The front sees it at its next beat, a fourth of the detection time later at most; ranks that see their connection
-    # refused wait for its word 100 ms.
+    # The coordinator sees it at its next heartbeat, at most a fourth of the detection time later. Ranks whose
+    # connection is refused wait 100 ms for the coordinator's verdict.
     survive "0 1 4 5" "2 3" "it was |the connection was lost\\)"
-    condemned "2 3"
+    cut_off_ranks_exit "2 3"
 }
 
 incoming_dropped() {
@@ -231,7 +232,7 @@ incoming_dropped() {
     cut 10.77.0.2 in DROP
     finish 255
     survive "0 1 4 5" "2 3"
-    condemned "2 3"
+    cut_off_ranks_exit "2 3"
 }
 
 outgoing_dropped() {
@@ -239,7 +240,7 @@ outgoing_dropped() {
     cut 10.77.0.2 out DROP
     finish 255
     survive "0 1 4 5" "2 3"
-    condemned "2 3"
+    cut_off_ranks_exit "2 3"
 }
 
 cut_and_restored() {
@@ -252,17 +253,17 @@ cut_and_restored() {
     survive "0 1 2 3 4 5" ""
 }
 
-front_dropped() {
+coordinator_dropped() {
     start 200 1
-    cut "$front" in DROP
-    cut "$front" out DROP
+    cut "$coordinator" in DROP
+    cut "$coordinator" out DROP
     finish 255
-    condemned "0 1 2 3 4 5"
+    cut_off_ranks_exit "0 1 2 3 4 5"
 }
 
 [[ $# -gt 0 ]] ||
     set -- all_well rank_killed agent_killed host_dropped host_rejected incoming_dropped outgoing_dropped \
-        cut_and_restored front_dropped
+        cut_and_restored coordinator_dropped
 for scenario in "$@"; do
     delays=()
     since=$SECONDS

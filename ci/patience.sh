@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Nobody who is alive is taken for dead: 16 ranks compute for up to four seconds at a time without a word, with a
-# detection time of one second, on however few cores there are: ci/patience.sh [MINUTES]; 10 if it is not said.
+# Checks that no living rank is taken for dead: 16 ranks compute for up to four seconds at a time without a message,
+# with a detection time of one second, on any number of cores: ci/patience.sh [MINUTES]; 10 by default.
 #
-# Two agents serve the ranks, over TCP as between hosts, since it is there that silence could be misread.
+# Two agents serve the ranks over TCP, as between hosts, because only there could silence be mistaken for a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --locked --release -p samite-cli -p samite --bins --examples
@@ -11,7 +11,7 @@ seconds=$(awk -v minutes="${1:-10}" 'BEGIN { print int(minutes * 60) }')
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-# A remote shell for hosts that are this one.
+# A remote shell that runs the command on this host.
 printf '#!/bin/sh\nshift\nexec "$@"\n' >"$dir/shell"
 chmod +x "$dir/shell"
 

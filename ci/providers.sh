@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the suites of the libfabric port and of the tagged messages, and four processes that solve a problem, on each
-# provider of a list; and, where sockets is among them, the suites on sockets under the rules of providers whose hardware
-# is not at hand (fabric/src/ofi/strict.rs). The version must be the one named, and must have all of them.
-#   ci/providers.sh [VERSION PROVIDER...]    by default those of the distribution's libfabric, but for tcp;ofi_rxm,
-#                                            on which ci/test.sh runs the same
+# Runs the suites of the libfabric port and of tagged messages, and a self-verifying example on four processes, on each
+# provider of a list. If the list has sockets, runs the suites on sockets under the rules of providers whose hardware is
+# not available (fabric/src/ofi/strict.rs). Fails unless libfabric has this version and these providers.
+#   ci/providers.sh [VERSION PROVIDER...]    default: the distribution's version and providers without tcp;ofi_rxm,
+#                                            which ci/test.sh covers
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -11,14 +11,14 @@ ci/setup.sh
 [[ $# -gt 0 ]] || set -- 1.17.0 net sockets shm
 version=$1
 shift
-# Loaded, not linked, so `fi_info` of another version shows it all the same.
+# Samite loads libfabric at run time, so `fi_info` of another version shows the loaded version too.
 found=$(fi_info --version | sed -n 's/^libfabric: //p')
 if [[ $found != "$version" ]]; then
     echo "providers.sh: libfabric is $found, not $version" >&2
     exit 1
 fi
 
-# All of the workspace, since otherwise features, and so all that is built, would differ from what ci/test.sh built.
+# Builds the whole workspace: other package sets would select other features and rebuild what ci/test.sh has built.
 cargo test --quiet --locked --workspace --no-run
 cargo build --quiet --locked --workspace --bins --examples
 built=${CARGO_TARGET_DIR:-target}/debug
@@ -36,8 +36,8 @@ for provider in "$@"; do
     fi
     skip=()
     if [[ $provider == shm ]]; then
-        # Not safe against the end and the lies of a peer, nor against another port's end in its process:
-        # fabric/src/ofi.rs tells why.
+        # This provider is not safe when a peer dies or lies, or when another port of the process closes:
+        # fabric/src/ofi.rs gives the reasons.
         skip=(a_peer_that_ends a_killed_peer a_port_may_end access_without_a_valid_key forged_keys a_fence_is_safe after_a_fence)
         skip=("${skip[@]/#/--skip=}")
     fi

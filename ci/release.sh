@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What must hold of the crates as others get them: licences and sources of what they depend on, the oldest versions that
-# they say they can be built with, what is in each package and that it builds alone, and what they offer to users.
+# Checks the crates as users get them: licences and sources of dependencies, the oldest dependency versions that they
+# declare, the contents of each package and that it builds alone, and the public API.
 #   ci/release.sh              checks
-#   ci/release.sh --bless      writes what is offered to ci/api/, to be looked at in review
-#   ci/release.sh --advisories asks the RustSec database, which is on the network, about the dependencies
-# Tools are built once, and kept in target/.
+#   ci/release.sh --bless      writes the public API to ci/api/, for review
+#   ci/release.sh --advisories asks the RustSec database, on the network, about the dependencies
+# Tools are built once and kept in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 unset CARGO_TARGET_DIR
-# What users depend on. The others are its parts.
+# The crates that users depend on. The others are their parts.
 offered=(samite samite-matching)
 
-# rustdoc's JSON is not stable yet, so stable tools are asked as if they were not; the version is that of the tool.
+# rustdoc's JSON output is unstable, so RUSTC_BOOTSTRAP enables it. Its format follows the toolchain's version.
 interface() {
     RUSTC_BOOTSTRAP=1 cargo rustdoc --quiet --locked --target-dir "$target/api" -p "$1" --lib --all-features -- \
         -Z unstable-options --output-format json
@@ -24,7 +24,7 @@ interface() {
 deny() {
     local version=0.20.2 root=$target/tools/deny
     if [[ ! -x $root-$version/bin/cargo-deny ]]; then
-        # Not optimized: built in a third of the time, and it runs for a second.
+        # Unoptimized: it builds in a third of the time and runs for a second.
         cargo install --quiet --debug --locked --no-default-features --root "$root-$version" \
             --target-dir "$target/tools/build" "cargo-deny@$version"
         rm -rf "$target/tools/build"
@@ -53,7 +53,7 @@ done
 
 echo 'release.sh: licences, sources, versions'
 deny . bans licenses sources
-# Tools, which are not passed on.
+# Tools that are not published.
 for tool in docs ci/api ci/fuzz; do
     deny "$tool" sources
 done
@@ -70,7 +70,7 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp -P --parents 
 )
 
 echo 'release.sh: packages'
-# Not by `cargo publish --dry-run`: that takes what it has unpacked once for the same version's as it is now.
+# Not by `cargo publish --dry-run`: it reuses an earlier unpacked package of the same version.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 crates=(
     samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite-control samite samite-launch samite-cli

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Installs what building and testing need beside Rust: silent and quick when all of it is there.
+# Installs everything beside Rust that building and testing need. Silent and quick if all of it is installed.
 #
-# Debian and Ubuntu: by apt, as root or through sudo. Elsewhere: says what to install, and fails.
+# On Debian and Ubuntu it uses apt, as root or through sudo. Elsewhere it says what to install, and fails.
 set -euo pipefail
-# Where some of it is, and users' shells do not look.
+# Folders of some tools that are not in users' search paths.
 PATH=$PATH:/usr/sbin:/sbin
 
-# What is needed, by the name of its Debian package, and the test that it is there.
-# A package of libfabric without headers, or older than 1.17, does not count.
+# Maps a Debian package to the test that it is installed.
+# A libfabric package without headers, or older than 1.17, does not count.
 declare -A present=(
     [gcc]='command -v cc'
     [g++]='command -v c++'
     [libc6-dev]='test -e /usr/include/stdlib.h'
     [pkg-config]='command -v pkg-config'
     [libfabric-bin]='command -v fi_info'
-    # Loaded when asked for; nothing is needed of it to build.
+    # Loaded at run time; building needs no part of it.
     [libhwloc15]='ldconfig -p | grep libhwloc.so.15'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
     [python3-venv]='python3 -c "import venv, ensurepip"'
     [valgrind]='command -v valgrind'
-    # For ci/netns.sh.
+    # ci/netns.sh uses these.
     [iproute2]='command -v ip'
     [iptables]='command -v iptables'
 )

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The soak: faults in simulation (one in five is a kill), then kills of real processes over shared memory. Nothing may hang or be
-# left behind: each part checks that, and says how many it has made.
+# Injects faults in simulation (one in five is a kill), then kills real processes over shared memory. Each part checks
+# that nothing hangs and nothing is left behind, and prints the number of faults.
 #
-# Usage: soak.sh [SIMULATED [REAL]]; 100,000 and 5,000 if not said.
+# Usage: soak.sh [SIMULATED [REAL]]; 100,000 and 5,000 by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -14,7 +14,7 @@ run() {
 }
 
 run --workspace -- "$@"
-# Without the libfabric port; the crates that know nothing of it are as above.
+# Without the libfabric port. The crates that do not depend on it were tested above.
 run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
 
 read -r passed failed < <(
