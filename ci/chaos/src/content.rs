@@ -1,17 +1,17 @@
-//! What messages contain: known to sender and receiver without a word, from the job's seed, both ranks and a number.
+//! Contents of messages. Sender and receiver both compute them from the job's seed, both ranks and a number.
 
 use samite_fabric::SplitMix64;
 
-/// The longest message.
+/// Bytes of the longest message.
 pub(crate) const BYTES_MAX: usize = 200_000;
 
-/// Bits of a tag that say what kind of message it is; the others are its number.
+/// Bits of a tag that hold the kind of message; the others hold its number.
 pub(crate) const KIND_BITS: u32 = 4;
-/// Traffic.
+/// Ordinary traffic.
 pub(crate) const TRAFFIC: u64 = 0;
-/// The last message from a rank to another: how many there were.
+/// The last message from a rank to another. It holds the number of messages sent before it.
 pub(crate) const LAST: u64 = 1;
-/// Never sent: a receive that waits for it ends when its peer does.
+/// Never sent: a receive with this tag ends only when its peer does.
 pub(crate) const NEVER_SENT: u64 = 2;
 
 /// One message of the traffic.
@@ -20,7 +20,7 @@ pub(crate) struct Message {
     pub(crate) seed: u64,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// How many there were before it on this way.
+    /// Number of messages sent before it in this direction.
     pub(crate) number: u64,
 }
 
@@ -29,7 +29,7 @@ impl Message {
         self.number << KIND_BITS | TRAFFIC
     }
 
-    /// Its bytes: mostly short, as long as several pieces of a transfer at times.
+    /// Returns its bytes: mostly few, sometimes as many as several pieces of a long transfer.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let way = u64::from(self.from) << 32 | u64::from(self.to);
         let mut rng =

@@ -1,4 +1,4 @@
-//! Job after job, and what they came to.
+//! Runs job after job and sums up their results.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use serde::Serialize;
 
 use crate::job::{Job, Outcome};
 
-/// What to run, and for how long.
+/// The jobs to run, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What carries the messages, like `samite-shm` or `tcp;ofi_rxm`; `route` is what Samite chooses
+    /// Transport of the messages, like `samite-shm` or `tcp;ofi_rxm`; `route` is Samite's default choice
     #[arg(long, value_name = "T", default_value = "route")]
     transport: String,
-    /// End after so many minutes
+    /// Stop after M minutes
     #[arg(long, value_name = "M", default_value_t = 2.0)]
     minutes: f64,
-    /// End after so many faults
+    /// Stop after N faults
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     faults: u64,
-    /// The first job's seed; the others' are the numbers after it. By default random
+    /// Seed of the first job; later jobs use the numbers after it. By default random
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
 }
 
-/// All jobs together.
+/// The sums over all jobs.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     transport: String,
@@ -43,17 +43,18 @@ struct Summary {
     messages: u64,
     bytes: u64,
     seconds: f64,
-    /// From a kill to the error at a survivor that was not stopped meanwhile, milliseconds: median, 99 of 100, most.
+    /// Time from a kill to the error at a survivor that was not stopped meanwhile, in ms: median, 99th percentile,
+    /// maximum.
     error_ms: Option<(f64, f64, f64)>,
 }
 
-/// After so many jobs that did not go well there is enough to look at.
+/// The run stops after this number of jobs with trouble.
 const TROUBLED_MAX: u32 = 20;
 
-/// Runs jobs. Whether all went well.
+/// Runs jobs. Returns true if all went well.
 ///
 /// # Errors
-/// If no job can be started at all.
+/// If no job can be started.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let seed = options.seed.unwrap_or_else(|| SplitMix64::from_entropy().next_u64() >> 32);
     let begin = Instant::now();

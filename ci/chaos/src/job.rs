@@ -1,4 +1,4 @@
-//! One job: `samite run`, what is done to its ranks, and what is left of it.
+//! One job: starts `samite run`, injects faults into its ranks, and checks the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -17,24 +17,25 @@ use serde::Serialize;
 
 use crate::report::{END, End, FromRank, Report, now_ns};
 
-/// A job that is running.
+/// A running job.
 pub(crate) struct Job {
     rng: SplitMix64,
     size: u32,
-    /// How many ranks are to survive.
+    /// Number of ranks that are never killed.
     survivors: u32,
-    /// Whether those that are killed are started again.
+    /// True if killed ranks are restarted.
     returns: bool,
     dir: PathBuf,
     front: Child,
     stdout: ChildStdout,
-    /// What came of a line that is not whole.
+    /// The beginning of an incomplete line of output.
     line: Vec<u8>,
     began: Instant,
-    /// Started and not killed, with handles that name no other process.
+    /// Ranks that have started and have not been killed, with handles that cannot name another process.
     living: BTreeMap<u32, OwnedFd>,
     pids: BTreeSet<i32>,
-    /// What others had left in shared memory, by names that may hold the number of a process of this job: numbers return.
+    /// Files that other jobs left in shared memory before. Their names may contain the id of a process of this job,
+    /// since process ids are reused.
     strangers: BTreeSet<OsString>,
     joined: u32,
     killed: BTreeMap<u32, u64>,
@@ -45,7 +46,7 @@ pub(crate) struct Job {
     outcome: Outcome,
 }
 
-/// What a job came to.
+/// The results of a job.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     seed: u64,
@@ -53,13 +54,13 @@ pub(crate) struct Outcome {
     ranks: u32,
     pub(crate) killed: u64,
     pub(crate) stopped: u64,
-    /// Killed, and started again.
+    /// Number of ranks killed and restarted.
     pub(crate) restarted: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     errors: u64,
     ms: u64,
-    /// From each kill to the error at each survivor that was not stopped meanwhile.
+    /// Time from each kill to the error at each survivor that was not stopped meanwhile.
     #[serde(skip)]
     pub(crate) delays_ns: Vec<u64>,
     error_ms_max: f64,
@@ -70,30 +71,30 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether there is nothing to complain of.
+    /// Returns true if nothing went wrong.
     pub(crate) fn is_well(&self) -> bool {
         [&self.hangs, &self.wrong, &self.leaks, &self.other_troubles].into_iter().all(Vec::is_empty)
     }
 }
 
-/// The variable by which the processes of a job are found.
+/// The environment variable that marks the processes of a job.
 const MARK: &str = "SAMITE_CHAOS_MARK";
-/// How often to look whether all have joined.
+/// Interval between checks that all ranks have joined.
 const TICK: Duration = Duration::from_millis(5);
-/// Between two faults, at most.
+/// Longest time between two faults.
 const PAUSE_US: u64 = 60_000;
-/// Kills for each rank, where they are started again.
+/// Number of kills for each rank if killed ranks are restarted.
 const KILLS_EACH: u32 = 2;
-/// A job is harmed at most so long.
+/// Longest time in which faults are injected into one job.
 const HARM_MAX: Duration = Duration::from_secs(8);
-/// What a rank needs to settle, on a crowded machine: above the patience of its own watchdog.
+/// Time for a rank to settle on a crowded machine: longer than the patience of its own watchdog.
 const SETTLE_MAX: Duration = Duration::from_secs(40);
 
 impl Job {
-    /// Starts a job of a size that follows from the seed, as everything that is done to it.
+    /// Starts a job. Its size and every fault follow from the seed.
     ///
     /// # Errors
-    /// If `samite run`, which lies beside this program, cannot be started.
+    /// If `samite run`, which lies in the same folder as this program, cannot be started.
     pub(crate) fn start(seed: u64, transport: &str) -> Result<Self, Box<dyn Error>> {
         let mut rng = SplitMix64::new(seed);
         let size = 4 + rng.below(13) as u32;
@@ -104,7 +105,7 @@ impl Job {
         fs::create_dir_all(&dir)?;
         let mut command = Command::new(program.with_file_name("samite"));
         let on_failure = if returns { "restart=1000" } else { "continue" };
-        // Without a prefix the lines of ranks that are stopped in the middle of one may mix.
+        // Without a prefix the lines of a rank stopped in the middle of a line could mix with others.
         command.args(["run", "--prefix", "--on-failure", on_failure, "-n", &size.to_string()]);
         if transport != "route" {
             command.args(["--transport", transport]);
@@ -112,7 +113,7 @@ impl Job {
         command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
         command.args(returns.then_some("--returns"));
         if rng.below(3) == 0 {
-            // No message is so long: all go in packets.
+            // No message is that long, so all messages travel in packets.
             command.env("SAMITE_READ_MIN", "1T");
         }
         command.env(MARK, &dir).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -140,13 +141,13 @@ impl Job {
         })
     }
 
-    /// Harms it, lets its survivors settle, and looks at what is left.
+    /// Injects faults, lets the survivors settle, and checks the results.
     ///
     /// # Errors
-    /// If the system refuses something.
+    /// If a system call fails.
     pub(crate) fn run(mut self) -> Result<Outcome, Box<dyn Error>> {
         let harm_until = self.began + HARM_MAX;
-        // At times they are harmed from their first instruction on, mostly in the midst of their traffic.
+        // Some jobs get faults from their first instruction on, most in the middle of their traffic.
         if self.rng.below(4) > 0 {
             while self.joined < self.size
                 && Instant::now() < harm_until
@@ -169,7 +170,7 @@ impl Job {
         fs::rename(self.dir.join("new"), self.dir.join(END))?;
         if self.listen(Instant::now() + SETTLE_MAX)? {
             self.outcome.hangs.push("it does not end".to_owned());
-            // Its descendants go with it.
+            // Its descendants end with it.
             self.front.kill()?;
         }
         self.front.wait()?;
@@ -179,7 +180,7 @@ impl Job {
         Ok(self.outcome)
     }
 
-    /// Does something to a rank, or to several at once.
+    /// Injects a fault into one rank, or into several at once.
     fn harm(&mut self) {
         let Some(victim) = self.any_living() else { return };
         match self.rng.below(10) {
@@ -201,7 +202,7 @@ impl Job {
         }
     }
 
-    /// How many more may be killed.
+    /// Returns the number of ranks that may still be killed.
     fn spare(&self) -> u32 {
         match self.returns {
             true => (KILLS_EACH * self.size).saturating_sub(self.outcome.killed as u32),
@@ -221,7 +222,7 @@ impl Job {
         }
     }
 
-    /// Lets those go on whose time is up, or all.
+    /// Continues the stopped ranks whose time is over, or all of them.
     fn resume_until(&mut self, time: Option<Instant>) {
         let due = |until: &Instant| time.is_none_or(|time| *until <= time);
         let ranks: Vec<u32> =
@@ -243,7 +244,7 @@ impl Job {
         self.living.keys().nth(choice % self.living.len().max(1)).copied()
     }
 
-    /// Hears what the ranks say until some time; false if that was the last.
+    /// Reads messages from the ranks until some time. Returns false after the last one.
     fn listen(&mut self, until: Instant) -> Result<bool, Box<dyn Error>> {
         loop {
             let now = Instant::now();
@@ -277,7 +278,7 @@ impl Job {
         let prefix = line.iter().position(|&byte| byte == b' ').map_or(0, |at| at + 1);
         match serde_json::from_slice(&line[prefix..]) {
             Ok(FromRank::Started { rank, pid }) => {
-                // It cannot have been waited for and its number be another's by now, unless it died by itself.
+                // Unless the process exited by itself, it is still a zombie and its id names no other process.
                 if let Some(process) =
                     Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
                 {
@@ -289,7 +290,7 @@ impl Job {
             Ok(FromRank::Joined) => self.joined += 1,
             Ok(FromRank::Done(report)) => drop(self.reports.insert(report.rank, report)),
             Ok(FromRank::Hangs { rank, doing }) => self.outcome.hangs.push(format!("rank {rank}: {doing}")),
-            // What a rank was about to say when it was killed.
+            // A partial line of a rank that was killed while it wrote.
             Err(_) if !self.killed.is_empty() => {}
             Err(error) => self
                 .outcome
@@ -369,17 +370,17 @@ impl Job {
     }
 }
 
-/// The names of the files in shared memory.
+/// Returns the names of the files in shared memory.
 fn shared_files() -> impl Iterator<Item = OsString> {
     fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|file| file.file_name())
 }
 
-/// The processes in whose environment `variable` stands.
+/// Returns the processes that have `variable` in their environment.
 fn processes(variable: &str) -> io::Result<Vec<i32>> {
     let numbers =
         fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_marked = |pid: &i32| {
-        // A zombie has no environment any more, and counts as ended.
+        // A zombie has an empty environment and counts as ended.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|&byte| byte == 0).any(|found| found == variable.as_bytes())
     };

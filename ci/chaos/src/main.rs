@@ -1,22 +1,22 @@
-//! Runs jobs of real processes under all kinds of traffic, and harms them: kills ranks with SIGKILL, one or several at
-//! once, from their first instruction on, stops them and lets them go on. The survivors check each byte they receive,
-//! end every operation, know who died, and leave nothing behind. In every third job the killed are started again, and
-//! nothing of one life may reach another.
+//! Runs jobs of real processes with mixed traffic and injects faults: kills ranks with SIGKILL, one or several at once,
+//! from their first instruction on, or stops and continues them. The survivors check each received byte, finish every
+//! operation, report the right failures, and leave nothing behind. Every third job restarts the killed ranks and checks
+//! that no message of an earlier incarnation reaches a later one.
 //!
-//! This program is both: `run` is the driver ([`driver`]), which starts `samite run` for each job and decides from a
-//! seed what is done to it; `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. When what
-//! happens is left to the kernel's scheduler: a seed gives the same plan, and not the same run.
+//! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
+//! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's
+//! scheduler decides the timing, so a seed repeats the plan but not the exact run.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 #![expect(clippy::disallowed_methods, reason = "it starts processes and watches them with the clock")]
 
-mod comeback;
 mod content;
 mod driver;
 mod job;
 mod rank;
 mod report;
+mod restarts;
 mod traffic;
 mod watchdog;
 
@@ -36,22 +36,22 @@ struct Cli {
 enum Command {
     /// Runs job after job
     Run(driver::Options),
-    /// Is one rank of a job
+    /// Runs one rank of a job
     #[command(hide = true)]
     Rank {
-        /// What its traffic follows from
+        /// Seed of its traffic
         #[arg(long)]
         seed: u64,
-        /// Where the driver tells that the job ends
+        /// Folder in which the driver announces the end of the job
         #[arg(long)]
         dir: PathBuf,
-        /// Ranks that are killed are started again
+        /// Killed ranks are restarted
         #[arg(long)]
         returns: bool,
     },
 }
 
-/// So that long messages are read where they lie, unless the driver says otherwise.
+/// Lets receivers read long messages in the sender's memory, unless the driver disables it.
 #[global_allocator]
 static HEAP: samite::Heap = samite::Heap;
 

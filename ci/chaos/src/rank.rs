@@ -1,25 +1,25 @@
-//! One rank: joins, makes traffic until the driver says that the job ends, settles with the other survivors, leaves.
+//! One rank: joins, exchanges messages until the driver ends the job, settles with the other survivors, leaves.
 
 use std::error::Error;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 
-use crate::comeback::Comeback;
 use crate::content::BYTES_MAX;
 use crate::report::{END, End, FromRank, Report, now_ns};
+use crate::restarts::RestartTraffic;
 use crate::traffic::Traffic;
 use crate::watchdog::{Watchdog, say};
 
-/// Runs the rank that this process is.
+/// Runs one rank in this process.
 ///
 /// # Errors
-/// If it cannot join its job, or is told nonsense.
+/// If it cannot join its job, or the driver's file is malformed.
 pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Error>> {
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
-    // The heap opens its file for the first that is as large, and keeps it for good.
+    // The heap opens its file at the first allocation of this size and keeps it.
     drop(black_box(vec![0u8; BYTES_MAX]));
     let before = descriptors()?;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Er
     say(&FromRank::Joined);
     let end = dir.join(END);
     let report = if returns {
-        let mut traffic = Comeback::new(&world, &watchdog, seed)?;
+        let mut traffic = RestartTraffic::new(&world, &watchdog, seed)?;
         while !end.exists() {
             traffic.step();
         }

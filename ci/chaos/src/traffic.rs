@@ -1,4 +1,4 @@
-//! All kinds of traffic, and what must be true of it.
+//! All kinds of traffic, with checks of its properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,36 +13,36 @@ use crate::watchdog::Watchdog;
 /// One rank's traffic with all others.
 pub(crate) struct Traffic<'a> {
     world: &'a World,
-    /// The same, where an operation may not take long.
+    /// The same communicator with a short time-out.
     soon: Comm,
     watchdog: &'a Watchdog,
     seed: u64,
     rng: SplitMix64,
     sends: Vec<(u32, Request<u8>)>,
-    /// Each with its place among all receives.
+    /// Receives under way, each with its place among all receives.
     receives: Vec<(usize, Request<u8>)>,
-    /// By rank: what ends when that rank does.
+    /// By rank: a receive that ends only when that rank does.
     sentinels: BTreeMap<u32, Request<u8>>,
     watched_ns: u64,
-    ways: BTreeMap<u32, Way>,
-    /// By place: what each receive got, of those that got something.
+    exchanges: BTreeMap<u32, Exchange>,
+    /// By place: sender and number of the message that each successful receive got.
     got: BTreeMap<usize, (u32, u64)>,
     places: usize,
-    /// Receives that ended with an error after they had met their message.
+    /// Number of receives that failed after they had matched a message.
     lost: u64,
     report: Report,
 }
 
-/// From here to another rank, and back.
+/// The traffic between this rank and one other, in both directions.
 #[derive(Debug, Default)]
-struct Way {
-    /// Sends begun; those that ended well, and those of which it is not known.
+struct Exchange {
+    /// Number of sends started; of sends that succeeded; of sends with unknown result.
     begun: u64,
     arrived: u64,
     unknown: u64,
-    /// Messages received.
+    /// Number of messages received.
     received: u64,
-    /// What the peer says at the end of its own: arrived, unknown.
+    /// The peer's own counts, from its last message: delivered, unknown.
     told: Option<(u64, u64)>,
     has_left: bool,
 }
@@ -51,7 +51,7 @@ const RECEIVES_MAX: usize = 5;
 const SENDS_MAX: usize = 8;
 const SOON: Duration = Duration::from_millis(2);
 const WATCH_EVERY_NS: u64 = 500_000;
-/// Traffic, and the last message after it.
+/// Matches traffic and the last message after it.
 const ANYTHING: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS) & !LAST);
 const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
 
@@ -67,14 +67,14 @@ impl<'a> Traffic<'a> {
             receives: Vec::new(),
             sentinels: BTreeMap::new(),
             watched_ns: 0,
-            ways: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
             got: BTreeMap::new(),
             places: 0,
             lost: 0,
             report: Report { rank: world.rank(), ..Report::default() },
         };
         for peer in (0..world.size()).filter(|&peer| peer != world.rank()) {
-            traffic.ways.insert(peer, Way::default());
+            traffic.exchanges.insert(peer, Exchange::default());
             match world.irecv(Vec::new(), peer, NEVER_SENT) {
                 Ok(request) => drop(traffic.sentinels.insert(peer, request)),
                 Err(failed) => traffic.judged(peer, &failed.error),
@@ -83,7 +83,7 @@ impl<'a> Traffic<'a> {
         traffic
     }
 
-    /// Does something, and looks at what has ended.
+    /// Does one random action and checks the operations that have ended.
     pub(crate) fn step(&mut self) {
         let peer = self.any_peer();
         let source = if self.rng.below(3) == 0 { Source::from(peer) } else { Source::ANY };
@@ -104,14 +104,15 @@ impl<'a> Traffic<'a> {
         self.look();
     }
 
-    /// Ends all of it, together with the ranks that were not killed; what it came to.
+    /// Finishes the traffic together with the ranks that were not killed. Returns the report.
     pub(crate) fn settle(mut self, killed: &[u32]) -> Report {
         self.watchdog.now(format_args!("ending its receives"));
         for (place, request) in std::mem::take(&mut self.receives) {
             request.cancel();
             self.received(place, request.wait());
         }
-        let living: BTreeSet<u32> = self.ways.keys().copied().filter(|peer| !killed.contains(peer)).collect();
+        let living: BTreeSet<u32> =
+            self.exchanges.keys().copied().filter(|peer| !killed.contains(peer)).collect();
         let mut untold = living.clone();
         self.watchdog.now(format_args!("settling with {living:?}; {killed:?} were killed"));
         loop {
@@ -123,8 +124,8 @@ impl<'a> Traffic<'a> {
                     self.send_last(peer);
                 }
             }
-            // A peer that fails all the same is the driver's to judge.
-            let done = |peer: &u32| self.ways[peer].told.is_some() || !self.sentinels.contains_key(peer);
+            // A peer that fails anyway is reported; the driver judges it.
+            let done = |peer: &u32| self.exchanges[peer].told.is_some() || !self.sentinels.contains_key(peer);
             let dead = killed.iter().all(|peer| !self.sentinels.contains_key(peer));
             if untold.is_empty() && self.sends.is_empty() && dead && living.iter().all(done) {
                 break;
@@ -138,7 +139,7 @@ impl<'a> Traffic<'a> {
     fn send(&mut self, to: u32) {
         let (tag, bytes) = self.next_message(to);
         self.watchdog.now(format_args!("sending {} bytes to {to}", bytes.len()));
-        // A long one waits for its receive, and its receiver perhaps for this rank.
+        // A long send waits for its receive, and that receiver may wait for this rank.
         let comm = if bytes.len() < 10_000 { self.world } else { &self.soon };
         let result = comm.send(&bytes, to, tag);
         self.sent(to, result);
@@ -185,7 +186,7 @@ impl<'a> Traffic<'a> {
         let ((tag, bytes), mut buffer) = (self.next_message(to), vec![0; BYTES_MAX]);
         self.watchdog.now(format_args!("exchanging with {to}"));
         let result = self.soon.sendrecv(&bytes, to, tag, &mut buffer, source, ANY_TRAFFIC);
-        // If it failed it does not say which of the two did.
+        // The error does not say which half of the exchange failed.
         self.sent(to, result.as_ref().map(|_| ()).map_err(|_| UNKNOWN));
         self.lost += u64::from(result.is_err());
         self.took(place, result.map(|status| (status, buffer)));
@@ -227,8 +228,8 @@ impl<'a> Traffic<'a> {
         if let Some((to, request)) = self.any_of(|traffic| &mut traffic.sends) {
             self.watchdog.now(format_args!("cancelling a send to {to}"));
             request.cancel();
-            // What was matched goes on to its end; the others may not be waited for, since the answer to a cancel is
-            // its peer's, which may be waiting for this rank.
+            // A matched send runs to its end. This rank must not wait for the others: the answer to a cancel comes from
+            // the peer, which may wait for this rank.
             self.sends.push((to, request));
         }
     }
@@ -246,14 +247,14 @@ impl<'a> Traffic<'a> {
     }
 
     fn send_last(&mut self, to: u32) {
-        let way = &self.ways[&to];
-        let counts = [way.arrived, way.unknown];
+        let exchange = &self.exchanges[&to];
+        let counts = [exchange.arrived, exchange.unknown];
         self.watchdog.now(format_args!("sending the last message to {to}"));
-        // It fails only with its receiver.
+        // It fails only if the receiver has failed.
         let _ = self.world.send(&counts, to, LAST);
     }
 
-    /// Receives messages that lie there, so that they do not become more and more.
+    /// Receives waiting messages, so that their number stays bounded.
     fn take_what_came(&mut self, tag: Tag, most: usize) {
         for _ in 0..most {
             match self.world.try_claim(Source::ANY, tag) {
@@ -265,7 +266,7 @@ impl<'a> Traffic<'a> {
                         format!("the last message from {from} is not two numbers")
                     });
                     let told = counts.map(|[arrived, unknown]: [u64; 2]| (arrived, unknown));
-                    self.ways.entry(from).or_default().told = told;
+                    self.exchanges.entry(from).or_default().told = told;
                 }
                 Ok(Some(message)) => {
                     let place = self.place();
@@ -274,7 +275,7 @@ impl<'a> Traffic<'a> {
                     self.took(place, result.map(|(bytes, status)| (status, bytes)));
                 }
                 Ok(None) | Err(Error::Deserted) => break,
-                // Told once for each failure, where there is no message.
+                // Reported once for each failure if no message matches.
                 Err(error @ Error::FailurePending { .. }) => self.failed(&error),
                 Err(error) => {
                     return self.require(false, || format!("a look for messages ended with {error}"));
@@ -283,7 +284,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Looks at what is under way.
+    /// Checks the operations under way.
     fn look(&mut self) {
         self.watchdog.now(format_args!("looking at what is under way"));
         for (to, mut request) in std::mem::take(&mut self.sends) {
@@ -298,7 +299,7 @@ impl<'a> Traffic<'a> {
                 Ok(true) => self.received(place, request.wait()),
                 Ok(false) => self.receives.push((place, request)),
                 Err(error) => {
-                    // It waits on.
+                    // The request is still pending.
                     self.receives.push((place, request));
                     self.failed(&error);
                 }
@@ -321,11 +322,11 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// A peer has failed.
+    /// Notes that a peer has failed.
     fn judged(&mut self, peer: u32, error: &Error) {
         match error {
             Error::PeerFailed { rank, cause: Cause::Left, .. } if *rank == peer => {
-                self.ways.entry(peer).or_default().has_left = true;
+                self.exchanges.entry(peer).or_default().has_left = true;
             }
             Error::PeerFailed { rank, cause, .. } if *rank == peer => {
                 self.report.verdicts.push(Verdict { rank: peer, at_ns: now_ns(), cause: cause.to_string() });
@@ -334,16 +335,16 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// A send ended.
+    /// Notes that a send has ended.
     fn sent(&mut self, to: u32, result: Result<(), Error>) {
-        let way = self.ways.entry(to).or_default();
+        let exchange = self.exchanges.entry(to).or_default();
         match result {
             Ok(()) => {
-                way.arrived += 1;
+                exchange.arrived += 1;
                 self.report.sent += 1;
             }
             Err(error) => {
-                way.unknown += u64::from(!matches!(
+                exchange.unknown += u64::from(!matches!(
                     error,
                     Error::Cancelled { fate: Fate::NotDelivered }
                         | Error::TimedOut { fate: Fate::NotDelivered, .. }
@@ -355,12 +356,12 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// A receive that owns its buffer ended.
+    /// Notes that a receive with an owned buffer has ended.
     fn received(&mut self, place: usize, result: Result<samite::Done<u8>, Failed<u8>>) {
         self.took(place, result.map(|done| (done.status, done.buffer)).map_err(|failed| failed.error));
     }
 
-    /// A receive ended.
+    /// Notes that a receive has ended.
     fn took(&mut self, place: usize, result: Result<(Status, Vec<u8>), Error>) {
         let (Status { source, tag, bytes }, buffer) = match result {
             Ok(message) => message,
@@ -379,12 +380,12 @@ impl<'a> Traffic<'a> {
         let is_whole = buffer.get(..bytes).is_some_and(|got| got == message.bytes());
         self.require(is_whole, || format!("wrong bytes in {message:?}, {bytes} long"));
         self.got.insert(place, (source, number));
-        self.ways.entry(source).or_default().received += 1;
+        self.exchanges.entry(source).or_default().received += 1;
         self.report.received += 1;
         self.report.bytes += bytes as u64;
     }
 
-    /// An operation ended with an error, which is one of those that may be.
+    /// Checks that an operation failed with a permitted error.
     fn failed(&mut self, error: &Error) {
         self.report.errors += 1;
         let may_be = matches!(
@@ -399,7 +400,7 @@ impl<'a> Traffic<'a> {
         self.require(may_be, || format!("an operation ended with: {error}"));
     }
 
-    /// What can only be said at the end: order, and that nothing was lost in silence.
+    /// Checks order and completeness at the end.
     fn audit(&mut self) {
         let mut last = BTreeMap::new();
         let mut troubles = Vec::new();
@@ -408,14 +409,14 @@ impl<'a> Traffic<'a> {
                 troubles.push(format!("receive {place} got message {number} of {from} after {before}"));
             }
         }
-        for (peer, way) in &self.ways {
-            let Some((arrived, unknown)) = way.told else {
-                if way.has_left {
+        for (peer, exchange) in &self.exchanges {
+            let Some((arrived, unknown)) = exchange.told else {
+                if exchange.has_left {
                     troubles.push(format!("{peer} left without its last message"));
                 }
                 continue;
             };
-            let received = way.received;
+            let received = exchange.received;
             if received > arrived + unknown || received + self.lost < arrived {
                 let lost = self.lost;
                 troubles.push(format!(
@@ -433,9 +434,9 @@ impl<'a> Traffic<'a> {
     }
 
     fn next_message(&mut self, to: u32) -> (u64, Vec<u8>) {
-        let way = self.ways.entry(to).or_default();
-        let message = Message { seed: self.seed, from: self.world.rank(), to, number: way.begun };
-        way.begun += 1;
+        let exchange = self.exchanges.entry(to).or_default();
+        let message = Message { seed: self.seed, from: self.world.rank(), to, number: exchange.begun };
+        exchange.begun += 1;
         (message.tag(), message.bytes())
     }
 
@@ -456,5 +457,5 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// How a send is taken to have ended of which nobody was told.
+/// The assumed result of a send that ended without a report.
 const UNKNOWN: Error = Error::Cancelled { fate: Fate::Unknown };

@@ -1,4 +1,4 @@
-//! Tells when a rank has not moved for long.
+//! Reports a rank that makes no progress for long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use crate::report::FromRank;
 
-/// Watches one thread of this process.
+/// A watch over one thread of this process.
 pub(crate) struct Watchdog {
     rank: u32,
     steps: Arc<AtomicU64>,
     doing: Arc<Mutex<String>>,
 }
 
-/// Far above what any operation takes here, on a crowded machine and with a peer that is stopped.
+/// Far above the duration of any operation here, on a crowded machine and with a stopped peer.
 const PATIENCE: u32 = 100;
 const TICK: Duration = Duration::from_millis(200);
 
 impl Watchdog {
-    /// Ends the process when [`Watchdog::now`] is not called for long, and says what it was at. Its time stands still
-    /// while the process is stopped.
+    /// Ends the process and reports its current action if [`Watchdog::now`] is not called for long. The clock stands
+    /// still while the process is stopped.
     pub(crate) fn start(rank: u32) -> Self {
         let watchdog = Self { rank, steps: Arc::default(), doing: Arc::default() };
         let (steps, doing) = (Arc::clone(&watchdog.steps), Arc::clone(&watchdog.doing));
@@ -39,7 +39,7 @@ impl Watchdog {
         watchdog
     }
 
-    /// The thread begins something.
+    /// Notes that the thread begins an action.
     pub(crate) fn now(&self, doing: std::fmt::Arguments<'_>) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         let mut text = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl Watchdog {
         let _ = std::fmt::Write::write_fmt(&mut *text, doing);
     }
 
-    /// Ends the process: it moves, and gets nowhere.
+    /// Ends a process that runs but makes no progress.
     pub(crate) fn give_up(&self, doing: String) -> ! {
         hangs(self.rank, doing)
     }
@@ -58,7 +58,7 @@ fn hangs(rank: u32, doing: String) -> ! {
     std::process::exit(86);
 }
 
-/// Tells the driver.
+/// Sends a message to the driver.
 pub(crate) fn say(what: &FromRank) {
     println!("{}", serde_json::to_string(what).expect("names and numbers can be written"));
 }

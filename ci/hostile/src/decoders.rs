@@ -1,5 +1,5 @@
-//! Decoders that need nothing around them: whatever the bytes, a value or an error, and what was decoded is
-//! what was there.
+//! Stateless decoders. For any bytes they return a value or an error, and a decoded value must encode to the same
+//! bytes.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use samite_fabric::wire::Header;
 use samite_fabric::{Address, Port, PortError};
 use zerocopy::IntoBytes;
 
-/// The header of a packet.
+/// Decodes the header of a packet.
 pub fn header(bytes: &[u8]) {
     if let Ok((header, rest)) = Header::decode(bytes) {
         assert_eq!([header.as_bytes(), rest].concat(), bytes);
@@ -22,7 +22,7 @@ pub fn header(bytes: &[u8]) {
     }
 }
 
-/// The address of a route, with those of shared memory and of loopback in it, as a peer gives it.
+/// Decodes a peer's address of a route, with addresses of shared memory and of loopback in it.
 pub fn addresses(bytes: &[u8]) {
     thread_local! {
         static ROUTE: RefCell<Route> = RefCell::new(route());
@@ -35,13 +35,13 @@ pub fn addresses(bytes: &[u8]) {
     });
 }
 
-/// The address of a libfabric port, as a peer gives it.
+/// Decodes a peer's address of a libfabric port.
 #[cfg(feature = "ofi")]
 pub fn ofi_addresses(bytes: &[u8]) {
     use samite_fabric::ofi::{OfiConfig, OfiPort};
     use samite_fabric::{PeerId, Post};
 
-    /// A port keeps what it has resolved.
+    /// A port keeps every address that it has resolved.
     const PEERS_MAX: usize = 4096;
 
     fn open() -> OfiPort {
@@ -62,7 +62,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
                     let posted = port.send(peer, b"to itself", &[]);
                     assert!(matches!(posted, Ok(Post::Done | Post::Again)), "{posted:?}");
                 }
-                // Whether it was ever used or not, it can be cut off.
+                // A peer can be disconnected, used or not.
                 if bytes.len().is_multiple_of(2) {
                     port.fence_peer(peer);
                     assert_eq!(port.send(peer, &[], &[]), Err(PortError::PeerGone(peer)));
@@ -77,7 +77,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
     });
 }
 
-/// What the bytes say; or, for half of them, what is right, with changes where they say so.
+/// Returns an address made of the bytes; or, for half of them, the right address with changes.
 fn nearly(right: &Address, bytes: &[u8]) -> Address {
     let mut address = bytes.to_vec();
     if let Some((first, changed)) = bytes.split_first()
@@ -98,7 +98,7 @@ fn route() -> Route {
     Route::new(ports).expect("it has two ports")
 }
 
-/// The environment that a process finds: lines of `NAME=value`, where a name may be given by its number.
+/// Parses a process's environment: lines of `NAME=value`, where a number may stand for a name.
 pub fn environment(bytes: &[u8]) {
     const NAMES: [&str; 10] = [
         "SAMITE_CONTROL",

@@ -1,4 +1,4 @@
-//! One engine between a port and a user that both do whatever the bytes say.
+//! One engine whose port and user both act as arbitrary bytes tell them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::forge::{self, LIFE, SECRET, Seen};
 use crate::input::Input;
 use crate::tape::{Event, Tape};
 
-/// Ranks in the job; the engine is the last.
+/// Number of ranks in the job; the engine is the last.
 const SIZE: u32 = 4;
 const ME: u32 = SIZE - 1;
 const NEVER: u64 = u64::MAX;
 
-/// Runs the program of `bytes`, then has every other rank fail.
+/// Runs the program of `bytes`, then lets every other rank fail.
 ///
 /// # Panics
-/// If an operation does not end, a budget is exceeded or anything is held in the end.
+/// If an operation does not end, a budget is exceeded, or the engine holds anything at the end.
 pub fn engine(bytes: &[u8]) {
     let mut run = Run::new(&mut Input::new(bytes));
     let mut input = Input::new(bytes.get(1..).unwrap_or_default());
@@ -35,7 +35,7 @@ struct Run {
     config: Config,
     now_ns: u64,
     seen: Seen,
-    /// Numbers of the next packets of the others.
+    /// Sequence numbers of the other ranks' next packets.
     sequences: [u32; ME as usize],
     buffers: Buffers,
     requests: Vec<RequestId>,
@@ -44,7 +44,7 @@ struct Run {
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
-    /// Those of them that have their message.
+    /// Requests of these that have their message.
     received: BTreeSet<RequestId>,
     withheld: bool,
 }
@@ -140,7 +140,7 @@ impl Run {
         }
     }
 
-    /// A packet comes from `rank`, most often the next one.
+    /// Delivers a packet from `rank`, in most cases the next in sequence.
     fn hear(&mut self, input: &mut Input<'_>, rank: u32) {
         let next = &mut self.sequences[rank as usize];
         let sequence = if input.below(16) == 0 { input.u32() } else { *next };
@@ -197,7 +197,7 @@ impl Run {
         for packet in std::mem::take(&mut self.engine.port_mut().sent) {
             self.seen.packet(&packet);
         }
-        // Who is told of failures hears each once.
+        // Each failure is reported once to operations that report failures.
         for &id in &self.requests {
             while self.engine.failure_pending(id).is_some() {}
         }
@@ -220,7 +220,7 @@ impl Run {
     fn end(mut self) {
         self.buffers.withheld = false;
         self.engine.port_mut().has_room = true;
-        // A hello that is still to come would begin another life.
+        // A later hello would begin another incarnation.
         (0..4).for_each(|_| self.poll(1));
         for rank in 0..SIZE {
             self.engine.peer_failed(rank, None, Cause::Lost).expect("a rank of the job");
@@ -230,7 +230,7 @@ impl Run {
             assert_eq!(self.engine.outcome(id), Outcome::Ready, "{:?}", self.engine);
             self.collect(id);
         }
-        // What came from those that had left before can still be received.
+        // Messages of ranks that had left before can still be received.
         drain(&mut self.engine, self.now_ns);
         (0..4).for_each(|_| self.poll(1));
         let usage = self.engine.usage();
@@ -240,7 +240,7 @@ impl Run {
     }
 }
 
-/// Receives all that has arrived, in the contexts that are forged.
+/// Receives all messages that have arrived in the forged contexts.
 pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now_ns: u64) {
     for context in 0..2 {
         let all = Pattern { source: Source::ANY, mask: 0, ..Pattern::exact(context, 0, 0) };

@@ -1,4 +1,4 @@
-//! Packets as one writes them who knows the protocol and does not keep to it.
+//! Forged packets of a member that knows the protocol and violates it.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
 use zerocopy::IntoBytes;
@@ -8,7 +8,7 @@ use crate::input::Input;
 pub(crate) const SECRET: [u8; 16] = [9; 16];
 pub(crate) const LIFE: u32 = 7;
 
-/// Kinds of packets, as their numbers are on the wire (p2p/src/wire.rs).
+/// Kinds of packets, with their numbers on the wire (p2p/src/wire.rs).
 const EAGER: u8 = 0;
 const RTS: u8 = 1;
 const CTS: u8 = 2;
@@ -18,7 +18,7 @@ const REVOKE: u8 = 5;
 const ABORT: u8 = 6;
 const HELLO: u8 = 0;
 
-/// What a hostile member has seen: names and keys in the packets that it got.
+/// Names and keys in the packets that a hostile member has received.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Vec<u64>);
 
@@ -35,7 +35,7 @@ impl Seen {
         }
     }
 
-    /// A number that might mean something.
+    /// Returns a number that might be a valid name or key.
     pub(crate) fn number(&self, input: &mut Input<'_>) -> u64 {
         match input.byte() {
             small @ 0..64 => small.into(),
@@ -52,9 +52,9 @@ impl Seen {
     }
 }
 
-/// A packet of `rank`, with the right life and `sequence`; and with whatever is wrong about it that `input`
-/// says. It is not said to be of another rank in the life of that: who knows the secret and lies about who he
-/// is cannot be told from that rank.
+/// Returns a packet of `rank`, with the right incarnation and `sequence`, and with the errors that `input` selects. It
+/// never claims another rank's identity and incarnation: a member that knows the secret and does so cannot be told from
+/// that rank.
 pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
     let choice = input.byte();
     let (protocol, kind, body) = match choice % 16 {
@@ -107,7 +107,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     bytes
 }
 
-/// A hello, right or nearly so.
+/// Returns a hello, right or nearly so.
 fn hello(input: &mut Input<'_>) -> Vec<u8> {
     let address = b"nowhere";
     let mut secret = SECRET;
@@ -119,7 +119,7 @@ fn hello(input: &mut Input<'_>) -> Vec<u8> {
     [&secret[..], &to.to_le_bytes(), &len.to_le_bytes(), &[0; 2], address].concat()
 }
 
-/// Something of it is changed, but not who and in which life its sender says to be, nor the context.
+/// Changes a part of a packet, but not its sender, the sender's incarnation or the context.
 fn mutate(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
     match input.below(4) {
         0 => bytes.truncate(input.byte().into()),

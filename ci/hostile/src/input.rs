@@ -1,6 +1,6 @@
-//! Bytes as a supply of choices.
+//! Arbitrary bytes as a source of choices.
 
-/// Arbitrary bytes, read from the front. At their end all that is read is zero.
+/// Arbitrary bytes, read from the front. At their end every read returns zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -17,7 +17,7 @@ impl<'a> Input<'a> {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// A number below `bound`, which is at most 256.
+    /// Returns a number below `bound`, which is at most 256.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::from(self.byte()) % bound
     }
@@ -30,7 +30,7 @@ impl<'a> Input<'a> {
         u64::from(self.u32()) << 32 | u64::from(self.u32())
     }
 
-    /// Up to `len` bytes.
+    /// Returns up to `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;

@@ -1,5 +1,5 @@
-//! What strangers and hostile members of a job may do, each as a function of arbitrary bytes that panics if it
-//! finds an invariant broken. The fuzz targets in `ci/fuzz` call them with bytes that find new paths, the tests
+//! Possible actions of unauthenticated clients and of hostile members, each as a function of arbitrary bytes that
+//! panics if an invariant is broken. The fuzz targets in `ci/fuzz` call them with bytes that reach new paths, the tests
 //! here with bytes from seeds.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! A member of the job that knows the protocol, the secret and its own place, and does what it likes, beside
-//! two honest ranks that talk to each other and to it.
+//! A hostile member that knows the protocol, the secret and its own rank, beside two honest ranks that communicate with
+//! each other and with it.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ use crate::input::Input;
 const HOSTILE: u32 = 0;
 const HONEST: [u32; 2] = [1, 2];
 const SIZE: u32 = 3;
-/// Tag of what the honest ranks send each other.
+/// Tag of the messages between the honest ranks.
 const ASIDE: u64 = 1000;
 const NEVER: u64 = u64::MAX;
-/// Rounds of polls in which all that can end does.
+/// Rounds of polls within which every operation that can end has ended.
 const ROUNDS_MAX: usize = 50_000;
 
-/// Runs the program of `bytes`, then the hostile rank dies.
+/// Runs the program of `bytes`, then kills the hostile rank.
 ///
 /// # Panics
-/// If a message between honest ranks is lost, changed or late for ever, if an honest rank takes the other for
-/// failed, if an operation does not end, or if anything is held in the end.
+/// If a message between honest ranks is lost, changed or late for ever, if an honest rank takes the other for failed,
+/// if an operation does not end, or if an engine holds anything at the end.
 pub fn member(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut run = Run::new(&mut input);
@@ -46,7 +46,7 @@ struct Run {
 struct Hostile {
     port: SimPort,
     paths: [PeerId; 2],
-    /// Numbers of the next packets to the honest.
+    /// Sequence numbers of the next packets to the honest ranks.
     sequences: [u32; 2],
     seen: Seen,
     last: Vec<u8>,
@@ -55,12 +55,12 @@ struct Hostile {
 
 struct Honest {
     engine: Engine<SimPort>,
-    /// Sends to the other, the lengths of those that it has begun, and receives from it, in order.
+    /// Sends to the other honest rank, the lengths of the started sends, and receives from it, in order.
     sends: Vec<RequestId>,
     lengths: Vec<usize>,
     recvs: VecDeque<RequestId>,
     received: usize,
-    /// Operations that the hostile rank has to do with.
+    /// Operations that involve the hostile rank.
     others: Vec<RequestId>,
 }
 
@@ -121,7 +121,7 @@ impl Run {
         match choice & 31 {
             0..=11 => self.hostile.speak(input, to),
             12 => {
-                // What it said last, again; and in the end every packet of its own is out of order.
+                // Repeats the last packet; from then on every packet of this member is out of order.
                 let last = self.hostile.last.clone();
                 self.net.inject(HONEST[to], &last);
             }
@@ -137,7 +137,7 @@ impl Run {
         }
     }
 
-    /// An honest rank sends to the other.
+    /// Starts a send from an honest rank to the other.
     fn talk(&mut self, from: usize, len: usize) {
         let now_ns = self.net.now_ns();
         let honest = &mut self.honest[from];
@@ -147,7 +147,7 @@ impl Run {
         honest.lengths.push(len);
     }
 
-    /// An honest rank receives from the other.
+    /// Starts a receive at an honest rank from the other.
     fn listen(&mut self, at: usize) {
         let now_ns = self.net.now_ns();
         let pattern = Pattern::exact(0, HONEST[1 - at], ASIDE);
@@ -175,7 +175,7 @@ impl Run {
         honest.others.extend(honest.engine.irecv(now_ns, pattern, memory, deadline_ns).ok());
     }
 
-    /// All poll once, or time goes on. The number of events.
+    /// Polls all ranks once, or advances the clock. Returns the number of events.
     fn round(&mut self) -> usize {
         self.hostile.port.poll(&mut self.hostile.seen).expect("the port works");
         let now_ns = self.net.now_ns();
@@ -190,7 +190,7 @@ impl Run {
         events
     }
 
-    /// Takes what the honest rank has received from the other, and finds it as it was sent.
+    /// Collects the messages that an honest rank has received from the other, and checks their bytes.
     fn collect(&mut self, at: usize) {
         let [first, second] = &mut self.honest;
         let (honest, other) = if at == 0 { (first, second) } else { (second, first) };
@@ -208,7 +208,7 @@ impl Run {
     }
 
     fn end(mut self) {
-        // Every message finds its receive, and every receive its message.
+        // Every message must have met its receive, and every receive its message.
         for at in 0..2 {
             let sent = self.honest[1 - at].lengths.len();
             while self.honest[at].received + self.honest[at].recvs.len() < sent {
@@ -262,7 +262,7 @@ impl Run {
 }
 
 impl Hostile {
-    /// Sends a packet, most often the one that is due.
+    /// Sends a packet, in most cases the next in sequence.
     fn speak(&mut self, input: &mut Input<'_>, to: usize) {
         let next = self.sequences[to];
         let sequence = if input.below(32) == 0 { input.u32() } else { next };
@@ -275,7 +275,7 @@ impl Hostile {
         self.last = packet;
     }
 
-    /// Reads or writes memory of an honest rank by a key that it was given, or was not.
+    /// Reads or writes memory of an honest rank with a received or an invented key.
     fn reach(&mut self, input: &mut Input<'_>, to: usize) {
         let [key, address] = [(); 2].map(|()| self.seen.number(input));
         let (local, remote) = (self.memory.local(0, input.byte().into()), Remote { key, address });
@@ -292,7 +292,7 @@ fn is_at_rest(engine: &Engine<SimPort>) -> bool {
     (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes) == (0, 0, 0, 0, 0)
 }
 
-/// The bytes of the message of this number.
+/// Returns the bytes of the message with this number.
 fn content(from: usize, number: usize, len: usize) -> &'static [u8] {
     static ALL: [u8; 256 + LENGTH_MAX] = {
         let mut all = [0; 256 + LENGTH_MAX];
@@ -306,6 +306,6 @@ fn content(from: usize, number: usize, len: usize) -> &'static [u8] {
     &ALL[(from * 101 + number * 37) % 256..][..len]
 }
 
-/// Some in one packet, some in several.
+/// Lengths of messages of one packet and of several.
 const LENGTHS: [usize; 6] = [0, 8, 400, 800, 1500, LENGTH_MAX];
 const LENGTH_MAX: usize = 4000;

@@ -1,4 +1,4 @@
-//! A member of a job that writes anything to the mailbox of another, which every member can map.
+//! A member that writes arbitrary values to another member's mailbox, which every member can map.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -9,14 +9,14 @@ use samite_fabric::{Body, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 
 use crate::input::Input;
 
-/// Runs a program: each step writes to the receiver's mailbox, sends to it, polls it, or puts it to sleep. The port hands over
-/// packets up to its limit, refuses by typed errors, and still sends to others.
+/// Runs a program: each step writes to the receiver's mailbox, sends to it, polls it, or puts it to sleep. The port
+/// must deliver only packets within its limit, refuse with typed errors, and still send to others.
 pub fn ring(bytes: &[u8]) {
     thread_local! {
         static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
     }
     BENCH.with_borrow_mut(|kept| {
-        // The next program goes on with these ports, unless one is lost.
+        // The next program uses the same ports, unless one of them has failed.
         let mut bench = kept.take().filter(Bench::is_whole).unwrap_or_else(Bench::open);
         let mut input = Input::new(bytes);
         while !input.is_empty() {
@@ -30,13 +30,13 @@ pub fn ring(bytes: &[u8]) {
 struct Bench {
     receiver: Shm,
     hostile: Shm,
-    /// Another member, which the receiver sends to.
+    /// Another member, to which the receiver sends.
     honest: Shm,
     mailbox: File,
-    /// The way from the hostile port to the receiver, and back.
+    /// The path from the hostile port to the receiver, and back.
     there: PeerId,
     back: PeerId,
-    /// The way from the receiver to the honest port.
+    /// The path from the receiver to the honest port.
     forth: PeerId,
     lost: bool,
     packets: usize,
@@ -60,7 +60,7 @@ impl Bench {
         let mailbox = mailbox(&receiver);
         let (lost, packets) = (false, 0);
         let mut bench = Self { receiver, hostile, honest, mailbox, there, back, forth, lost, packets };
-        // So that there are rings.
+        // The first send creates the rings.
         assert_eq!(bench.hostile.send(there, b"hello", &[]), Ok(Post::Done));
         bench.poll();
         bench
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    /// The receiver still sends.
+    /// Checks that the receiver still sends.
     fn check_the_honest(&mut self) {
         self.poll();
         assert_eq!(self.receiver.send(self.forth, b"still there", &[]), Ok(Post::Done));
@@ -139,7 +139,7 @@ impl Bench {
     }
 }
 
-/// The file that a port receives in: its address says which descriptor it is.
+/// Returns the file in which a port receives: the descriptor's number is in its address.
 fn mailbox(port: &Shm) -> File {
     let address = port.address().0;
     let (_, fd) = address.split_last_chunk().expect("an address of samite-shm");
@@ -147,7 +147,7 @@ fn mailbox(port: &Shm) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("the port's own descriptor")
 }
 
-/// Any number, but most often one that means something, or nearly.
+/// Returns any number, in most cases one that is valid or nearly so.
 fn value(input: &mut Input<'_>) -> u64 {
     match input.below(8) {
         0 => input.u64(),
@@ -155,7 +155,7 @@ fn value(input: &mut Input<'_>) -> u64 {
         2 => input.byte().into(),
         // A packet of some length, as its line announces it.
         3 => u64::from(input.byte()) << 4 | 1,
-        // A long packet, a notice, a way to another ring.
+        // A long packet, a notice, a switch to another ring.
         4 => 0xfffc + u64::from(input.byte() % 6),
         // Lengths of a head and of a body.
         5 => u64::from(input.byte() % 64) << 32 | u64::from(input.u32() & 0x3fff),
@@ -194,9 +194,9 @@ impl Sink for Heard {
     }
 }
 
-/// The small ring and the large one of the first slot, behind the table, which takes so much.
+/// The small ring and the large one of the first slot, behind the table.
 const RINGS: [(usize, usize); 2] =
     [(64 << 10, CONFIG.ring_bytes_min), ((64 << 10) + CONFIG.ring_bytes_min, CONFIG.ring_bytes)];
 const LINE: usize = 64;
-/// Of header and slots.
+/// Words of the header and the slots.
 const TABLE_WORDS: usize = 168;

@@ -1,4 +1,4 @@
-//! A port that plays what it is told to.
+//! A port that replays prepared events.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use samite_fabric::{
     Registration, Remote, Sink,
 };
 
-/// Reports what is put in `events`, takes all that is posted while there is room, and keeps the contract of a
-/// port: operations end once, and none after its peer was cut off.
+/// A port that reports the prepared `events`, accepts posts while there is room, and keeps the contract of a port:
+/// each operation ends once, and none ends after its peer was disconnected.
 #[derive(Debug)]
 pub(crate) struct Tape {
     caps: Caps,
     pub(crate) events: VecDeque<Event>,
     pub(crate) has_room: bool,
-    /// Packets that were sent, and not looked at.
+    /// Packets that were sent and not yet inspected.
     pub(crate) sent: Vec<Vec<u8>>,
     outstanding: VecDeque<(OpId, PeerId)>,
-    /// Whether each peer was cut off.
+    /// By peer: true if it was disconnected.
     peers: Vec<bool>,
     registrations: Vec<Option<Region>>,
 }

@@ -1,5 +1,5 @@
-//! Strangers at the network ports of a job that runs, with its ranks' messages going on meanwhile: on tcp whatever comes,
-//! over libfabric whatever is no packet of this job.
+//! Unauthenticated clients at the network ports of a running job whose ranks exchange messages meanwhile: arbitrary
+//! bytes on tcp, and over libfabric packets that belong to no job.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,11 +14,11 @@ use zerocopy::IntoBytes;
 const SIZE: u32 = 3;
 const SECRET: [u8; 16] = [9; 16];
 const NEVER: u64 = u64::MAX;
-/// Polls of every rank after which something is given up for lost.
+/// Number of polls of every rank after which a message counts as lost.
 const POLLS_MAX: usize = 1_000_000;
 
-/// The life of each rank, or of one more that is none.
-fn life(rank: u32) -> u32 {
+/// Returns the incarnation of each rank, or of one that does not exist.
+fn incarnation(rank: u32) -> u32 {
     rank.wrapping_add(1000)
 }
 
@@ -33,10 +33,10 @@ impl Job {
         let ports: Vec<_> = (0..SIZE).map(port).collect();
         let addresses: Vec<_> = ports.iter().map(Port::address).collect();
         let engine = |(rank, port)| {
-            let identity = Identity { rank, size: SIZE + 1, incarnation: life(rank), secret: SECRET };
+            let identity = Identity { rank, size: SIZE + 1, incarnation: incarnation(rank), secret: SECRET };
             let mut engine = Engine::new(port, identity, Config::default());
             for (other, address) in (0..).zip(&addresses) {
-                engine.introduce(other, life(other), address.clone()).expect("a rank of the job");
+                engine.introduce(other, incarnation(other), address.clone()).expect("a rank of the job");
             }
             engine
         };
@@ -49,7 +49,7 @@ impl Job {
         }
     }
 
-    /// Each rank sends to each, short and long, and all of it arrives.
+    /// Sends short and long messages from each rank to each, and checks that all arrive.
     fn exchange(&mut self) {
         self.rounds += 1;
         let mut requests = Vec::new();
@@ -86,7 +86,7 @@ impl Job {
         self.engines[rank].counters().rejected
     }
 
-    /// All ranks are there, and think so of each other.
+    /// Checks that every rank takes every other for alive.
     fn assert_unharmed(&mut self) {
         self.exchange();
         for engine in &self.engines {
@@ -101,7 +101,7 @@ fn port(seed: u32) -> OfiPort {
     OfiPort::open(&config).expect("libfabric works here")
 }
 
-/// Where a port of this kind listens: 8 bytes that tell the kind, and a `sockaddr_in`.
+/// Returns the address at which a port of this kind listens: 8 bytes that tell the kind, and a `sockaddr_in`.
 fn door(address: &Address) -> SocketAddr {
     let &[_, _, high, low, a, b, c, d, ..] = &address.0[8..] else { panic!("{address:?}") };
     (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low])).into()
@@ -116,7 +116,7 @@ impl Sink for Deaf {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// What a port says first to one that it connects to.
+/// Returns the first bytes that a port sends to a peer to which it connects.
 fn recorded_hello() -> Vec<u8> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.set_nonblocking(true).expect("a socket");
@@ -144,14 +144,14 @@ fn recorded_hello() -> Vec<u8> {
     panic!("no hello came");
 }
 
-/// What comes to a port that anybody can reach.
+/// Returns byte sequences that any client could send.
 fn rubbish() -> Vec<Vec<u8>> {
     let mut rng = SplitMix64::new(4);
     let mut random = |len: usize| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
     let hello = recorded_hello();
     let mut all = vec![Vec::new(), b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 5000], vec![0xff; 5000]];
     all.extend([1, 7, 64, 500, 5000, 100_000].map(&mut random));
-    // A recorded one told again, cut off anywhere, with anything changed, and with something behind it.
+    // A recorded hello: replayed, truncated, changed, and with bytes appended.
     all.push(hello.clone());
     all.extend((1..hello.len()).map(|len| hello[..len].to_vec()));
     for at in 0..hello.len() {
@@ -179,14 +179,14 @@ fn rubbish_at_the_door_disturbs_nobody() {
                 let mut stranger =
                     TcpStream::connect_timeout(door, Duration::from_secs(10)).expect("it listens");
                 stranger.set_nonblocking(true).expect("a socket");
-                // However much of it is taken.
+                // The port may accept any number of the bytes.
                 let _ = stranger.write(bytes);
                 stranger
             })
             .collect();
         job.exchange();
         for stranger in &mut strangers {
-            // Once more, to whoever let it in.
+            // Once more, if the connection is still open.
             let _ = stranger.write(&bytes[..bytes.len().min(100)]);
         }
         job.exchange();
@@ -199,7 +199,7 @@ fn rubbish_at_the_door_disturbs_nobody() {
     job.assert_unharmed();
 }
 
-/// Takes what it hears.
+/// A sink that collects the received packets.
 #[derive(Default)]
 struct Ear(Vec<Vec<u8>>);
 
@@ -212,12 +212,12 @@ impl Sink for Ear {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// A packet of `sender`, in its life, to rank 0.
+/// Returns a packet of `sender`, with its incarnation, to rank 0.
 fn packet(protocol: Protocol, sender: u32, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut header = Header::new(protocol, 0, Flags::empty());
     (header.sender, header.incarnation, header.sequence) =
-        (sender.into(), life(sender).into(), sequence.into());
-    header.to = (life(0) as u16).into();
+        (sender.into(), incarnation(sender).into(), sequence.into());
+    header.to = (incarnation(0) as u16).into();
     [header.as_bytes(), body].concat()
 }
 
@@ -232,8 +232,8 @@ fn packets_of_strangers_are_refused_and_counted() {
     let mut stranger = port(99);
     let to = stranger.resolve(&job.engines[0].port().address()).expect("an address of its kind");
 
-    // What rank 1 says to one that it takes for rank 3, to be told again to rank 0.
-    job.engines[1].introduce(3, life(3), stranger.address()).expect("a rank of the job");
+    // A packet from rank 1 to a false rank 3, which is replayed to rank 0.
+    job.engines[1].introduce(3, incarnation(3), stranger.address()).expect("a rank of the job");
     let mut ear = Ear::default();
     for _ in 0..POLLS_MAX {
         if !ear.0.is_empty() {
@@ -252,7 +252,7 @@ fn packets_of_strangers_are_refused_and_counted() {
     to_another_life[26] ^= 1;
     let mut another_life = packet(Protocol::P2p, 1, 5, &[0; 8]);
     another_life[8] ^= 64;
-    let right = hello(SECRET, life(0), 7);
+    let right = hello(SECRET, incarnation(0), 7);
     let packets = [
         wrong_version,
         unknown_flags,
@@ -263,10 +263,10 @@ fn packets_of_strangers_are_refused_and_counted() {
         overheard,
         another_life,
         packet(Protocol::P2p, 3, 0, &[0xff; 400]),
-        packet(Protocol::Control, 3, 0, &hello([0; 16], life(0), 7)),
-        packet(Protocol::Control, 3, 0, &hello([8; 16], life(0), 7)),
-        packet(Protocol::Control, 3, 0, &hello(SECRET, life(0) - 1, 7)),
-        packet(Protocol::Control, 3, 0, &hello(SECRET, life(0), u16::MAX)),
+        packet(Protocol::Control, 3, 0, &hello([0; 16], incarnation(0), 7)),
+        packet(Protocol::Control, 3, 0, &hello([8; 16], incarnation(0), 7)),
+        packet(Protocol::Control, 3, 0, &hello(SECRET, incarnation(0) - 1, 7)),
+        packet(Protocol::Control, 3, 0, &hello(SECRET, incarnation(0), u16::MAX)),
         packet(Protocol::Control, u32::MAX, 0, &right),
     ];
     let expected =

@@ -1,31 +1,31 @@
-//! The oracle: what was sent and received, and what may be.
+//! The oracle: records sends and receives, and checks that each result is permitted.
 
 use std::collections::BTreeSet;
 
 use samite_p2p::{Awaited, Error, Fate, Pattern, Status};
 
-/// One life of a rank.
+/// One incarnation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Life {
+pub(crate) struct Process {
     /// The rank.
     pub(crate) rank: u32,
-    /// Which of its lives.
+    /// The number of its incarnation.
     pub(crate) incarnation: u32,
 }
 
-/// Everything that was asked for, in the order it was asked.
+/// All operations, in the order of their posting.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) messages: Vec<Message>,
     pub(crate) receives: Vec<Receive>,
 }
 
-/// A message. Its place in the ledger is part of its tag, so a receive tells which one it got.
+/// A message. Its index in the ledger is part of its tag, so a receive knows which message it got.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) from: Life,
+    pub(crate) from: Process,
     pub(crate) to: u32,
-    /// Which of the receiver's lives it is for; none if its sender had not heard of the one that was.
+    /// The receiver's incarnation that the sender addressed, if the sender knew it.
     pub(crate) to_incarnation: Option<u32>,
     pub(crate) context: u32,
     pub(crate) class: u64,
@@ -33,11 +33,11 @@ pub(crate) struct Message {
     pub(crate) end: Option<SendEnd>,
     /// The receive that got it.
     pub(crate) receive: Option<usize>,
-    /// The incarnation of the receiver where it is known to have arrived whole, before its sender came to its end.
-    pub(crate) arrived: Option<Life>,
+    /// The receiver's incarnation, if the whole message is known to have arrived before its sender ended.
+    pub(crate) arrived: Option<Process>,
 }
 
-/// How a send ended.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendEnd {
     Sent,
@@ -45,69 +45,70 @@ pub(crate) enum SendEnd {
     Unknown,
 }
 
-/// A receive, or a message claimed, which is a receive that takes what is there or nothing.
+/// A receive, or a claim, which is a receive that takes a waiting message or none.
 #[derive(Debug)]
 pub(crate) struct Receive {
-    pub(crate) at: Life,
+    pub(crate) at: Process,
     pub(crate) pattern: Pattern,
     pub(crate) room: usize,
-    /// The message that it has claimed.
+    /// The claimed message.
     pub(crate) claims: Option<usize>,
     pub(crate) end: Option<RecvEnd>,
 }
 
-/// How a receive ended.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvEnd {
-    /// It got the message, whole or not, and told so at that time.
+    /// It got this message, whole or truncated, and reported it at this time.
     Got { message: usize, told_ns: u64 },
-    /// It matched none until this time.
+    /// It had matched no message until this time.
     Unmatched { until_ns: u64 },
-    /// It may have matched one, which was lost with its sender.
+    /// It may have matched a message that was lost with its sender.
     Lost,
     /// The same, but its own rank gave it up.
     GivenUp,
 }
 
-/// What became of the ranks' lives, as far as it excuses the loss of messages.
+/// The ends of incarnations and the network cuts, as far as they excuse the loss of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// Whether a rank's lives have one address: then cutting off one may hit the next, which has to be taken for
-    /// failed by whoever did so.
+    /// True if all incarnations of a rank share one address. Cutting off one may then hit the next, which the cutting
+    /// rank must take for failed.
     pub(crate) reused: bool,
-    /// Lives that were killed.
-    pub(crate) killed: BTreeSet<Life>,
-    /// Lives that were left in good order.
-    pub(crate) left: BTreeSet<Life>,
-    /// Lives that another one of their rank has followed.
-    pub(crate) followed: BTreeSet<Life>,
-    /// Pairs of lives, the smaller first, between which packets were lost.
-    pub(crate) cut: BTreeSet<(Life, Life)>,
+    /// Killed incarnations.
+    pub(crate) killed: BTreeSet<Process>,
+    /// Incarnations that left in good order.
+    pub(crate) left: BTreeSet<Process>,
+    /// Incarnations that were followed by a later one of the same rank.
+    pub(crate) followed: BTreeSet<Process>,
+    /// Pairs of incarnations, the smaller first, between which packets were lost.
+    pub(crate) cut: BTreeSet<(Process, Process)>,
 }
 
 impl Losses {
-    /// Whether `a` may take `b` for gone.
-    pub(crate) fn between(&self, a: Life, b: Life) -> bool {
+    /// Returns true if `a` may take `b` for failed.
+    pub(crate) fn between(&self, a: Process, b: Process) -> bool {
         let hit = self.reused && (self.has_ended(a.rank) || self.has_ended(b.rank));
         self.is_over(b) || self.killed.contains(&a) || self.is_cut(a, b) || hit
     }
 
-    pub(crate) fn is_over(&self, life: Life) -> bool {
-        self.killed.contains(&life) || self.left.contains(&life)
+    pub(crate) fn is_over(&self, process: Process) -> bool {
+        self.killed.contains(&process) || self.left.contains(&process)
     }
 
-    /// Whether any life of a rank is over.
+    /// Returns true if any incarnation of a rank has ended.
     pub(crate) fn has_ended(&self, rank: u32) -> bool {
-        let lives = Life { rank, incarnation: 0 }..=Life { rank, incarnation: u32::MAX };
-        self.killed.range(lives.clone()).next().is_some() || self.left.range(lives).next().is_some()
+        let processes = Process { rank, incarnation: 0 }..=Process { rank, incarnation: u32::MAX };
+        self.killed.range(processes.clone()).next().is_some() || self.left.range(processes).next().is_some()
     }
 
-    fn is_cut(&self, a: Life, b: Life) -> bool {
+    fn is_cut(&self, a: Process, b: Process) -> bool {
         self.cut.contains(&(a.min(b), a.max(b)))
     }
 
-    /// Whether a message sent may not have come. What a rank sent before it left comes. A message that has arrived whole is
-    /// lost with its receiver, or when the sender has failed and another life follows.
+    /// Returns true if the loss of a sent message is excused. The messages of a rank that left are not lost. A message
+    /// that has arrived whole is lost only with its receiver, or if its sender has failed and another incarnation
+    /// follows.
     fn of_message(&self, message: &Message) -> bool {
         let Message { from, to: rank, to_incarnation, .. } = *message;
         if let Some(at) = message.arrived {
@@ -118,7 +119,7 @@ impl Losses {
             || self.reused && self.has_ended(from.rank)
             || match to_incarnation.filter(|_| !self.reused) {
                 Some(incarnation) => {
-                    let to = Life { rank, incarnation };
+                    let to = Process { rank, incarnation };
                     self.is_over(to) || self.is_cut(from, to)
                 }
                 None => {
@@ -132,7 +133,7 @@ impl Losses {
     }
 }
 
-/// The low bits of a tag are what receives ask for, the others the message's place in the ledger.
+/// The low bits of a tag, which receives match. The other bits hold the message's index in the ledger.
 pub(crate) const CLASS_BITS: u32 = 8;
 
 impl Message {
@@ -140,7 +141,7 @@ impl Message {
         (index as u64) << CLASS_BITS | self.class
     }
 
-    /// Whether a receive may get it.
+    /// Returns true if a receive may get it.
     fn matches(&self, index: usize, pattern: &Pattern) -> bool {
         self.context == pattern.context
             && pattern.source.accepts(self.from.rank)
@@ -148,16 +149,16 @@ impl Message {
     }
 }
 
-/// The bytes of a message.
+/// Returns the bytes of a message.
 pub(crate) fn content(index: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (index.wrapping_mul(151) + at.wrapping_mul(31) + at / 255) as u8).collect()
 }
 
-/// What buffers hold before.
+/// The initial content of receive buffers.
 pub(crate) const UNTOUCHED: u8 = 0xee;
 
 impl Ledger {
-    /// Notes how a send ended.
+    /// Records the result of a send.
     pub(crate) fn sent(&mut self, index: usize, result: &Result<Status, Error>) -> Result<(), String> {
         let message = &mut self.messages[index];
         let end = match result {
@@ -176,7 +177,7 @@ impl Ledger {
         require(before.is_none(), || format!("message {index}: its send ended twice"))
     }
 
-    /// Notes how a receive ended, and checks what it got. `buffer` is what its memory holds now, if that is
+    /// Records the result of a receive and checks the received bytes. `buffer` is the present content of its memory, if
     /// known.
     pub(crate) fn received(
         &mut self,
@@ -224,7 +225,7 @@ impl Ledger {
         require(before.is_none(), || format!("receive {index} ended twice"))
     }
 
-    /// Checks all that can only be said at the end.
+    /// Checks everything that can only be judged at the end.
     pub(crate) fn audit(&self, losses: &Losses) -> Result<(), String> {
         for (index, message) in self.messages.iter().enumerate() {
             self.audit_message(index, message, losses)?;
@@ -235,7 +236,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message arrived if it was said to be sent, and did not if it was said not to.
+    /// Checks that a message reported as sent arrived, and that one reported as not delivered did not.
     fn audit_message(&self, index: usize, message: &Message, losses: &Losses) -> Result<(), String> {
         match (message.end, message.receive) {
             (Some(SendEnd::NotDelivered), Some(receive)) => {
@@ -257,8 +258,8 @@ impl Ledger {
         }
     }
 
-    /// What a receive got was its to take: no earlier message was, and no earlier receive waited for it. What a claim had
-    /// of a message that had arrived whole is received, whatever became of the sender.
+    /// Checks that a receive got the message it had to get: no earlier message matched, and no earlier receive waited
+    /// for it. A claimed message that had arrived whole must be received, even if its sender has failed.
     fn audit_receive(&self, index: usize, receive: &Receive) -> Result<(), String> {
         if let (Some(claimed), Some(RecvEnd::Lost)) = (receive.claims, receive.end) {
             require(self.messages[claimed].arrived.is_none(), || {
@@ -307,7 +308,7 @@ fn fate(error: &Error) -> Option<Fate> {
     }
 }
 
-/// `Ok` if it holds.
+/// Returns an error with this text unless `holds`.
 pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }

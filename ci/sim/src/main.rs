@@ -1,8 +1,7 @@
-//! Runs seeds of the simulation, on all cores, and says how to replay the first that fails.
+//! Runs seeds of the simulation on all cores and says how to replay the first that fails.
 //!
-//! A run is N ranks' whole stack in this thread: the engines of `samite-p2p` over the port `sim` of
-//! `samite-fabric`, with random traffic and faults, watched by an oracle ([`ledger`]). Everything follows
-//! from the seed.
+//! A run executes the whole stack of N ranks in one thread: the engines of `samite-p2p` over the port `sim` of
+//! `samite-fabric`, with random traffic and faults, checked by an oracle ([`ledger`]). Everything follows from the seed.
 
 #![forbid(unsafe_code)]
 
@@ -22,19 +21,19 @@ use run::{Summary, run};
 /// Simulates ranks from seeds.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(default_value_t = 1000)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(default_value_t = 0)]
     first: u64,
-    /// Runs as many seeds as it takes for so many faults, instead.
+    /// Runs as many seeds as it takes to reach N faults.
     #[arg(long, value_name = "N")]
     faults: Option<u64>,
-    /// On so many cores; by default all.
+    /// Number of cores to use; all by default.
     #[arg(long, value_name = "N")]
     cores: Option<NonZero<usize>>,
-    /// Runs this seed alone, and prints what happens.
+    /// Runs this seed alone and prints each event.
     #[arg(long)]
     replay: Option<u64>,
 }
@@ -47,7 +46,7 @@ fn once_failed() -> impl Iterator<Item = u64> {
     })
 }
 
-/// One run in so many is done twice, to see that it is the same.
+/// Every so many runs, one is repeated to check that it is deterministic.
 const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
@@ -111,7 +110,7 @@ fn main() -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A run in which a panic is a failure like any other.
+/// Runs a seed and turns a panic into a failure.
 fn guarded(seed: u64, verbose: bool) -> Result<Summary, String> {
     catch_unwind(AssertUnwindSafe(|| run(seed, verbose))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,4 +1,4 @@
-//! One rank: its engine, and what it waits for.
+//! One rank: its engine and its pending requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,36 +10,38 @@ use samite_p2p::{
 };
 
 use crate::ledger::{
-    CLASS_BITS, Ledger, Life, Message, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
+    CLASS_BITS, Ledger, Message, Process, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
 };
 
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A rank in one of its lives.
+/// One incarnation of a rank.
 pub(crate) struct Rank {
-    pub(crate) life: Life,
+    pub(crate) process: Process,
     pub(crate) engine: Engine<SimPort>,
     pub(crate) paused: bool,
     pub(crate) leaving: bool,
-    /// As last seen.
+    /// Number of failed peers at the last look.
     pub(crate) peers_failed: u64,
     pub(crate) pending: BTreeMap<RequestId, Pending>,
-    /// Messages claimed and not yet received, each with its place among the receives.
+    /// Messages claimed and not yet received, each with its index among the receives.
     pub(crate) claimed: Vec<(usize, Claimed)>,
-    /// Requests that must have ended after the next poll: their peer has ended, or they were cancelled. Each with the reason.
+    /// Requests that must have ended after the next poll, because their peer has ended or they were cancelled, with the
+    /// reason.
     doomed: Vec<(RequestId, &'static str)>,
-    /// Lives of others that it knows to be over.
-    ends: BTreeSet<Life>,
-    /// Requests that were begun together: if one fails, the others are given up.
+    /// Incarnations of other ranks that this rank knows to have ended.
+    ends: BTreeSet<Process>,
+    /// Requests started together: if one fails, the others are cancelled.
     groups: Vec<BTreeSet<RequestId>>,
-    /// Contexts and ranks, whose failure some receive or probe from any source there was told of.
+    /// Pairs of context and rank: some receive or probe from any source in that context has reported that rank's
+    /// failure.
     told: BTreeSet<(u32, u32)>,
 }
 
 /// A request that has not been collected.
 pub(crate) struct Pending {
     what: What,
-    /// The buffer, if it is lent; and what it received while it was.
+    /// The lent buffer, with the bytes received so far.
     lent: Option<Vec<u8>>,
     received: Option<Status>,
     pub(crate) deadline_ns: u64,
@@ -57,7 +59,7 @@ enum What {
     Receive(usize),
 }
 
-/// Whose memory a request uses.
+/// The owner of a request's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffer {
     Owned,
@@ -65,9 +67,9 @@ pub(crate) enum Buffer {
 }
 
 impl Rank {
-    pub(crate) fn new(life: Life, engine: Engine<SimPort>) -> Self {
+    pub(crate) fn new(process: Process, engine: Engine<SimPort>) -> Self {
         Self {
-            life,
+            process,
             engine,
             paused: false,
             leaving: false,
@@ -81,7 +83,7 @@ impl Rank {
         }
     }
 
-    /// Whether it takes part in the traffic.
+    /// Returns true if it takes part in the traffic.
     pub(crate) fn acts(&self) -> bool {
         !self.paused && !self.leaving
     }
@@ -128,7 +130,7 @@ impl Rank {
         deadline_ns: u64,
     ) -> Result<(), String> {
         let index = ledger.receives.len();
-        ledger.receives.push(Receive { at: self.life, pattern, room, claims: None, end: None });
+        ledger.receives.push(Receive { at: self.process, pattern, room, claims: None, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
             Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns, &mut ()),
@@ -155,14 +157,14 @@ impl Rank {
         }
     }
 
-    /// Takes a message out of matching, if there is one; whether there was.
+    /// Claims a message from the matcher. Returns true if there was one.
     pub(crate) fn claim(&mut self, ledger: &mut Ledger, pattern: Pattern) -> Result<bool, String> {
         let mut probed = self.engine.probe(&pattern);
         while let Err(Error::FailurePending { rank, .. }) = probed {
             self.told.insert((pattern.context, rank));
             probed = self.engine.probe(&pattern);
         }
-        // A receive that has ended may have been told of a failure, which is known when it is collected.
+        // A receive that has ended may have reported a failure, which is known only once it is collected.
         let all_collected = || self.pending.keys().all(|&id| self.engine.outcome(id) != Outcome::Ready);
         if let (Ok(None), true) = (&probed, pattern.source.is_any())
             && all_collected()
@@ -174,7 +176,7 @@ impl Rank {
                 require(probed == status, || format!("probed {probed:?}, claimed {status:?}"))?;
                 self.claimed.push((ledger.receives.len(), claimed));
                 let claims = Some((status.tag >> CLASS_BITS) as usize);
-                let (at, room) = (self.life, status.bytes);
+                let (at, room) = (self.process, status.bytes);
                 ledger.receives.push(Receive { at, pattern, room, claims, end: None });
                 Ok(true)
             }
@@ -188,7 +190,7 @@ impl Rank {
         }
     }
 
-    /// Whoever receives from any source there knows of all failures.
+    /// Checks that receives from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
         let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank).collect();
         for rank in met {
@@ -203,7 +205,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Receives one of the messages that were claimed, or discards it if there is no buffer.
+    /// Receives one of the claimed messages, or discards it if there is no buffer.
     pub(crate) fn receive_claimed(
         &mut self,
         ledger: &mut Ledger,
@@ -236,7 +238,7 @@ impl Rank {
         Ok(())
     }
 
-    /// A send ends with that, unless the port may let its receiver get the bytes of its memory.
+    /// Cancels a request. A send ends at once unless the port may let its receiver read its memory.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.engine.cancel(id);
         if let Some(Pending { what: What::Send(_), lent, .. }) = self.pending.get(&id)
@@ -248,7 +250,7 @@ impl Rank {
 
     pub(crate) fn forget(&mut self, ledger: &mut Ledger, id: RequestId) {
         if self.engine.outcome(id) == Outcome::Ready {
-            // It has ended, and perhaps was told of a failure that no other is told of: the next poll finds out.
+            // It has ended, perhaps with a failure that is reported only once: the next poll finds out.
             return;
         }
         self.engine.forget(id);
@@ -259,12 +261,12 @@ impl Rank {
         }
     }
 
-    /// Makes one group of the requests that were begun since there were none but `before`.
+    /// Groups the requests that are not in `before`.
     pub(crate) fn group(&mut self, before: &BTreeSet<RequestId>) {
         self.groups.push(self.pending.keys().filter(|id| !before.contains(id)).copied().collect());
     }
 
-    /// A request has failed: what was begun with it is given up.
+    /// Cancels the requests that were started together with a failed one.
     fn give_up_group(&mut self, ledger: &mut Ledger, failed: RequestId) {
         let Some(at) = self.groups.iter().position(|group| group.contains(&failed)) else { return };
         for id in self.groups.swap_remove(at) {
@@ -272,15 +274,15 @@ impl Rank {
         }
     }
 
-    /// It hears of the end of a life. What it has under way with that must end.
-    pub(crate) fn hear_end(&mut self, ledger: &Ledger, life: Life) {
-        self.ends.insert(life);
+    /// Notes the end of an incarnation. Pending requests with it must end.
+    pub(crate) fn note_end(&mut self, ledger: &Ledger, process: Process) {
+        self.ends.insert(process);
         for (id, pending) in &self.pending {
             let with = match pending.what {
                 What::Send(index) => Some(ledger.messages[index].to),
                 What::Receive(index) => ledger.receives[index].pattern.source.as_rank(),
             };
-            if with == Some(life.rank) {
+            if with == Some(process.rank) {
                 self.doomed.push((*id, "its peer had ended"));
             }
         }
@@ -291,7 +293,7 @@ impl Rank {
         self.pending.entry(id).and_modify(|pending| pending.deadline_ns = deadline_ns);
     }
 
-    /// Polls, and collects what has ended. The number of events and ends.
+    /// Polls and collects the requests that have ended. Returns the number of events and ends.
     pub(crate) fn poll(&mut self, ledger: &mut Ledger, now_ns: u64, lends: bool) -> Result<usize, String> {
         let mut lender = Lender { pending: &mut self.pending, lends };
         let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| error.to_string())?;
@@ -329,7 +331,7 @@ impl Rank {
         Ok(events)
     }
 
-    /// Returns whether the request has succeeded.
+    /// Returns true if the request has succeeded.
     fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<bool, String> {
         let mut lender = Lender { pending: &mut self.pending, lends: true };
         let collected = self.engine.collect(id, &mut lender);
@@ -392,7 +394,7 @@ impl Lent for Lender<'_> {
     }
 }
 
-/// What a receive asks for, that takes the message of a class from a source, or any.
+/// Returns the pattern of a receive for messages of a class, or of any, from a source, or from any.
 pub(crate) fn pattern(context: u32, source: Option<u32>, class: Option<u64>) -> Pattern {
     Pattern {
         context,

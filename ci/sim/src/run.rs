@@ -7,25 +7,25 @@ use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
 use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId};
 
-use crate::ledger::{Ledger, Life, Losses, Message, RecvEnd, SendEnd, require};
+use crate::ledger::{Ledger, Losses, Message, Process, RecvEnd, SendEnd, require};
 use crate::rank::{Buffer, NEVER, Rank, pattern};
 
 const CONTEXTS: u32 = 2;
 const CLASSES: u64 = 3;
-/// So many steps there are between two lulls.
+/// Number of steps between two lulls.
 const LULL_EVERY: u64 = 60;
-/// Rounds of polls after which what is under way must have arrived, or the lull is over before.
+/// Rounds of polls after which everything under way must have arrived; otherwise the lull ends early.
 const LULL_ROUNDS: u32 = 200;
-/// Messages that a rank claims before it receives one.
+/// Number of messages that a rank claims before it receives one.
 const CLAIMS_MAX: usize = 8;
 /// A context that carries no message.
 const SILENT: u32 = 99;
-/// Rounds of polls in which it must have come to rest.
+/// Rounds of polls within which the run must come to rest.
 const ROUNDS_MAX: u32 = 300_000;
-/// Until then, counted from the end of the traffic, all must have ended.
+/// Virtual time after the end of the traffic within which all operations must end.
 const DRAIN_NS: u64 = 10_000_000_000;
 
-/// What a run did, in numbers.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) hash: u64,
@@ -45,8 +45,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// What was done to the ranks and to the network between them. What the network does by itself comes on
-    /// top: storms of `Again`, delays, late completions.
+    /// Returns the number of faults injected into ranks and into the network between them. Does not count the network's
+    /// ordinary behaviour: storms of `Again`, delays, late completions.
     pub(crate) fn faults(&self) -> usize {
         self.killed + self.restarted + self.paused + self.cut + self.left + self.forged
     }
@@ -72,19 +72,19 @@ struct Run {
     config: Config,
     size: u32,
     secret: [u8; 16],
-    /// Whether the launcher tells how the process of a rank ended that has said goodbye.
+    /// True if the launcher reports how the process of a rank ended that had said goodbye.
     is_watched: bool,
     ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,
-    /// The incarnation of the second that the first was told of.
+    /// By pair of ranks: the incarnation of the second that was reported to the first.
     told: BTreeMap<(u32, u32), u32>,
-    /// What the launcher has to tell: when, whom, of whom.
+    /// Pending reports of the launcher: time, receiver, subject.
     notices: BTreeSet<(u64, u32, u32)>,
     ledger: Ledger,
     losses: Losses,
-    /// Ranks whose last life ended in good order.
+    /// Ranks whose last incarnation left in good order.
     left: BTreeSet<u32>,
-    /// Cut now.
+    /// Present network cuts.
     apart: BTreeMap<(u32, u32), Cut>,
     summary: Summary,
 }
@@ -141,7 +141,7 @@ impl Run {
         // One fault in so many steps, or none.
         let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
-        // In every other run messages are claimed as soon as they have begun to come, and received late.
+        // In every other run messages are claimed as soon as their first packet has come, and received late.
         let claims_early = self.rng.below(2) == 0;
         for _ in 0..steps {
             match self.rng.below(30) {
@@ -169,7 +169,7 @@ impl Run {
         self.close()
     }
 
-    /// Lets a rank do something.
+    /// Performs one random action of a rank.
     fn act(&mut self, send_bias: u64) -> Result<(), String> {
         let index = self.rng.below(u64::from(self.size)) as usize;
         let choice = self.rng.below(10);
@@ -215,7 +215,7 @@ impl Run {
             self.ledger.messages.len()
         ));
         let message = Message {
-            from: rank.life,
+            from: rank.process,
             to,
             to_incarnation,
             context,
@@ -230,7 +230,7 @@ impl Run {
 
     fn begin_receive(&mut self, index: usize, wanted: Pattern) -> Result<(), String> {
         let (buffer, deadline) = (self.buffer(), self.deadline());
-        // Mostly enough for anything.
+        // Mostly enough for any message.
         let room = if self.rng.below(6) == 0 { self.length() } else { LENGTH_MAX };
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
         self.net.note(format!(
@@ -258,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Claims what a rank has not received of the messages that wait there, or have begun to come.
+    /// Claims unreceived messages of a rank that wait or have begun to arrive.
     fn claim_early(&mut self) -> Result<(), String> {
         let (index, context) = (self.rng.below(u64::from(self.size)) as usize, self.context());
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
@@ -271,7 +271,7 @@ impl Run {
         Ok(())
     }
 
-    /// Begins some operations together, as in a scope: if one fails, the others are given up.
+    /// Starts several operations together, as in a scope: if one fails, the others are cancelled.
     fn act_together(&mut self) -> Result<(), String> {
         let index = self.rng.below(u64::from(self.size)) as usize;
         let count = 2 + self.rng.below(3);
@@ -293,8 +293,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets what is under way arrive, as long as nobody does anything. What was claimed of messages that were sent whole has
-    /// arrived then. Mostly the sender of one comes to its end after that.
+    /// Lets everything under way arrive while no rank acts. Claimed messages that were sent whole have arrived after
+    /// that. In most cases the sender of one then ends.
     fn lull(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..LULL_ROUNDS {
@@ -313,12 +313,12 @@ impl Run {
             let claims = receiver.claimed.iter().filter_map(|(index, _)| self.ledger.receives[*index].claims);
             for claimed in claims {
                 let message = &mut self.ledger.messages[claimed];
-                let (from, to) = (message.from, receiver.life);
+                let (from, to) = (message.from, receiver.process);
                 let sender = self.ranks[from.rank as usize].as_ref();
-                let lives = sender.is_some_and(|sender| sender.life == from && !sender.paused);
+                let processes = sender.is_some_and(|sender| sender.process == from && !sender.paused);
                 let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
                 let may_be_lost = self.apart.contains_key(&pair) || self.losses.between(to, from);
-                if lives && !may_be_lost && message.end == Some(SendEnd::Sent) {
+                if processes && !may_be_lost && message.end == Some(SendEnd::Sent) {
                     message.arrived = Some(to);
                     senders.insert(from.rank);
                 }
@@ -335,7 +335,7 @@ impl Run {
         Ok(())
     }
 
-    /// Notes the messages that wait for their receive, or have met one, when nothing is under way.
+    /// Notes the messages that wait for their receive or have matched one while nothing is under way.
     fn note_arrived(&mut self) {
         for message in &mut self.ledger.messages {
             let (Some(Some(sender)), Some(Some(receiver))) =
@@ -343,9 +343,9 @@ impl Run {
             else {
                 continue;
             };
-            let (from, to) = (message.from, receiver.life);
+            let (from, to) = (message.from, receiver.process);
             let is_for = |incarnation| incarnation == to.incarnation;
-            let takes_part = sender.life == from && !sender.paused && !receiver.paused;
+            let takes_part = sender.process == from && !sender.paused && !receiver.paused;
             let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
             if message.end == Some(SendEnd::Sent)
                 && takes_part
@@ -362,7 +362,7 @@ impl Run {
     fn fault(&mut self) {
         let (a, b) = (self.any_rank(), self.any_rank());
         match self.rng.below(8) {
-            // The dead come back as often as the living die.
+            // Restarts are as frequent as kills.
             0 | 1 => match (0..self.size).find(|&rank| self.ranks[rank as usize].is_none()) {
                 Some(dead) if self.rng.below(2) == 0 => self.restart(dead),
                 _ => self.kill(a),
@@ -403,12 +403,12 @@ impl Run {
         if self.is_watched {
             engine.expect_word();
         }
-        self.ranks[rank as usize] = Some(Rank::new(Life { rank, incarnation }, engine));
+        self.ranks[rank as usize] = Some(Rank::new(Process { rank, incarnation }, engine));
         self.told.retain(|&(whom, _), _| whom != rank);
         for (pair, cut) in self.apart.clone() {
             self.lose(pair, cut);
         }
-        // Some know of each other from the start, others ask, or hear.
+        // Some ranks know each other's address from the start, others ask for it or are told.
         for other in 0..self.size {
             if self.rng.below(2) == 0 {
                 self.tell_later(rank, other);
@@ -419,30 +419,30 @@ impl Run {
     fn kill(&mut self, rank: u32) {
         let Some(dead) = self.ranks[rank as usize].take() else { return };
         self.net.kill(rank);
-        self.losses.killed.insert(dead.life);
-        self.bury(&dead);
+        self.losses.killed.insert(dead.process);
+        self.drop_notices(&dead);
         self.summary.killed += 1;
         for other in 0..self.size {
             self.tell_later(other, rank);
         }
     }
 
-    /// What it waited for will not be told.
-    fn bury(&mut self, dead: &Rank) {
-        for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.life) {
+    /// Removes a dead rank's expectations: its notices will not come.
+    fn drop_notices(&mut self, dead: &Rank) {
+        for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.process) {
             message.end = message.end.or(Some(SendEnd::Unknown));
         }
-        for receive in self.ledger.receives.iter_mut().filter(|receive| receive.at == dead.life) {
+        for receive in self.ledger.receives.iter_mut().filter(|receive| receive.at == dead.process) {
             receive.end = receive.end.or(Some(RecvEnd::GivenUp));
         }
     }
 
     fn restart(&mut self, rank: u32) {
         if self.left.remove(&rank) && self.is_watched {
-            // Only ranks that failed are started again, so those who have not heard that it left take it for failed.
-            self.losses.killed.insert(self.life(rank));
+            // Only failed ranks are restarted, so a rank that has not heard of its leaving takes it for failed.
+            self.losses.killed.insert(self.process(rank));
         }
-        self.losses.followed.insert(self.life(rank));
+        self.losses.followed.insert(self.process(rank));
         self.incarnations[rank as usize] = self.incarnations[rank as usize].wrapping_add(1);
         self.start(rank);
         self.summary.restarted += 1;
@@ -451,7 +451,7 @@ impl Run {
         }
     }
 
-    /// A rank leaves in good order; it does nothing but that any more.
+    /// Lets a rank leave in good order. It takes no further action.
     fn leave(&mut self, rank: u32) {
         let now = self.net.now_ns();
         if let Some(leaver) = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts()) {
@@ -459,26 +459,26 @@ impl Run {
             leaver.leaving = true;
             leaver.engine.close(now);
             self.summary.left += 1;
-            self.losses.left.insert(leaver.life);
+            self.losses.left.insert(leaver.process);
         }
     }
 
-    /// Notes between which lives a cut loses packets.
+    /// Notes the incarnations between which a cut loses packets.
     fn lose(&mut self, (a, b): (u32, u32), cut: Cut) {
         if cut == Cut::Drop {
-            self.losses.cut.insert((self.life(a), self.life(b)));
+            self.losses.cut.insert((self.process(a), self.process(b)));
         }
     }
 
-    /// The last life of a rank so far.
-    fn life(&self, rank: u32) -> Life {
-        Life { rank, incarnation: self.incarnations[rank as usize] }
+    /// Returns the last incarnation of a rank so far.
+    fn process(&self, rank: u32) -> Process {
+        Process { rank, incarnation: self.incarnations[rank as usize] }
     }
 
     fn resume_all(&mut self) {
         for rank in self.ranks.iter_mut().flatten().filter(|rank| rank.paused) {
             rank.paused = false;
-            self.net.resume(rank.life.rank);
+            self.net.resume(rank.process.rank);
         }
     }
 
@@ -488,7 +488,7 @@ impl Run {
         }
     }
 
-    /// Lets the launcher tell `whom` soon what there is to say of `rank`.
+    /// Schedules the launcher's report about `rank` to `whom`.
     fn tell_later(&mut self, whom: u32, rank: u32) {
         let time = self.net.now_ns() + self.rng.below(50_000);
         self.notices.insert((time, whom, rank));
@@ -496,18 +496,18 @@ impl Run {
 
     fn tell(&mut self, whom: u32, rank: u32) -> Result<(), String> {
         let incarnation = self.incarnations[rank as usize];
-        let lives = self.ranks[rank as usize].is_some();
+        let processes = self.ranks[rank as usize].is_some();
         let Some(listener) = &mut self.ranks[whom as usize] else { return Ok(()) };
-        if lives {
+        if processes {
             self.told.insert((whom, rank), incarnation);
             listener.engine.introduce(rank, incarnation, self.net.address(rank))
         } else if self.left.contains(&rank) {
             self.net.note(format!("rank {whom} hears that {rank} has left"));
-            listener.hear_end(&self.ledger, Life { rank, incarnation });
+            listener.note_end(&self.ledger, Process { rank, incarnation });
             listener.engine.peer_left(rank, Some(incarnation))
         } else {
             self.net.note(format!("rank {whom} hears that {rank} died"));
-            listener.hear_end(&self.ledger, Life { rank, incarnation });
+            listener.note_end(&self.ledger, Process { rank, incarnation });
             listener.engine.peer_failed(rank, Some(incarnation), Cause::Died("killed".into()))
         }
         .map_err(|error| error.to_string())
@@ -536,13 +536,13 @@ impl Run {
             if rank.leaving && rank.engine.closed() {
                 if self.is_watched && self.rng.below(3) == 0 {
                     self.net.note(format!("rank {index} has said goodbye, and fails"));
-                    self.losses.killed.insert(rank.life);
+                    self.losses.killed.insert(rank.process);
                 } else {
                     self.net.note(format!("rank {index} has left"));
                     self.left.insert(index);
                 }
                 if let Some(gone) = self.ranks[index as usize].take() {
-                    self.bury(&gone);
+                    self.drop_notices(&gone);
                 }
                 for other in 0..self.size {
                     self.tell_later(other, index);
@@ -559,8 +559,7 @@ impl Run {
         Ok(events)
     }
 
-    /// Moves the clock to whatever is next: an event of the network, a deadline, a notice. Whether there was
-    /// any.
+    /// Moves the clock to the next event of the network, deadline or notice. Returns false if there is none.
     fn pass_time(&mut self) -> bool {
         let now = self.net.now_ns();
         let deadlines = self.ranks.iter().flatten().filter(|rank| !rank.paused);
@@ -571,8 +570,8 @@ impl Run {
         next.inspect(|&next| self.net.advance_to(next)).is_some()
     }
 
-    /// Ends all faults, receives all that was sent, gives up what is left: then nothing may be under way any
-    /// more.
+    /// Ends all faults, receives all sent messages and cancels the remaining requests. Nothing may be under way
+    /// afterwards.
     fn drain(&mut self) -> Result<(), String> {
         self.net.note("the traffic ends".into());
         self.heal_all();
@@ -583,9 +582,9 @@ impl Run {
             }
         }
         self.settle()?;
-        // Whoever lost packets need not notice, when none follow: those that watch over the ranks do.
+        // A rank does not notice lost packets if none follow; the failure detector does.
         for (a, b) in self.losses.cut.clone() {
-            if (self.life(a.rank), self.life(b.rank)) == (a, b) {
+            if (self.process(a.rank), self.process(b.rank)) == (a, b) {
                 self.condemn(a.rank, b.rank)?;
                 self.condemn(b.rank, a.rank)?;
             }
@@ -606,7 +605,7 @@ impl Run {
         self.settle()
     }
 
-    /// Until nothing happens any more.
+    /// Runs until nothing happens any more.
     fn settle(&mut self) -> Result<(), String> {
         let end = self.net.now_ns() + DRAIN_NS;
         let (mut idle, mut rounds) = (0, 0);
@@ -631,13 +630,13 @@ impl Run {
         }
     }
 
-    /// Tells those that others take for failed. Whether there was anything to tell.
+    /// Reports failures to peers that others take for failed. Returns true if there was anything to report.
     fn spread_verdicts(&mut self) -> Result<bool, String> {
         let mut spread = false;
         for a in 0..self.size {
             for b in 0..self.size {
                 let known = self.told.get(&(a, b)) == Some(&self.incarnations[b as usize]);
-                if known && self.condemns(a, b) && !self.condemns(b, a) && self.lives(b) {
+                if known && self.takes_for_failed(a, b) && !self.takes_for_failed(b, a) && self.is_alive(b) {
                     self.net.note(format!("rank {b} hears that {a} takes it for failed"));
                     self.condemn(b, a)?;
                     spread = true;
@@ -647,19 +646,19 @@ impl Run {
         Ok(spread)
     }
 
-    /// Why rank `a` takes `b` for failed, if it lives and does.
+    /// Returns the reason why rank `a` takes `b` for failed, if `a` lives and does.
     fn verdict(&mut self, a: u32, b: u32) -> Option<Error> {
         let silent = Pattern::exact(SILENT, b, 0);
         self.ranks[a as usize].as_mut()?.engine.probe(&silent).err()
     }
 
-    /// Whether rank `a` takes `b` for failed, and not for gone in good order.
-    fn condemns(&mut self, a: u32, b: u32) -> bool {
+    /// Returns true if rank `a` takes `b` for failed, and not for gone in good order.
+    fn takes_for_failed(&mut self, a: u32, b: u32) -> bool {
         let verdict = self.verdict(a, b);
         matches!(verdict, Some(Error::PeerFailed { cause, .. }) if cause != Cause::Left)
     }
 
-    fn lives(&self, rank: u32) -> bool {
+    fn is_alive(&self, rank: u32) -> bool {
         self.ranks[rank as usize].is_some()
     }
 
@@ -678,7 +677,7 @@ impl Run {
         Ok(any)
     }
 
-    /// What peers may send ahead and what they have sent stay within the budget, at any time.
+    /// Checks that the data that peers may send ahead, and have sent, stay within the budget.
     fn check_budgets(&self) -> Result<(), String> {
         for rank in self.ranks.iter().flatten() {
             let usage = rank.engine.usage();
@@ -691,7 +690,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing is under way.
+    /// Checks that nothing is under way.
     fn check_rest(&mut self) -> Result<(), String> {
         for index in 0..self.size {
             self.check_verdicts(index)?;
@@ -713,12 +712,12 @@ impl Run {
         Ok(())
     }
 
-    /// Nobody is taken for failed but for a cause.
+    /// Checks that no rank is taken for failed without a cause.
     fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
         for other in 0..self.size {
-            // It may not have heard yet of a life that followed one that is over.
+            // It may not yet know the incarnation that follows an ended one.
             let heard = self.told.get(&(rank, other)) == Some(&self.incarnations[other as usize]);
-            let excuse = self.losses.between(self.life(rank), self.life(other))
+            let excuse = self.losses.between(self.process(rank), self.process(other))
                 || !heard && self.losses.has_ended(other);
             let verdict = self.verdict(rank, other).filter(|_| !excuse);
             require(verdict.is_none(), || format!("rank {rank} takes {other} for failed: {verdict:?}"))?;
@@ -726,16 +725,16 @@ impl Run {
         Ok(())
     }
 
-    /// All leave at once.
+    /// Lets all ranks leave at once.
     fn close(&mut self) -> Result<(), String> {
         let now = self.net.now_ns();
         for rank in self.ranks.iter_mut().flatten() {
             rank.leaving = true;
             rank.engine.close(now);
         }
-        self.losses.left.extend((0..self.size).map(|rank| self.life(rank)).collect::<Vec<_>>());
+        self.losses.left.extend((0..self.size).map(|rank| self.process(rank)).collect::<Vec<_>>());
         self.settle()?;
-        let left = self.ranks.iter().flatten().map(|rank| rank.life.rank).collect::<Vec<_>>();
+        let left = self.ranks.iter().flatten().map(|rank| rank.process.rank).collect::<Vec<_>>();
         require(left.is_empty(), || format!("ranks {left:?} cannot leave"))
     }
 

@@ -1,4 +1,4 @@
-//! What strangers do at sockets, what a spy tries to open, and garbage for memory.
+//! The attacks: unauthenticated clients at sockets, another user's attempts to open things, garbage written to memory.
 
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
@@ -15,24 +15,24 @@ use samite_fabric::SplitMix64;
 use crate::job::processes;
 use crate::{Outcome, port, read_to_string};
 
-/// The ways in which strangers behave.
+/// The styles of unauthenticated clients.
 pub(crate) const STYLES: [&str; 7] =
     ["newlines", "ones", "endless-line", "slow", "lengths", "crowd", "random"];
 
-/// Attacks these doors in this style until the process is ended.
+/// Attacks these listeners in this style until the process is killed.
 pub(crate) fn stranger(style: &str, doors: &[&str]) -> Outcome {
     thread::scope(|scope| {
         for (number, door) in (0..).zip(doors) {
             thread::Builder::new().spawn_scoped(scope, move || {
                 let mut random = SplitMix64::new(number);
                 loop {
-                    // It may be refused or cut off at any time, and comes again.
+                    // The connection may be refused or closed at any time; the attack goes on.
                     let _ = visit(style, door, &mut random);
                     thread::sleep(Duration::from_millis(1));
                 }
             })?;
         }
-        // Lives as long as who started it.
+        // Ends together with the process that started it.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     })
@@ -49,7 +49,7 @@ fn visit(style: &str, door: &str, random: &mut SplitMix64) -> std::io::Result<()
                 connection.write_all(&[*byte])?;
                 thread::sleep(Duration::from_millis(10));
             }
-            // Half a message, and then nothing, until the other side has enough of it.
+            // Sends half a message, then nothing until the other side closes the connection.
             connection.read(&mut [0]).map(drop)
         }
         "lengths" => {
@@ -99,7 +99,7 @@ fn connect(door: &str) -> std::io::Result<File> {
     Ok(socket.into())
 }
 
-/// Tries to open all that processes have, and sockets by their names.
+/// Tries to open the files and descriptors of processes, and sockets by their names.
 pub(crate) fn spy(targets: &[&str]) -> Outcome {
     let mut opened = Vec::new();
     let mut tried = 0;
@@ -121,7 +121,7 @@ pub(crate) fn spy(targets: &[&str]) -> Outcome {
         for file in ["mem", "environ", "maps"] {
             attempt(format!("/proc/{target}/{file}"));
         }
-        // It may not list them, so it guesses.
+        // It may not list the descriptors, so it guesses their numbers.
         (0..64).for_each(|fd| attempt(format!("/proc/{target}/fd/{fd}")));
     }
     match opened.is_empty() {
@@ -133,7 +133,7 @@ pub(crate) fn spy(targets: &[&str]) -> Outcome {
     }
 }
 
-/// Writes arbitrary bytes somewhere into the memory in which this rank of a job receives. Returns the number of writes.
+/// Writes arbitrary bytes into the memory in which this rank of a job receives. Returns the number of writes.
 pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<usize, Box<dyn Error>> {
     let needle = format!("SAMITE_RANK={rank}");
     let is_of_rank =
@@ -146,7 +146,7 @@ pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<u
                 continue;
             }
             let Ok(file) = OpenOptions::new().read(true).write(true).open(entry.path()) else { continue };
-            // That the file cannot shrink is what keeps its owner from SIGBUS.
+            // The file must be sealed against shrinking, which protects its owner from SIGBUS.
             if file.set_len(0).is_ok() {
                 return Err(format!("harm: {} could be truncated", link.display()).into());
             }
@@ -155,13 +155,13 @@ pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<u
                 *seed += 1;
                 let mut random = SplitMix64::new(*seed);
                 let len = 1 + random.below(256) as usize;
-                // The head, in which states and positions are, more often than the rings.
+                // Hits the head, with its states and positions, more often than the rings.
                 let range = if random.below(2) == 0 { size.min(4096) } else { size };
                 let bytes: Vec<u8> = match random.below(3) {
                     0 => vec![0xff; len],
                     _ => (0..len).map(|_| random.next_u64() as u8).collect(),
                 };
-                // Not beyond its end; a file that is sealed against writing refuses, and is passed over.
+                // Stays within the file. A file that is sealed against writing is skipped.
                 let at = random.below(range.saturating_sub(256).max(1));
                 written += usize::from(file.write_all_at(&bytes, at).is_ok());
             }

@@ -1,4 +1,4 @@
-//! Ranks that are attacked, and one that attacks its launcher.
+//! The attacked ranks, and one rank that attacks its launcher.
 
 use std::error::Error;
 use std::io::{IoSliceMut, Read, Write};
@@ -14,8 +14,8 @@ use samite_os::spawn::take_inherited_fd;
 
 use crate::Outcome;
 
-/// Takes part until the file is there. Ranks 0 and 1 check each other's messages; others try to talk to each other, and
-/// take no offence at errors, since theirs is the memory that is written.
+/// Takes part until the file `stop` exists. Ranks 0 and 1 check each other's messages. Other ranks try to communicate
+/// and ignore errors, since the attack writes their memory.
 pub(crate) fn rank(stop: &Path) -> Outcome {
     let world = samite::init()?;
     match world.rank() {
@@ -53,7 +53,7 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
             println!("round {}", round + 1);
         }
         if me == 1 && world.size() > 2 && round % 16 == 0 {
-            // To a rank that may be anything by now.
+            // Rank 2 may be in any state by now.
             let _ = world.within(Duration::from_millis(20)).send(&message[..4], 2, TAG);
         }
         if hears && !was_told && me == 0 && round % 16 == 0 {
@@ -69,7 +69,7 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
     Ok(())
 }
 
-/// Returns true if an operation says that the rank has failed.
+/// Returns true if an operation reports that the rank has failed.
 fn has_failed(world: &Comm, rank: u32) -> bool {
     let sent = world.within(Duration::from_millis(20)).send(&[1_u64; 4], rank, TAG);
     sent.is_err_and(|error| error.to_string().contains("rank 2") && !error.to_string().contains("time"))
@@ -87,7 +87,7 @@ fn others(world: &Comm, me: u32, stop: &Path) {
     }
 }
 
-/// Takes the connection to its agent, and misuses it in a way that depends on the process' number.
+/// Takes the connection to its agent and misuses it in a way that depends on the process id.
 pub(crate) fn rude(stop: &Path) -> Outcome {
     if stop.exists() {
         return Ok(());
@@ -108,7 +108,7 @@ pub(crate) fn rude(stop: &Path) -> Outcome {
     let mut random = SplitMix64::new(std::process::id().into());
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(300) {
-        // When the agent cuts it off, this rank ends, and is started again.
+        // If the agent closes the connection, this rank exits and is restarted.
         match std::process::id() % 8 {
             0 => agent.write_all(&[b'\n'; 4096])?,
             1 => agent.write_all(&[b'x'; 4096])?,
@@ -116,7 +116,7 @@ pub(crate) fn rude(stop: &Path) -> Outcome {
             3 => agent.write_all(b"{\"publish\":{\"address\":[1,2,3]}}\n")?,
             4 => agent.write_all(&(0..4096).map(|_| random.next_u64() as u8).collect::<Vec<_>>())?,
             5 => {
-                // Incarnations are guessed, and there are fewer ranks.
+                // Incarnations are guessed, and rank 7 does not exist.
                 agent.write_all(b"{\"gave_up\":{\"rank\":0,\"incarnation\":7,\"why\":\"\"}}\n")?;
                 agent.write_all(b"{\"gave_up\":{\"rank\":4294967295,\"incarnation\":7,\"why\":\"\"}}\n")?;
             }

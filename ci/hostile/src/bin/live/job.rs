@@ -1,4 +1,4 @@
-//! Jobs that are attacked.
+//! Attacked jobs.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 
 use crate::{Outcome, read_to_string};
 
-/// The longest that a job may take to go on, on a machine that its attackers keep busy.
+/// Longest time without progress, on a machine that the attackers keep busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A job, or a process of one.
 pub(crate) struct Job {
     name: String,
-    /// The value of a variable by which its processes are found.
+    /// The value of an environment variable that marks its processes.
     pub(crate) mark: String,
     pub(crate) child: Child,
     lines: Receiver<String>,
-    /// The last lines.
+    /// The last lines of output.
     said: VecDeque<String>,
-    /// What it said last of its rounds, and when it went on.
+    /// The last reported round, and the time of the last progress.
     rounds: u64,
     last: Instant,
     longest: Duration,
@@ -56,7 +56,7 @@ impl Job {
         Ok(Job { name: name.to_owned(), mark, child, lines, said, rounds: 0, last, longest, stop })
     }
 
-    /// Checks that it goes on: from the last time on within [`PATIENCE`]. Waits for the first rounds.
+    /// Checks that the job has made progress within the last [`PATIENCE`]. Waits for the first rounds.
     pub(crate) fn progresses(&mut self, attack: &str) -> Outcome {
         loop {
             let left = PATIENCE.saturating_sub(self.last.elapsed());
@@ -95,7 +95,7 @@ impl Job {
         Ok(())
     }
 
-    /// Waits until it prints a line with this.
+    /// Waits until the job prints a line that contains this text.
     pub(crate) fn tells(&mut self, what: &str) -> Outcome {
         let begin = Instant::now();
         loop {
@@ -107,7 +107,7 @@ impl Job {
         }
     }
 
-    /// How it went on.
+    /// Describes its progress.
     pub(crate) fn told(&self) -> String {
         let longest = self.longest.as_secs_f64();
         format!("{} made {} rounds, the longest pause {longest:.2} s", self.name, self.rounds)
@@ -118,7 +118,7 @@ impl Job {
         Ok(fs::write(&self.stop, "")?)
     }
 
-    /// Stops it, and checks how it ended: the honest ranks 0 and 1 say so, and no rank was killed by a signal.
+    /// Stops it and checks its end: the honest ranks 0 and 1 report success, and no rank was killed by a signal.
     pub(crate) fn end(mut self) -> Outcome {
         self.stop()?;
         let begin = Instant::now();
@@ -148,12 +148,12 @@ impl Drop for Job {
     }
 }
 
-/// How many lines are shown of a job that was harmed.
+/// Number of lines that are shown of a harmed job.
 const SAID_MAX: usize = 8;
 
 const MARK: &str = "SAMITE_HOSTILE_MARK";
 
-/// The processes with this mark.
+/// Returns the processes with this mark.
 pub(crate) fn processes(mark: &str) -> Vec<i32> {
     let needle = format!("{MARK}={mark}");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -162,7 +162,7 @@ pub(crate) fn processes(mark: &str) -> Vec<i32> {
         .collect()
 }
 
-/// The ports at which processes with this mark listen.
+/// Returns the addresses at which processes with this mark listen.
 pub(crate) fn doors(mark: &str) -> Vec<String> {
     let mut doors = Vec::new();
     let listening: Vec<(u64, SocketAddr)> = ["tcp", "tcp6"].into_iter().flat_map(listeners).collect();
@@ -181,7 +181,7 @@ pub(crate) fn doors(mark: &str) -> Vec<String> {
     doors
 }
 
-/// The listening sockets of a table of the kernel's: inode, and an address by which to reach it (proc_pid_net(5)).
+/// Returns the listening sockets of a table of the kernel's: inode, and an address to reach it (proc_pid_net(5)).
 fn listeners(table: &str) -> Vec<(u64, SocketAddr)> {
     let text = read_to_string(&format!("/proc/self/net/{table}"));
     let listener = |line: &str| {

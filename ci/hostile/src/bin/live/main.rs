@@ -1,10 +1,11 @@
-//! Attacks on jobs that run, from outside and from inside, while their ranks exchange and check messages.
+//! Attacks running jobs, from outside and from inside, while their ranks exchange and check messages.
 //!
 //! ```text
-//! samite-hostile-live SAMITE SECONDS [PART]...   all or these parts, with this `samite` command; exit code 1 if a job
-//!                                                was harmed
+//! samite-hostile-live SAMITE SECONDS [PART]...   runs all or these parts with this `samite` command; exits with code 1
+//!                                                if a job was harmed
 //! ```
-//! The other subcommands are the processes of that: honest ranks, a rude one, strangers and a spy.
+//! The other subcommands are the processes of an attack: honest ranks, a misbehaving one, unauthenticated clients, a
+//! spy.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The attacks, in about this time altogether.
+/// Runs the attacks in about this time altogether.
 fn live(samite: &str, seconds: &str, parts: &[&str]) -> Outcome {
     let scratch = Scratch::new()?;
     let stage = Stage { samite: fs::canonicalize(samite)?, scratch: &scratch.0, program: scratch.program()? };
@@ -79,11 +80,11 @@ fn live(samite: &str, seconds: &str, parts: &[&str]) -> Outcome {
 
 type Part<'a> = fn(&Stage<'a>, Duration) -> Outcome;
 
-/// What the attacks have in common.
+/// The common state of all attacks.
 struct Stage<'a> {
     samite: PathBuf,
     scratch: &'a Path,
-    /// This program, where any user may run it.
+    /// This program, at a path where any user may run it.
     program: PathBuf,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Stage<'a> {
         format!("exec {} honest {}", self.program.display(), self.scratch.join(name).display())
     }
 
-    /// A remote shell that goes nowhere; before that it waits for this file, where the host is the second.
+    /// Writes a remote shell that starts nothing on the second host; before that it waits for this file.
     fn shell(&self, waits_for: Option<&Path>) -> Result<PathBuf, Box<dyn Error>> {
         let path = self.scratch.join("shell");
         let waits = waits_for.map_or(String::new(), |file| {
@@ -110,7 +111,7 @@ impl<'a> Stage<'a> {
         Ok(path)
     }
 
-    /// A process of this program, of another user if that is asked for and possible.
+    /// Starts a process of this program, as another user if requested and possible.
     fn other(&self, arguments: &[String], is_foreign: bool) -> Result<Attacker, Box<dyn Error>> {
         let mut command = Command::new(&self.program);
         command.args(arguments).stdin(Stdio::piped());
@@ -125,7 +126,7 @@ impl<'a> Stage<'a> {
         self.other(&words.collect::<Vec<_>>(), is_foreign)
     }
 
-    /// Strangers at all sockets of two jobs, one style after the other, as this user and as another.
+    /// Attacks all sockets of two jobs, one style after the other, as this user and as another.
     fn strangers(&self, time: Duration) -> Outcome {
         let shell = self.shell(None)?;
         let far =
@@ -156,7 +157,7 @@ impl<'a> Stage<'a> {
             let user = if is_foreign && getuid().is_root() { "another user" } else { "this user" };
             println!("hostile: strangers of {user}: {} and {}", jobs[0].told(), jobs[1].told());
         }
-        // Still looked at, and still told of an end.
+        // The job must still answer observers, and still report a failure.
         let mut look = Command::new(&self.samite);
         let look = look.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", self.scratch).output()?;
         if String::from_utf8_lossy(&look.stdout).lines().count() < 2 {
@@ -165,7 +166,7 @@ impl<'a> Stage<'a> {
         jobs.into_iter().try_for_each(Job::end)
     }
 
-    /// What another user can open of a job's processes: nothing.
+    /// Checks that another user can open nothing of a job's processes.
     fn spy(&self, jobs: &[Job]) -> Outcome {
         if !getuid().is_root() {
             println!("hostile: not root, so nothing is tried as another user");
@@ -181,7 +182,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Strangers at the launcher while it waits for an agent.
+    /// Attacks the launcher while it waits for an agent.
     fn the_waiting_launcher(&self, time: Duration) -> Outcome {
         let go = self.scratch.join("go");
         let shell = self.shell(Some(&go))?;
@@ -193,7 +194,7 @@ impl<'a> Stage<'a> {
             std::thread::sleep(time / attack::STYLES.len() as u32);
             attacker.end(style)?;
         }
-        // The flood goes on while the agent calls back.
+        // The flood goes on while the agent connects.
         let attackers = ["newlines", "crowd"].map(|style| self.attack(style, &doors, true));
         fs::write(&go, "")?;
         job.progresses("strangers at the waiting launcher")?;
@@ -204,7 +205,7 @@ impl<'a> Stage<'a> {
         job.end()
     }
 
-    /// Strangers at a rendezvous: ranks meet, talk, and hear of a death while they are there.
+    /// Attacks a rendezvous while ranks join, communicate, and learn of a failure.
     fn the_rendezvous(&self, time: Duration) -> Outcome {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = Command::new(&self.samite);
@@ -244,7 +245,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A rank that breaks the launcher's protocol in every way, beside two that do not.
+    /// Runs a rank that violates the launcher's protocol in every way, beside two honest ones.
     fn rude_members(&self, time: Duration) -> Outcome {
         let (program, stop) = (self.program.display(), self.scratch.join("rude"));
         let stop = stop.display();
@@ -259,7 +260,7 @@ impl<'a> Stage<'a> {
         job.end()
     }
 
-    /// Arbitrary bytes over all memory in which two ranks receive.
+    /// Writes arbitrary bytes over all memory in which two ranks receive.
     fn shared_memory(&self, time: Duration) -> Outcome {
         let arguments = "-n 4 --transport samite-shm --on-failure continue";
         let mut job = self.run("memory", arguments, &self.honest("memory"))?;
@@ -281,11 +282,11 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A process that attacks until it is ended.
+/// A process that attacks until it is killed.
 struct Attacker(Child);
 
 impl Attacker {
-    /// Ends it. It must not have ended by itself.
+    /// Kills it. It must not have exited by itself.
     fn end(mut self, what: &str) -> Outcome {
         if let Some(status) = self.0.try_wait()? {
             return Err(format!("the attacker {what} has ended: {status}").into());
@@ -301,7 +302,7 @@ impl Drop for Attacker {
     }
 }
 
-/// The sockets with a name in a directory.
+/// Returns the named sockets in a directory.
 fn sockets(directory: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut sockets = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -329,7 +330,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Result<Scratch, Box<dyn Error>> {
         let path = std::env::temp_dir().join(format!("samite-hostile-{}", std::process::id()));
-        // Others may pass through, to the program.
+        // Other users may traverse it, to run the program.
         DirBuilder::new().mode(0o711).create(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o711))?;
         Ok(Scratch(path))
@@ -349,12 +350,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the address of a door that is a port.
+/// Returns the address of a listener that is a port.
 fn port(door: &str) -> Option<SocketAddr> {
     door.parse().ok()
 }
 
-/// Reads what there is of a file that another process may remove.
+/// Reads a file that another process may remove; empty if it is gone.
 fn read_to_string(path: &str) -> String {
     let mut text = Vec::new();
     match fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text)) {

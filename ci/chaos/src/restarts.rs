@@ -1,7 +1,7 @@
-//! Traffic of a job whose killed ranks are started again: each life of a rank is a peer of its own.
+//! Traffic of a job whose killed ranks are restarted. Each incarnation of a rank is a peer of its own.
 //!
-//! Every message says which life sent it, and to which life. So it shows if a message of a life that is over meets a
-//! receive that was posted for another, or reaches one that came after the life it was meant for.
+//! Every message carries the incarnations of its sender and of its receiver. A check fails if a message of an earlier
+//! incarnation matches a receive posted for a later one, or reaches a later incarnation than it was sent to.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,75 +13,75 @@ use crate::content::{KIND_BITS, LAST, TRAFFIC};
 use crate::report::Report;
 use crate::watchdog::Watchdog;
 
-/// One life of a rank, and its traffic with all others.
-pub(crate) struct Comeback<'a> {
+/// One incarnation of a rank, and its traffic with all others.
+pub(crate) struct RestartTraffic<'a> {
     world: &'a World,
-    /// The same, where an operation may not take long.
+    /// The same communicator with a short time-out.
     soon: Comm,
     watchdog: &'a Watchdog,
-    life: u64,
+    incarnation: u64,
     rng: SplitMix64,
-    ways: BTreeMap<u32, Way>,
+    exchanges: BTreeMap<u32, Exchange>,
     sends: Vec<Request<u64>>,
     receives: Vec<Posted>,
     report: Report,
 }
 
-/// From here to another rank, and back.
+/// The traffic between this rank and one other, in both directions.
 #[derive(Debug, Default)]
-struct Way {
-    /// Messages begun.
+struct Exchange {
+    /// Number of sends started.
     begun: u64,
-    /// The sender's life and the number of the message received last.
+    /// The sender's incarnation and the number of the message received last.
     latest: Option<(u64, u64)>,
-    /// The life that was sent the last message, and the one that sent its own.
+    /// The peer's incarnation to which the last message was sent, and the one from which its last message came.
     sent_last: Option<u64>,
     got_last: Option<u64>,
 }
 
-/// A receive from one rank, posted when that was in this life, as far as was known.
+/// A receive from one rank, with that rank's incarnation, as far as known, when the receive was posted.
 struct Posted {
-    life: Option<u64>,
+    incarnation: Option<u64>,
     request: Request<u64>,
 }
 
 const RECEIVES_MAX: usize = 4;
 const SENDS_MAX: usize = 8;
-/// Far above what it takes, and less than the driver's patience.
+/// Far above the time it takes, and less than the driver's patience.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(2);
-/// Words of a message: the longest takes the rendezvous.
+/// The longest message in words. Messages of this length use the rendezvous protocol.
 const WORDS_MAX: u64 = 20_000;
 const ANYTHING: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS) & !LAST);
 const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
-/// The words before those that follow from them.
+/// Number of words at the start of a message from which the remaining words are computed.
 const STAMP: usize = 3;
 
-impl<'a> Comeback<'a> {
+impl<'a> RestartTraffic<'a> {
     pub(crate) fn new(world: &'a World, watchdog: &'a Watchdog, seed: u64) -> Result<Self, Error> {
-        let life = u64::from(world.incarnation(world.rank())?.unwrap_or(0));
+        let incarnation = u64::from(world.incarnation(world.rank())?.unwrap_or(0));
         let others = (0..world.size()).filter(|&peer| peer != world.rank());
         Ok(Self {
             world,
             soon: world.within(SOON),
             watchdog,
-            life,
-            rng: SplitMix64::new(seed ^ u64::from(world.rank()) << 40 ^ life << 20),
-            ways: others.map(|peer| (peer, Way::default())).collect(),
+            incarnation,
+            rng: SplitMix64::new(seed ^ u64::from(world.rank()) << 40 ^ incarnation << 20),
+            exchanges: others.map(|peer| (peer, Exchange::default())).collect(),
             sends: Vec::new(),
             receives: Vec::new(),
             report: Report { rank: world.rank(), ..Report::default() },
         })
     }
 
-    /// Does something, and looks at what has ended.
+    /// Does one random action and checks the operations that have ended.
     pub(crate) fn step(&mut self) {
         let peer = self.any_peer();
         match self.rng.below(8) {
             0..=2 if self.sends.len() < SENDS_MAX => self.begin_send(peer),
             3 if self.receives.len() < RECEIVES_MAX => self.begin_receive(peer),
             4 => {
-                // Until it is back, or not.
+                // Waits until the peer has restarted, or the time is over.
                 self.watchdog.now(format_args!("awaiting {peer}"));
                 let _ = self.world.await_return(peer, SOON);
             }
@@ -92,49 +92,53 @@ impl<'a> Comeback<'a> {
         self.look();
     }
 
-    /// Ends it, together with all others, none of which dies any more.
+    /// Finishes the traffic together with all other ranks. No rank is killed any more.
     pub(crate) fn settle(mut self) -> Report {
         self.watchdog.now(format_args!("ending its receives"));
         self.receives.iter().for_each(|posted| posted.request.cancel());
-        let peers: Vec<u32> = self.ways.keys().copied().collect();
+        let peers: Vec<u32> = self.exchanges.keys().copied().collect();
         let since = Instant::now();
         loop {
             self.take_what_came();
             self.look();
             for &peer in &peers {
-                let life = self.life_of(peer);
-                let way = &self.ways[&peer];
-                if life.is_none() && way.got_last.is_none() {
-                    // They may never have met, or it comes back.
+                let incarnation = self.incarnation_of(peer);
+                let exchange = &self.exchanges[&peer];
+                if incarnation.is_none() && exchange.got_last.is_none() {
+                    // The two ranks may never have communicated, or the peer restarts.
                     self.watchdog.now(format_args!("awaiting {peer}, to settle"));
                     let _ = self.world.await_return(peer, SOON);
                 }
-                if life.is_some() && way.sent_last != life {
+                if incarnation.is_some() && exchange.sent_last != incarnation {
                     self.watchdog.now(format_args!("sending the last message to {peer}"));
-                    let stamp = [self.life, life.unwrap_or(0), u64::MAX];
+                    let stamp = [self.incarnation, incarnation.unwrap_or(0), u64::MAX];
                     let is_sent = self.soon.send(&stamp, peer, LAST).is_ok();
-                    self.ways.entry(peer).or_default().sent_last = life.filter(|_| is_sent);
+                    self.exchanges.entry(peer).or_default().sent_last = incarnation.filter(|_| is_sent);
                 }
             }
-            // Who was killed after it had got the last message needs it once more, in its next life.
-            let is_done = |way: &Way| way.got_last.is_some() && way.sent_last == way.got_last;
-            if self.ways.values().all(is_done) && self.sends.is_empty() && self.receives.is_empty() {
+            // A peer that was killed after it had received the last message needs that message again in its next
+            // incarnation.
+            let is_done =
+                |exchange: &Exchange| exchange.got_last.is_some() && exchange.sent_last == exchange.got_last;
+            if self.exchanges.values().all(is_done) && self.sends.is_empty() && self.receives.is_empty() {
                 return self.report;
             }
             if since.elapsed() > SETTLE_MAX {
-                let missing: Vec<_> = self.ways.iter().filter(|(_, way)| !is_done(way)).collect();
-                let (life, stats) = (self.life, self.world.stats().to_json());
-                self.watchdog.give_up(format!("life {life} settles, without {missing:?}: {stats}"));
+                let missing: Vec<_> =
+                    self.exchanges.iter().filter(|(_, exchange)| !is_done(exchange)).collect();
+                let (incarnation, stats) = (self.incarnation, self.world.stats().to_json());
+                self.watchdog
+                    .give_up(format!("incarnation {incarnation} settles, without {missing:?}: {stats}"));
             }
         }
     }
 
-    /// Which life of a rank takes part, if one does and that is known.
-    fn life_of(&mut self, peer: u32) -> Option<u64> {
+    /// Returns a rank's incarnation if the rank takes part and its incarnation is known.
+    fn incarnation_of(&mut self, peer: u32) -> Option<u64> {
         match self.world.incarnation(peer) {
-            Ok(life) => life.map(u64::from),
+            Ok(incarnation) => incarnation.map(u64::from),
             Err(error) => {
-                self.trouble(format!("the life of {peer} is told by {error}"));
+                self.trouble(format!("the incarnation of {peer} is told by {error}"));
                 None
             }
         }
@@ -142,11 +146,11 @@ impl<'a> Comeback<'a> {
 
     fn begin_send(&mut self, to: u32) {
         self.watchdog.now(format_args!("beginning to send to {to}"));
-        let life = self.life_of(to);
-        let number = self.ways[&to].begun;
-        self.ways.entry(to).or_default().begun += 1;
+        let incarnation = self.incarnation_of(to);
+        let number = self.exchanges[&to].begun;
+        self.exchanges.entry(to).or_default().begun += 1;
         let words = if self.rng.below(8) == 0 { self.rng.below(WORDS_MAX) } else { self.rng.below(64) };
-        let mut message = vec![self.life, life.unwrap_or(0), number];
+        let mut message = vec![self.incarnation, incarnation.unwrap_or(0), number];
         message.extend(filling(&message.clone(), words));
         match self.world.isend(message, to, number << KIND_BITS | TRAFFIC) {
             Ok(request) => self.sends.push(request),
@@ -156,9 +160,9 @@ impl<'a> Comeback<'a> {
 
     fn begin_receive(&mut self, from: u32) {
         self.watchdog.now(format_args!("beginning to receive from {from}"));
-        let life = self.life_of(from);
+        let incarnation = self.incarnation_of(from);
         match self.world.irecv(vec![0; STAMP + WORDS_MAX as usize], from, ANY_TRAFFIC) {
-            Ok(request) => self.receives.push(Posted { life, request }),
+            Ok(request) => self.receives.push(Posted { incarnation, request }),
             Err(failed) => self.failed(&failed.error),
         }
     }
@@ -206,7 +210,7 @@ impl<'a> Comeback<'a> {
                 Ok(true) => match posted.request.wait() {
                     Ok(done) => {
                         let words = &done.buffer[..done.status.bytes / size_of::<u64>()];
-                        self.took(done.status.source, posted.life, words);
+                        self.took(done.status.source, posted.incarnation, words);
                     }
                     Err(failed) => self.failed(&failed.error),
                 },
@@ -215,7 +219,7 @@ impl<'a> Comeback<'a> {
         }
     }
 
-    /// A message of a rank, received by what was posted when that was in the life `expected`.
+    /// Handles a message from a rank, received by an operation posted when the rank's incarnation was `expected`.
     fn took(&mut self, from: u32, expected: Option<u64>, words: &[u64]) {
         let Some((&[of, to, number], rest)) = words.split_first_chunk::<STAMP>() else {
             return self.trouble(format!("{} words from {from}", words.len()));
@@ -223,26 +227,26 @@ impl<'a> Comeback<'a> {
         self.check_lives(from, of, to);
         if expected.is_some_and(|expected| expected != of) {
             self.trouble(format!(
-                "a receive for life {expected:?} of {from} got message {number} of life {of}"
+                "a receive for incarnation {expected:?} of {from} got message {number} of incarnation {of}"
             ));
         }
         if !filling(&[of, to, number], rest.len() as u64).eq(rest.iter().copied()) {
-            self.trouble(format!("wrong words in message {number} of life {of} of {from}"));
+            self.trouble(format!("wrong words in message {number} of incarnation {of} of {from}"));
         }
-        let way = self.ways.entry(from).or_default();
-        way.latest = way.latest.max(Some((of, number)));
+        let exchange = self.exchanges.entry(from).or_default();
+        exchange.latest = exchange.latest.max(Some((of, number)));
         self.report.received += 1;
         self.report.bytes += size_of_val(words) as u64;
     }
 
-    /// A message claimed just now is of no earlier life than what came before. (What a posted receive has got may have
-    /// waited there: this process may have been stopped, and finds all at once what several lives have sent.)
+    /// Checks that a message claimed just now is of no earlier incarnation than the previous ones. (A posted receive is
+    /// not checked: this process may have been stopped and find messages of several incarnations at once.)
     fn check_order(&mut self, from: u32, words: &[u64]) {
-        let latest = self.ways.entry(from).or_default().latest;
-        if let (Some(&of), Some((life, _))) = (words.first(), latest)
-            && of < life
+        let latest = self.exchanges.entry(from).or_default().latest;
+        if let (Some(&of), Some((incarnation, _))) = (words.first(), latest)
+            && of < incarnation
         {
-            self.trouble(format!("a message of life {of} of {from} was claimed after {latest:?}"));
+            self.trouble(format!("a message of incarnation {of} of {from} was claimed after {latest:?}"));
         }
     }
 
@@ -250,20 +254,23 @@ impl<'a> Comeback<'a> {
         match *words {
             [of, to, u64::MAX] => {
                 self.check_lives(from, of, to);
-                let way = self.ways.entry(from).or_default();
-                way.got_last = way.got_last.max(Some(of));
+                let exchange = self.exchanges.entry(from).or_default();
+                exchange.got_last = exchange.got_last.max(Some(of));
             }
             _ => self.trouble(format!("the last message of {from} is {words:?}")),
         }
     }
 
     fn check_lives(&mut self, from: u32, of: u64, to: u64) {
-        if of == 0 || (to != 0 && to != self.life) {
-            self.trouble(format!("life {of} of {from} sent to life {to}, and it came to life {}", self.life));
+        if of == 0 || (to != 0 && to != self.incarnation) {
+            self.trouble(format!(
+                "incarnation {of} of {from} sent to incarnation {to}, and it came to incarnation {}",
+                self.incarnation
+            ));
         }
     }
 
-    /// An operation ended with an error, which is one of those that may be.
+    /// Checks that an operation failed with a permitted error.
     fn failed(&mut self, error: &Error) {
         self.report.errors += 1;
         let may_be = matches!(
@@ -290,7 +297,7 @@ impl<'a> Comeback<'a> {
     }
 }
 
-/// So many words that follow from a stamp.
+/// Returns the `words` words that follow a stamp.
 fn filling(stamp: &[u64], words: u64) -> impl Iterator<Item = u64> + use<> {
     let mut rng = SplitMix64::new(stamp.iter().fold(0, |sum, word| sum ^ word.wrapping_add(sum << 7)));
     (0..words).map(move |_| rng.next_u64())
