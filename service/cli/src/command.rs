@@ -1,4 +1,4 @@
-//! The subcommands that tell: of what there is, of what is wrong, and of the command itself.
+//! The subcommands that print information: about jobs, about this host, and about the command itself.
 
 pub(crate) mod doctor;
 pub(crate) mod info;
@@ -8,7 +8,7 @@ pub(crate) mod top;
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A reader that has seen enough is no failure.
+/// Writes to standard output. A closed pipe is not an error.
 fn print(text: &str) -> u8 {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,

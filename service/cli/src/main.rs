@@ -43,40 +43,40 @@ enum Command {
     /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
     /// The exit code is that of the first rank that failed (128 + signal if it was killed), or of rank 0 with
-    /// `--exit-code rank0`, 124 after a timeout, 127 if the program is not found, 1 if the output cannot be written, and 0 if
-    /// no rank failed. Rank 0 reads standard input; of a terminal, while the job is in the foreground. The others read
-    /// nothing. Signals are forwarded to all ranks; a second interrupt kills them.
+    /// `--exit-code rank0`; 124 after a timeout; 127 if the program is not found; 1 if the output cannot be written; and 0
+    /// if no rank failed. Rank 0 reads standard input (from a terminal only while the job is in the foreground); the
+    /// other ranks read nothing. Signals are forwarded to all ranks; a second interrupt kills them.
     Run(Box<Run>),
-    /// Be the place where the ranks of one job meet that were given its address in SAMITE_RENDEZVOUS
+    /// Let the ranks of one job join that have this address in SAMITE_RENDEZVOUS
     ///
-    /// Without it rank 0 is that place. Ends when all ranks have ended, with exit code 1 if one of them failed.
+    /// Without this command rank 0 does so itself. Exits when all ranks have exited, with code 1 if one of them failed.
     Rendezvous {
-        /// How many ranks to wait for
+        /// The number of ranks to wait for
         #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
         ranks: u32,
-        /// Where to listen, like `0.0.0.0:7000`
+        /// The address to listen at, like `0.0.0.0:7000`
         #[arg(value_name = "IP:PORT", value_parser = listening)]
         address: SocketAddr,
     },
-    /// Show the jobs of yours that `samite run` runs on this host
+    /// List your jobs that `samite run` runs on this host
     Ps(Ps),
     /// Show what the ranks of a job do: rates, queues, and who waits for whom
     ///
-    /// A rank answers when it waits or polls. Of one that computes, the figures are as old as `age` says. On a terminal
-    /// the ranks can be sorted, and followed to whom they wait for: the last line tells the keys.
+    /// A rank answers when it waits or polls. While it computes, its figures are as old as `age` says. On a terminal
+    /// you can sort the ranks and follow the selected one to the rank that it waits for; the last line lists the keys.
     Top(Top),
-    /// Show the transports of this host, which of them leads where, and what can be set
+    /// Show the transports of this host, the default choice, and all settings
     Info(Info),
-    /// Check what on this host stands in the way of a job, and say how to remove it
+    /// Check this host for anything that prevents or slows down jobs, and name the fixes
     ///
     /// Each check passes, warns or fails, with the fix. The exit code is 1 if one failed, else 0.
     Doctor(Doctor),
-    /// Be one of two ranks that exchange messages: `samite run -n 2 --hosts a:1,b:1 -- samite self-test`
+    /// Run one of two ranks that exchange messages: `samite run -n 2 --hosts a:1,b:1 -- samite self-test`
     ///
-    /// So tries `samite doctor` each transport of this host.
+    /// `samite doctor` tests each transport of this host with it.
     #[command(name = SELF_TEST_COMMAND)]
     SelfTest,
-    /// Print completions for a shell, to be put where it looks for them
+    /// Print completions for a shell; save them where the shell looks for them
     Completions { shell: Shell },
     /// Print the manual page, or write one for each subcommand into a directory
     Man { directory: Option<PathBuf> },
@@ -93,33 +93,32 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How many ranks to start
+    /// The number of ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
     ranks: u32,
-    /// Start the ranks on these hosts, over ssh; `:SLOTS` limits how many a host takes
+    /// Start the ranks on these hosts, over ssh; `:SLOTS` limits the number of ranks on a host
     ///
-    /// Each takes a piece of the ranks, in the order given. On every host the program, the `samite` command
-    /// and the current directory must be found at the same paths, and the variables SAMITE_* and FI_* are set
-    /// as here.
+    /// Each host runs consecutive ranks, in the given order. On every host the program, the `samite` command and the
+    /// current directory must have the same paths. The variables SAMITE_* and FI_* are set as here.
     #[arg(long, value_name = "HOST[:SLOTS],…", value_delimiter = ',')]
     hosts: Vec<Host>,
-    /// The same, from a file: one host a line, `HOST`, `HOST:SLOTS` or `HOST slots=SLOTS`
+    /// Read the hosts from a file: one host a line, `HOST`, `HOST:SLOTS` or `HOST slots=SLOTS`
     #[arg(long, value_name = "FILE", conflicts_with = "hosts", value_parser = hostfile, value_hint = ValueHint::FilePath)]
     hostfile: Option<Hostfile>,
     /// The remote shell, with its options
     #[arg(long, value_name = "CMD", env = "SAMITE_SSH", default_value = REMOTE_SHELL_DEFAULT)]
     ssh: String,
-    /// The address of this host by which the others reach it; by default the one it would send to them from
+    /// The address of this host for the other hosts; by default the one from which it would send to them
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// How soon it must be known that a host is dead or cut off, in seconds, 0.2 or more
+    /// The time within which a dead or unreachable host is detected, in seconds, 0.2 or more
     ///
-    /// A cut of this length is always noticed, and one of less than a quarter of it never.
+    /// A network cut of this length is always detected, and one shorter than a quarter of it never.
     #[arg(long, value_name = "S", env = "SAMITE_DETECTION_TIME", value_parser = detection, default_value = "10")]
     detection_time: Duration,
     /// Bind each rank to a core of its own, or to the cores of a NUMA node, or to none
     ///
-    /// Neighbouring ranks come to neighbouring cores. It takes libhwloc on every host.
+    /// Neighbouring ranks get neighbouring cores. Needs libhwloc on every host.
     #[arg(long, value_name = "core|numa|none", default_value = "none", value_parser = one_of::<Bind>(&["core", "numa", "none"]))]
     bind: Bind,
     /// The transport for the ranks to use, like `samite-shm` or `tcp;ofi_rxm`
@@ -134,21 +133,21 @@ struct Run {
     /// Begin each line of output with `[rank] `
     #[arg(long)]
     prefix: bool,
-    /// Tell at the end what each rank did, on standard error; with FILE, there, as JSON
+    /// Print at the end what each rank did, on standard error; with FILE, write it there as JSON
     ///
-    /// Messages, bytes, messages that came before their receive and how many of them waited at a time, and the time
-    /// spent waiting. A file whose name ends in .html becomes a page, with a picture of who sent to whom.
+    /// Messages, bytes, messages that came before their receive, the longest queue of those, and the time spent
+    /// waiting. A file whose name ends in .html becomes a page with a picture of who sent to whom.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
     /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times (default 3)
     ///
-    /// A rank fails if it is killed, panics, or exits with a code other than 0. It is started again at once the first time, and
-    /// from then on after a pause that doubles from 0.1 s to 10 s.
+    /// A rank fails if it is killed, panics, or exits with a code other than 0. The first restart is immediate; the
+    /// next ones follow after a pause that doubles from 0.1 s to 10 s.
     #[arg(long, value_name = "end|continue|restart[=N]", default_value = "end", value_parser = one_of::<OnFailure>(&["end", "continue", "restart"]))]
     on_failure: OnFailure,
-    /// Whose exit code is that of the job: of the rank that failed first, or of rank 0, whatever the others did
+    /// Whose exit code becomes the job's: that of the rank that failed first, or that of rank 0 in any case
     ///
-    /// 124 after a timeout, and 130 after a second interrupt, whichever is chosen.
+    /// A timeout gives 124 and a second interrupt 130 with either choice.
     #[arg(long, value_name = "first-failed|rank0", default_value = "first-failed", value_parser = one_of::<ExitCodeOf>(&["first-failed", "rank0"]))]
     exit_code: ExitCodeOf,
     /// The program and its arguments
@@ -182,8 +181,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments, with `-np` of `samite run` as `-n`: people type it as for mpiexec. What comes behind the program is the
-/// program's.
+/// Returns the arguments, with `-np` of `samite run` as `-n`, since people type it as for mpiexec. Arguments after the
+/// program's name are the program's.
 fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut given: Vec<OsString> = given.collect();
     if given.get(1).is_none_or(|command| command != "run") || !given.iter().any(|argument| argument == "-np")
@@ -191,7 +190,7 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
         return given;
     }
     let cli = Cli::command();
-    // Before the program an argument is an option, or the value of the one before it.
+    // Before the program, an argument is an option or the value of the previous option.
     let mut is_value = false;
     for argument in &mut given[2..] {
         match () {
@@ -208,7 +207,7 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     given
 }
 
-/// Returns true if the argument behind this option of `samite run` is its value.
+/// Returns true if the argument after this option of `samite run` is its value.
 fn is_before_its_value(option: &OsStr, cli: &clap::Command) -> bool {
     let mut known = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
     let is_meant = |known: &clap::Arg| {
@@ -221,7 +220,7 @@ fn is_before_its_value(option: &OsStr, cli: &clap::Command) -> bool {
 fn serve_rendezvous(address: SocketAddr, ranks: u32) -> Result<u8, String> {
     let settings = Settings::from_environment().map_err(|error| error.to_string())?;
     let failed = rendezvous::serve(address, ranks, &settings).map_err(|error| match error.kind() {
-        // It says what to do.
+        // The error says what to do.
         ErrorKind::TimedOut => format!("the rendezvous at {address} ends: {error}"),
         _ => format!(
             "no rendezvous can be opened at {address}: {error}. It takes an address of this host, or 0.0.0.0 for all of \
@@ -308,7 +307,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a timeout is a number of seconds above 0".to_owned())
 }
 
-/// Parses a value as its type does, and offers some to the shell for completion.
+/// Parses a value as its type does, and offers some values to the shell for completion.
 fn one_of<T>(values: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
@@ -316,7 +315,7 @@ where
     Offering { values, parse: StringValueParser::new().try_map(|text| text.parse::<T>()) }
 }
 
-/// A parser with values that the shell offers. Others may be right too.
+/// A parser with values that the shell offers. Other values may be valid too.
 #[derive(Clone)]
 struct Offering<P> {
     values: &'static [&'static str],
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(of("samite run -np 4 p -np 4"), "samite run -n 4 p -np 4");
         assert_eq!(of("samite run --env A=1 --prefix -np 4 p"), "samite run --env A=1 --prefix -n 4 p");
         assert_eq!(of("samite run -n 4 -- p -np"), "samite run -n 4 -- p -np");
-        // Options without a value behind them: what follows is the program.
+        // Options without a value after them: the next argument is the program.
         for options in
             ["-n4", "--ranks=4", "-n 4 --prefix", "-n 4 --stats", "--prefix --stats=f -n 4 --env=A=1"]
         {

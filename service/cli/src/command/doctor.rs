@@ -1,4 +1,4 @@
-//! `samite doctor`: what on this host stands in the way of a job, and how to remove it.
+//! `samite doctor`: finds what prevents or slows down jobs on this host, and names the fixes.
 
 mod host;
 mod network;
@@ -20,26 +20,26 @@ pub(crate) use self::self_test::{SELF_TEST_COMMAND, rank as self_test_rank};
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The number of ranks that this host is to run; the processor's cores by default
+    /// The number of ranks to run on this host; the number of its cores by default
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Pass,
-    /// Jobs run, but not all, or not as fast as they could.
+    /// Jobs run, but not all of them, or slower than they could.
     Warn,
     /// Jobs do not start.
     Fail,
 }
 
-/// Whether jobs on this host alone need libfabric: only if they are told to use it.
+/// Returns true if jobs on this host alone need libfabric, which is so only if a setting selects it.
 fn is_libfabric_needed(asked: Option<&str>) -> bool {
     asked.is_some_and(|asked| asked != "samite-shm")
 }
@@ -49,7 +49,7 @@ struct Finding {
     check: String,
     verdict: Verdict,
     found: String,
-    /// What to do about it.
+    /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     let asked = settings.as_ref().ok().and_then(|settings| settings.transport().map(str::to_owned));
     let mut findings = vec![launcher(), variables(settings.as_ref().err())];
     match host::without_proc() {
-        // Then no rank starts, and the other checks would blame what is sound.
+        // No rank can start then, and the other checks would blame sound parts.
         Some(finding) => findings.push(finding),
         None => {
             let (found, providers) = network::all(asked.as_deref());
@@ -101,7 +101,8 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     printed.max((worst == Verdict::Fail).into())
 }
 
-/// When the last self-test has ended, so that an answer comes within 5 s on an idle host on which nothing works.
+/// The time within which the last self-test ends, so that even an idle host on which nothing works gets an answer in 5
+/// s.
 const WITHIN: Duration = Duration::from_millis(4300);
 
 fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {
@@ -118,15 +119,15 @@ fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {
         }
     }
     let end = match worst {
-        Verdict::Pass => "nothing stands in the way of a job",
+        Verdict::Pass => "no problem found",
         Verdict::Warn => "jobs run here, with the limits above",
-        Verdict::Fail => "jobs do not run here before what failed is mended",
+        Verdict::Fail => "jobs cannot run here until the failed checks are fixed",
     };
     let _ = writeln!(text, "samite doctor: {end} ({milliseconds} ms)");
     text
 }
 
-/// Whether a program that is started here finds its job.
+/// Checks that a program started here finds its job.
 fn launcher() -> Finding {
     match Launch::detect(&environment) {
         Ok(Launch::Alone { .. }) => Finding::pass("launcher", "none: programs are started with `samite run`"),
@@ -139,7 +140,7 @@ fn launcher() -> Finding {
     }
 }
 
-/// Whether what is set means something.
+/// Checks that the variables that are set have valid names and values.
 fn variables(wrong: Option<&samite_control::SettingError>) -> Finding {
     if let Some(wrong) = wrong {
         return Finding::fail("variables", wrong.to_string(), "`samite info --parameters` lists them all");

@@ -1,4 +1,4 @@
-//! `samite info`: what there is to choose from, what would be chosen, and what can be set.
+//! `samite info`: the available transports, the default choice, and all settings.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -17,26 +17,26 @@ use super::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// Only libfabric and its providers, with what each can do
+    /// Print only libfabric and its providers, with their capabilities
     #[arg(long)]
     providers: bool,
-    /// Only which transport leads to each rank, and why; of a job if started by `samite run`, else of two
-    /// ranks on this host
+    /// Print only the transport to each rank, and why: of a job if started by `samite run`, else of two ranks on this
+    /// host
     #[arg(long)]
     peers: bool,
-    /// Only which protocol carries a message, by its size
+    /// Print only which protocol carries a message of which size
     #[arg(long)]
     protocols: bool,
-    /// Only the cores and NUMA nodes of this host, and what of it this process may use; by libhwloc
+    /// Print only the cores and NUMA nodes of this host, and which of them this process may use; needs libhwloc
     #[arg(long)]
     topology: bool,
-    /// Only the parameters: variable, value and where it comes from, default, range, meaning
+    /// Print only the parameters: variable, value and its origin, default, range, meaning
     #[arg(long)]
     parameters: bool,
-    /// The parameters as a page of Markdown, without this environment's values
+    /// Print the parameters as a page of Markdown, without this environment's values
     #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "topology", "json"])]
     markdown: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -73,14 +73,14 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
     Ok(print(&texts.join("\n")))
 }
 
-/// A part of the answer, in both forms.
+/// A part of the answer, as text and as JSON.
 struct Section {
     name: &'static str,
     text: String,
     json: Value,
 }
 
-/// A way for messages to go, and what it can do or why it is none.
+/// A transport with its capabilities, or with the reason why it cannot be used.
 struct Transport {
     name: String,
     interface: String,
@@ -155,7 +155,7 @@ fn providers(transports: &[Transport]) -> Section {
     Section { name: "transports", text, json }
 }
 
-/// One job says for all of its ranks; without one, two ranks of this host are started that do.
+/// Asks one rank of the present job for all ranks; without a job, starts one of two ranks on this host.
 fn peers() -> Result<Section, String> {
     let error = |error: &dyn std::fmt::Display| error.to_string();
     let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone { .. });
@@ -184,7 +184,7 @@ fn peers() -> Result<Section, String> {
     Ok(Section { name: "peers", text: peers_text(&json), json })
 }
 
-/// Has every rank send to every other, and asks which way each message went.
+/// Lets every rank send to every other, and returns the transport of each message.
 fn paths(world: &World) -> Result<Value, samite::Error> {
     let others = || (0..world.size()).filter(|&rank| rank != world.rank());
     let world = world.within(std::time::Duration::from_secs(8));
@@ -196,7 +196,7 @@ fn paths(world: &World) -> Result<Value, samite::Error> {
     let rows = others()
         .map(|rank| json!({ "from": world.rank(), "to": rank, "path": world.explain(rank) }))
         .collect();
-    // To a rank that has left leads no way any more: so none leaves before all have asked.
+    // The path to a rank is forgotten when that rank leaves, so no rank leaves before all have asked.
     exchange(1)?;
     Ok(rows)
 }
@@ -299,7 +299,7 @@ fn parameters(settings: &Settings) -> Section {
     Section { name: "parameters", text: format!("Parameters\n{}{meaning}", table(&rows)), json: json.into() }
 }
 
-/// The guide's page.
+/// Returns the guide's page.
 fn markdown() -> String {
     let mut text = String::new();
     for (title, who) in [("Read by every rank", Reader::Rank), ("Read by `samite run`", Reader::Launcher)] {
@@ -355,7 +355,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-/// Columns as wide as they must be.
+/// Formats rows as columns of the necessary width.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<_> = (0..columns)

@@ -1,4 +1,4 @@
-//! `samite ps`: the jobs that run.
+//! `samite ps`: lists the running jobs.
 
 use std::fmt::Write;
 use std::io;
@@ -8,10 +8,10 @@ use samite_launch::{Snapshot, running_jobs, unsafe_places};
 
 use super::print;
 
-/// What `samite ps` is asked.
+/// The arguments of `samite ps`.
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
-    /// As JSON, one job a line
+    /// Print JSON, one job a line
     #[arg(long)]
     json: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
         let _ = writeln!(text, "{:<16} {:>8} {:>6} {:>9}  PROGRAM", "JOB", "PID", "RANKS", "SECONDS");
     }
     unsafe_places().iter().for_each(|place| complain(&place.to_string()));
-    // All at once: one that does not answer is waited for.
+    // In parallel, since a job that does not answer costs a time-out.
     let looks: Vec<_> = std::thread::scope(|scope| {
         let jobs = running_jobs().into_iter();
         let asked: Vec<_> = jobs.map(|job| scope.spawn(move || job.look())).collect();
@@ -39,7 +39,7 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
                 let (ranks, seconds) = (ranks.len(), age_ms as f64 / 1e3);
                 let _ = writeln!(text, "{job:<16} {pid:>8} {ranks:>6} {seconds:>9.1}  {program}");
             }
-            // It has just ended.
+            // The job has just ended.
             Ok(None) => {}
             Err(error) => complain(&error.to_string()),
         }

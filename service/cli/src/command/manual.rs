@@ -1,4 +1,4 @@
-//! What the command says of itself: its version, completions, manual pages.
+//! Information about the command itself: version, completions, manual pages.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use clap_mangen::Man;
 
 use super::print;
 
-/// Version of samite and of libfabric.
+/// Prints the versions of samite and of libfabric.
 pub(crate) fn version() -> u8 {
     print(&format!("samite {}\nlibfabric {}\n", env!("CARGO_PKG_VERSION"), libfabric()))
 }
@@ -25,14 +25,14 @@ fn libfabric() -> String {
     "not built in (without the feature `ofi`)".to_owned()
 }
 
-/// Completions for a shell.
+/// Prints completions for a shell.
 pub(crate) fn completions(shell: Shell, mut command: clap::Command) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "samite", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-/// The manual page of the command, or, with a directory, a file there for it and for each of its subcommands.
+/// Prints the manual page of the command; or writes it, and one for each subcommand, to a directory.
 pub(crate) fn man(directory: Option<&Path>, command: clap::Command) -> io::Result<u8> {
     let Some(directory) = directory else {
         let mut page = Vec::new();

@@ -1,4 +1,4 @@
-//! `samite top`: what the ranks of a job do, as tables one after the other, as JSON, or live on a terminal.
+//! `samite top`: the activity of a job's ranks, as a sequence of tables, as JSON, or live on a terminal.
 
 mod draw;
 mod live;
@@ -15,24 +15,24 @@ use samite_launch::{RunningJob, running_jobs, unsafe_places};
 use self::view::View;
 use super::print;
 
-/// What `samite top` is asked.
+/// The arguments of `samite top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     /// The job, or the beginning of its name; not needed if only one runs
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// Print once and end
+    /// Print once and exit
     #[arg(long)]
     once: bool,
-    /// As JSON, one line each time
+    /// Print JSON, one line each time
     #[arg(long)]
     json: bool,
-    /// The time between two looks, in seconds: rates are means over it
+    /// The time between two updates, in seconds; rates are means over it
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     interval: Duration,
 }
 
-/// Shows what the ranks of a job do, until it ends.
+/// Shows the activity of a job's ranks until the job ends.
 pub(crate) fn top(what: &Top) -> Result<u8, String> {
     let job = chosen(what.job.as_deref().unwrap_or_default(), running_jobs())?;
     if !what.once && !what.json && io::stdout().is_terminal() {
@@ -41,7 +41,7 @@ pub(crate) fn top(what: &Top) -> Result<u8, String> {
     tell(&job, what)
 }
 
-/// Prints what is seen, look by look.
+/// Prints one table or line of JSON for each update.
 #[expect(clippy::disallowed_methods, reason = "rates are over time")]
 fn tell(job: &RunningJob, what: &Top) -> Result<u8, String> {
     let look = || job.look().map_err(|error| error.to_string());
@@ -63,7 +63,7 @@ fn tell(job: &RunningJob, what: &Top) -> Result<u8, String> {
     }
 }
 
-/// The one whose name begins so.
+/// Returns the job whose name begins with `prefix`.
 fn chosen(prefix: &str, jobs: Vec<RunningJob>) -> Result<RunningJob, String> {
     let mut fitting: Vec<_> =
         jobs.into_iter().filter(|job| job.job.to_string().starts_with(prefix)).collect();

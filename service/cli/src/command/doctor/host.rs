@@ -1,4 +1,4 @@
-//! Limits of this host and of this user on it.
+//! Limits of this host, and of this user on it.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub(super) fn all(ranks: Option<u32>, asked: Option<&str>, providers: &[String])
     ]
 }
 
-/// Ranks find their peers' memory, and the launcher its own program, in /proc.
+/// Checks /proc, in which ranks find their peers' memory and the launcher finds its own program.
 pub(super) fn without_proc() -> Option<Finding> {
     let error = process::Process::current().err()?;
     let fix = "mount it: `mount -t proc proc /proc` (in a chroot: `mount -t proc proc ROOT/proc`)";
@@ -30,7 +30,7 @@ pub(super) fn without_proc() -> Option<Finding> {
 
 const MIB: u64 = 1 << 20;
 
-/// `/dev/shm`, of which only libfabric's provider `shm` takes.
+/// Checks `/dev/shm`, which only libfabric's provider `shm` uses.
 fn shared_memory(asked: Option<&str>) -> Finding {
     const CHECK: &str = "/dev/shm";
     const FIX: &str = "mount a larger one (`mount -o remount,size=1G /dev/shm`, or `--shm-size` of the container), or use \
@@ -50,7 +50,7 @@ fn shared_memory(asked: Option<&str>) -> Finding {
     }
 }
 
-/// Whether processes may copy from each other's memory (cross-memory attach), as libfabric's `shm` does.
+/// Checks that processes may copy from each other's memory (cross-memory attach), as libfabric's `shm` does.
 fn ptrace(asked: Option<&str>) -> Finding {
     const CHECK: &str = "cross-memory attach";
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
@@ -69,7 +69,7 @@ fn ptrace(asked: Option<&str>) -> Finding {
     }
 }
 
-/// Providers of real network cards pin what they send from.
+/// Checks the limit of locked memory: providers of network cards pin send buffers.
 fn locked_memory(providers: &[String]) -> Finding {
     const CHECK: &str = "locked memory";
     const ENOUGH: u64 = 64 * MIB;

@@ -1,4 +1,4 @@
-//! Libfabric, its providers, interfaces, and what the system makes of names.
+//! Libfabric, its providers, network interfaces, and the resolution of names.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::{Finding, is_libfabric_needed};
 
-/// What was found, and the providers that can be used.
+/// Returns the findings and the usable providers.
 pub(super) fn all(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, providers) = libfabric(asked);
-    // Not before: libfabric is set up before there is a second thread.
+    // Only now: libfabric must be set up before there is a second thread.
     let name = ask_for_name();
     findings.extend([loopback(asked), names(name)]);
     (findings, providers)
@@ -79,7 +79,7 @@ fn libfabric(_: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     (vec![Finding::warn("libfabric", "not built in", fix)], Vec::new())
 }
 
-/// Of addresses with their interfaces before them.
+/// Returns addresses, each preceded by its interface.
 #[cfg(feature = "ofi")]
 fn interfaces(addresses: &[String]) -> Finding {
     let list = addresses.join(", ");
@@ -100,7 +100,7 @@ fn interfaces(addresses: &[String]) -> Finding {
     }
 }
 
-/// Whether a byte gets from here to here.
+/// Checks that TCP works over the loopback interface.
 fn loopback(asked: Option<&str>) -> Finding {
     let carries = |listener: io::Result<TcpListener>| {
         let listener = listener?;
@@ -128,13 +128,13 @@ fn loopback(asked: Option<&str>) -> Finding {
 /// The name of the check of 127.0.0.1.
 pub(super) const LOOPBACK: &str = "loopback";
 
-/// The kernel answers at once, or not at all.
+/// Time-out. The kernel answers at once or not at all.
 const LOOPBACK_WITHIN: Duration = Duration::from_millis(500);
 
-/// This host's name, and who will tell its addresses. None if it cannot be read.
+/// This host's name, and a channel for its addresses. `None` if the name cannot be read.
 type Name = Option<(String, Receiver<io::Result<Vec<String>>>)>;
 
-/// Asks while another check goes on: a resolver may take its time.
+/// Starts the lookup of this host's name, which can be slow, beside other checks.
 fn ask_for_name() -> Name {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
     let (teller, told) = mpsc::channel();
@@ -147,7 +147,7 @@ fn ask_for_name() -> Name {
     Some((name, told))
 }
 
-/// Whether this host's own name leads to addresses, and soon.
+/// Checks that this host's own name has addresses and resolves quickly.
 fn names(name: Name) -> Finding {
     const CHECK: &str = "name resolution";
     const FIX: &str =

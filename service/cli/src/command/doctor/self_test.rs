@@ -1,4 +1,4 @@
-//! A job of two ranks on every transport that can be used.
+//! A job of two ranks on every usable transport.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -7,13 +7,14 @@ use samite::{Cause, Error};
 
 use super::Finding;
 
-/// The argument by which the command knows that it is to be a rank of a self-test.
+/// The subcommand that makes the process a rank of a self-test.
 pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
-/// The one that jobs need goes first, alone, so that its verdict does not hang on the others; of those some run
-/// at the same time: most of a rank's start is spent waiting, by libraries that libfabric loads. They share what is left
-/// until `end`, if it is enough for a busy machine. Only on a host that `carries` TCP over loopback a transport may be slow
-/// because the machine is busy.
+/// Tests the transport that jobs need first and alone, so that its verdict does not depend on the others. Several of
+/// the others run at the same time, since most of a rank's start is spent waiting in libraries that libfabric loads.
+/// They share the time left until `end`, if that is enough for a busy machine. A slow transport is excused as busy only
+/// if the host
+/// `carries` TCP over loopback.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
 pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carries: bool) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];
@@ -30,7 +31,7 @@ pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carri
         for (transport, job) in jobs {
             let mut ended = job.and_then(Child::wait_with_output);
             if carries && ended.as_ref().is_ok_and(is_timed_out) && is_busy() {
-                // Other processes had the processors. Once more, alone and with the time that it takes then.
+                // Other processes had the processors. Repeats the test alone, with a longer time-out.
                 ended = start(transport, TIMEOUT_BUSY).and_then(Child::wait_with_output);
             }
             findings.push(judge(transport, ended, number == 0));
@@ -54,22 +55,22 @@ fn start(transport: &str, timeout: Duration) -> std::io::Result<Child> {
 
 const AT_ONCE: usize = 3;
 
-/// Several times what it takes on a busy machine.
+/// Several times the duration on a busy machine.
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
-/// More than it takes on an idle one.
+/// Longer than the duration on an idle machine.
 const TIMEOUT_MIN: Duration = Duration::from_millis(700);
 
-/// How long the launcher asks the ranks after a time-out who waits for whom, before it ends them.
+/// After a time-out the launcher asks the ranks for at most this time who waits for whom, then ends them.
 const LAUNCHER_LAST: Duration = Duration::from_millis(500);
 
 /// The launcher's exit code after a time-out.
 const TIMED_OUT: i32 = 124;
 
-/// What a busy host may need for one transport.
+/// Time-out for one transport on a busy host.
 const TIMEOUT_BUSY: Duration = Duration::from_secs(10);
 
-/// Returns true if more processes want to run than there are processors, on the mean of a minute.
+/// Returns true if, on average over a minute, more processes want to run than there are processors.
 fn is_busy() -> bool {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -115,7 +116,7 @@ fn judge(transport: &str, ended: std::io::Result<Output>, is_needed: bool) -> Fi
     }
 }
 
-/// One of the two ranks: short messages to and fro, then long ones, which must arrive as they were.
+/// Runs one of the two ranks: short messages to and fro, then long ones, whose bytes are checked.
 #[expect(clippy::disallowed_methods, reason = "it says how long a message takes")]
 pub(crate) fn rank() -> Result<u8, String> {
     let world = samite::init().map_err(|error| error.to_string())?;
@@ -163,13 +164,13 @@ pub(crate) fn rank() -> Result<u8, String> {
         }
         Ok(Some(_)) => Ok(0),
         Ok(None) => Err("a message arrived with other bytes than were sent".to_owned()),
-        // What has ended the other one, that tells.
+        // The other rank reports why it ended.
         Err(Error::PeerFailed { cause: Cause::Left, .. }) => Ok(1),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Few: while all transports are tried there are more ranks than cores, and each waits for its turn.
+/// Number of round trips. Few, since several transports run at once and more ranks than cores compete.
 const ROUNDS: u64 = 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! The layout of the screen.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use samite_launch::RankView;
 use super::screen::{Screen, Sent};
 use super::view::{COLUMNS, Row, short};
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     let waits = chain(screen);
     let [head, curves, ranks, chain, keys] = Layout::vertical([
@@ -33,7 +33,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Line::from(KEYS).dim(), keys);
 }
 
-/// What job it is.
+/// Returns the description of the job.
 fn head(screen: &Screen) -> Text<'static> {
     let snapshot = &screen.view.snapshot;
     let count = |is: fn(&RankView) -> bool| snapshot.ranks.iter().filter(|rank| is(rank)).count();
@@ -60,7 +60,7 @@ fn head(screen: &Screen) -> Text<'static> {
     ])
 }
 
-/// How a rate of the job went, until now at the right.
+/// Draws a rate of the whole job over time, with the present at the right.
 fn curve(frame: &mut Frame<'_>, area: Rect, name: &str, screen: &Screen, of: fn(&Sent) -> u64) {
     let [title, bars] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let shown = screen.history.iter().take(bars.width.into()).map(of);
@@ -85,7 +85,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
     let columns =
         fitting(usize::from(area.width.saturating_sub(host_width.map_or(0, |width| width + 1))), *sorted_by);
 
-    // The rank, the host if there are several, the other numbers, the state.
+    // Rank, host if there are several, the other numbers, state.
     let line = |rank: String, host: &str, numbers: &mut dyn Iterator<Item = String>, state: String| {
         let right = |text: String| Text::from(text).right_aligned();
         let host = host_width.map(|_| Text::from(format!(" {host}")));
@@ -114,7 +114,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
     *page = usize::from(area.height.saturating_sub(1));
 }
 
-/// The columns for which there is room beside the state: at least the rank, and that by which is sorted.
+/// Returns the columns that fit beside the state: at least the rank and the sort column.
 fn fitting(room: usize, sorted_by: usize) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
     while columns.iter().copied().map(width).sum::<usize>() + STATE_WIDTH_MIN > room {
@@ -125,12 +125,12 @@ fn fitting(room: usize, sorted_by: usize) -> Vec<usize> {
     columns
 }
 
-/// With the space before it, in which the mark of the order may be: characters.
+/// Returns the width of a column in characters, with the space before it that holds the sort mark.
 fn width(index: usize) -> usize {
     (COLUMNS[index].head.len() + 1).max(WIDTH_MIN)
 }
 
-/// What the selected rank does, and whom all that it waits for wait for in the end.
+/// Returns lines about the selected rank: its state, and the chain of ranks that it waits for.
 fn chain(screen: &Screen) -> Vec<String> {
     let ranks = screen.chain();
     let says = |rank: &usize| {
@@ -150,7 +150,8 @@ fn chain(screen: &Screen) -> Vec<String> {
     lines
 }
 
-/// If those at the end of a chain wait for each other: for how long. In a ring they do for moments.
+/// Returns how long the ranks at the end of a chain have waited for each other. In a ring program they do so for
+/// moments.
 fn circle(screen: &Screen, chain: &[usize]) -> Option<String> {
     let (last, before) = chain.split_last()?;
     let circle = &before[before.iter().position(|rank| rank == last)?..];
@@ -159,7 +160,7 @@ fn circle(screen: &Screen, chain: &[usize]) -> Option<String> {
     Some(format!("they wait for each other, for {seconds:.1} s"))
 }
 
-/// What needs attention stands out.
+/// Returns the style of a row; highlights rows that need attention.
 fn style(row: &Row<'_>) -> Style {
     match &row.rank.ending {
         Some(Ending::Left) => Style::new().dim(),
@@ -179,7 +180,7 @@ const WIDTH_MIN: usize = 6;
 const STATE_WIDTH_MIN: usize = 20;
 const HOST_WIDTH_MAX: usize = 16;
 
-/// Of a long chain, at either end.
+/// Number of ranks shown at either end of a long chain.
 const LINKS_SHOWN: usize = 8;
 
 #[cfg(test)]
@@ -208,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A job whose rates rise and fall.
+    /// Returns the screen of a job whose rates rise and fall.
     fn screen() -> Screen {
         let mut screen = Screen::new(view());
         for step in 0..100_i32 {
@@ -303,7 +304,7 @@ mod tests {
         );
     }
 
-    /// A job of so many ranks, each of which waits for rank 1.
+    /// Returns a job of so many ranks, each of which waits for rank 1.
     fn many(ranks: u32) -> View {
         let mut snapshot = view().snapshot;
         let one = &snapshot.ranks[0];
@@ -326,7 +327,7 @@ mod tests {
                 .any(|line| line.trim_start_matches('"').trim_start().starts_with(rank))
         };
         assert!(is_shown(&mut screen, "0 "));
-        // The page is known now: 16 ranks.
+        // The first drawing has set the page to 16 ranks.
         press(&mut screen, &[KeyCode::Home, KeyCode::PageDown, KeyCode::PageDown]);
         assert!(is_shown(&mut screen, "32 ") && !is_shown(&mut screen, "15 "));
         press(&mut screen, &[KeyCode::End]);

@@ -1,4 +1,4 @@
-//! `samite top` on a terminal: whatever happens, it gets that back as it was.
+//! `samite top` on a terminal. Restores the terminal however it ends.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -17,40 +17,40 @@ use super::print;
 use super::screen::Screen;
 use super::view::View;
 
-/// What may happen.
+/// An event for the main loop.
 enum Event {
-    /// The job was looked at; none if it has ended.
+    /// An update of the job; `None` if it has ended.
     Looked(Result<Option<Snapshot>, String>),
     /// A key was pressed, or the size has changed. An error if the terminal is gone.
     Typed(io::Result<Typed>),
-    /// The process is to end.
+    /// A signal to end the process.
     Signal(Signal),
 }
 
-/// Why it is over.
+/// The reason for the end.
 enum End {
     Asked,
     OfJob,
     Signal(Signal),
 }
 
-/// Shows the job until it ends, or a key or a signal says so.
+/// Shows the job until it ends, or a key or a signal ends the program.
 pub(super) fn watch(job: RunningJob, interval: Duration) -> Result<u8, String> {
     let ended = format!("job {} has ended\n", job.job);
     let Some(first) = job.look().map_err(|error| error.to_string())? else { return Ok(print(&ended)) };
     let mut screen = Screen::new(View::between(&first.clone(), first));
-    // Before there are threads, which get them otherwise.
+    // Signals are blocked before there are other threads, which would receive them otherwise.
     let signals = SignalFd::block(&[Signal::INT, Signal::TERM, Signal::HUP]);
     let signals = signals.map_err(|error| format!("blocking signals: {error}"))?;
     let (sender, events) = channel();
-    // A panic gives the terminal back too.
+    // A panic restores the terminal too.
     let outcome = ratatui::try_init().map_err(of_terminal).and_then(|mut terminal| {
         tell_of_job(sender.clone(), job, interval);
         tell_of_keys(sender.clone());
         tell_of_signals(sender, signals);
         show(&mut terminal, &mut screen, &events)
     });
-    // If it fails there is no terminal any more.
+    // It fails only if there is no terminal any more.
     let _ = ratatui::try_restore();
     match outcome? {
         End::Asked => Ok(0),
@@ -66,7 +66,7 @@ fn show(
 ) -> Result<End, String> {
     loop {
         terminal.draw(|frame| draw(frame, screen)).map_err(of_terminal)?;
-        // Those who tell do so until the process ends.
+        // The senders live until the process ends.
         let Ok(event) = events.recv() else { return Ok(End::Asked) };
         match event {
             Event::Looked(looked) => match looked? {
@@ -85,7 +85,7 @@ fn show(
     }
 }
 
-/// Looks at the job time and again. It may take a while to answer, and keys do not wait for that.
+/// Sends updates of the job. Keys do not wait for them, since an answer can take a while.
 fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
     spawn(move || {
         loop {
@@ -112,12 +112,12 @@ fn tell_of_keys(to: Sender<Event>) {
     });
 }
 
-/// Tells of a signal, and ends the process itself if that has not happened soon: what draws waits for a terminal that takes
-/// nothing, because its user has stopped it or the connection to it hangs.
+/// Sends signals, and ends the process itself if that does not happen soon: drawing blocks on a terminal that accepts
+/// nothing, because its user has stopped it or its connection hangs.
 fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
     spawn(move || {
         loop {
-            // What it is woken by, it looks at next.
+            // The read below reports any error.
             let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
             let Ok(Some(signal)) = signals.read() else { continue };
             if to.send(Event::Signal(signal)).is_err() {
@@ -125,7 +125,7 @@ fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
             }
             #[expect(clippy::disallowed_methods, reason = "nothing tells that a terminal will take no more")]
             thread::sleep(DRAWN_WITHIN);
-            // Without a word: the terminal would not take it.
+            // Without a message: the terminal would not accept it.
             let _ = terminal::disable_raw_mode();
             std::process::exit(128 + signal.as_raw());
         }
@@ -140,7 +140,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) {
     thread::spawn(work);
 }
 
-/// How long the terminal may take for the last screen and to be given back, when a signal has come.
+/// Time for the last drawing and for restoring the terminal after a signal.
 const DRAWN_WITHIN: Duration = Duration::from_secs(1);
 
 fn of_terminal(error: io::Error) -> String {

@@ -1,4 +1,4 @@
-//! What `samite top` shows and what keys do to it: without a terminal.
+//! The content of `samite top` and the effect of keys, without a terminal.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -12,23 +12,23 @@ use super::view::{COLUMNS, Row, View};
 /// The state of the screen.
 pub(super) struct Screen {
     pub(super) view: View,
-    /// Indices into the view's rows, as they are shown.
+    /// Indices into the view's rows, in display order.
     pub(super) order: Vec<usize>,
-    /// The index of the column to sort by; behind the last is the state.
+    /// The index of the sort column; one past the last column stands for the state.
     pub(super) column: usize,
-    /// Whether the largest comes first.
+    /// True if the largest comes first.
     pub(super) descends: bool,
-    /// The rank to look at more closely, which is followed when the order changes.
+    /// The selected rank. It stays selected when the order changes.
     selected: Option<usize>,
-    /// Which part of the table is shown; drawing keeps it up to date.
+    /// The visible part of the table; updated by drawing.
     pub(super) table: TableState,
-    /// How many ranks are shown; drawing keeps it up to date.
+    /// Number of visible ranks; updated by drawing.
     pub(super) page: usize,
-    /// What the job sent per second, the latest first.
+    /// The job's send rates, the latest first.
     pub(super) history: VecDeque<Sent>,
 }
 
-/// What all ranks sent, per second.
+/// Messages and bytes sent by all ranks, per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) messages: u64,
@@ -51,7 +51,7 @@ impl Screen {
         screen
     }
 
-    /// Takes what was seen at the next look.
+    /// Shows the next update.
     pub(super) fn show(&mut self, view: View) {
         let rates = || view.rates.iter().flatten();
         let sum = |of: fn(&super::view::Rates) -> f64| rates().map(of).sum::<f64>() as u64;
@@ -62,7 +62,7 @@ impl Screen {
         self.sort();
     }
 
-    /// Does what a key asks for. Breaks if that is to end.
+    /// Handles a key. Breaks if the key ends the program.
     pub(super) fn press(&mut self, key: KeyEvent) -> ControlFlow<()> {
         if key.kind == KeyEventKind::Release {
             return ControlFlow::Continue(());
@@ -91,8 +91,9 @@ impl Screen {
         ControlFlow::Continue(())
     }
 
-    /// The selected rank, whom it waits for, whom that waits for, and so on: to one that waits for no other, or that
-    /// is there already, where the ranks between wait for each other.
+    /// Returns the selected rank, the rank that it waits for, the rank that this one waits for, and so on. Ends at a
+    /// rank that waits for no single other, or at one that is already in the chain: then the ranks between wait for
+    /// each other.
     pub(super) fn chain(&self) -> Vec<usize> {
         let mut chain: Vec<usize> = self.selected.into_iter().collect();
         while let Some(next) = chain.last().and_then(|&rank| self.awaited_by(rank)) {
@@ -105,14 +106,14 @@ impl Screen {
         chain
     }
 
-    /// The one rank that this one waits for.
+    /// Returns the one rank that this one waits for.
     fn awaited_by(&self, rank: usize) -> Option<usize> {
         let peer = self.view.row(rank)?.awaits()?.peer? as usize;
         (peer < self.order.len()).then_some(peer)
     }
 
-    /// Selects the row to which `step` leads, given the selected one and the length of a page. Without a selection
-    /// it begins above the first row.
+    /// Moves the selection by `step`, a function of the selected row and the length of a page. Without a selection it
+    /// starts above the first row.
     fn step(&mut self, step: fn(usize, usize) -> usize) {
         let Some(last) = self.order.len().checked_sub(1) else { return };
         let page = self.page.max(1);
@@ -128,7 +129,7 @@ impl Screen {
         self.table.select(rank.and_then(|rank| self.order.iter().position(|&other| other == rank)));
     }
 
-    /// Numbers are of interest where they are large, but for the rank itself.
+    /// Sorts by a column. The largest numbers come first, except in the rank's column.
     fn sort_by(&mut self, column: usize) {
         self.descends = (1..COLUMNS.len()).contains(&column);
         self.column = column;
@@ -140,7 +141,7 @@ impl Screen {
         let direct = |ordering: Ordering| if self.descends { ordering.reverse() } else { ordering };
         let mut order: Vec<usize> = (0..rows.len()).collect();
         match COLUMNS.get(self.column) {
-            // What is not known comes last, either way.
+            // Unknown values come last in either order.
             Some(column) => order.sort_by(|&a, &b| match [a, b].map(|index| (column.value)(&rows[index])) {
                 [Some(a), Some(b)] => direct(a.total_cmp(&b)),
                 [a, b] => b.is_some().cmp(&a.is_some()),
@@ -207,14 +208,14 @@ mod tests {
     fn what_is_not_known_comes_last() {
         let mut screen = screen();
         assert_eq!(screen.order, [0, 1, 2, 3, 4]);
-        // Messages sent: only two told of any.
+        // Messages sent: only two ranks have reported any.
         press(&mut screen, &[KeyCode::Right]);
         assert_eq!((screen.column, &screen.order[..]), (1, &[1, 0, 2, 3, 4][..]));
         press(&mut screen, &[KeyCode::Char('r')]);
         assert_eq!(screen.order, [0, 1, 2, 3, 4]);
         press(&mut screen, &[KeyCode::Left, KeyCode::Left, KeyCode::Char('r')]);
         assert_eq!((screen.column, &screen.order[..]), (0, &[4, 3, 2, 1, 0][..]));
-        // States are in the order of the alphabet.
+        // States sort alphabetically.
         press(&mut screen, &[KeyCode::Right; COLUMNS.len() + 1]);
         assert_eq!((screen.column, &screen.order[..]), (COLUMNS.len(), &[3, 2, 0, 1, 4][..]));
     }

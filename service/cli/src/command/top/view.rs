@@ -1,27 +1,27 @@
-//! A job between two looks: what is shown of each rank, in which columns.
+//! A job between two updates: the columns shown for each rank.
 
 use std::fmt::Write;
 
 use samite_launch::{RankView, Snapshot};
 use serde::Serialize;
 
-/// A job with what its ranks do per second.
+/// A job with its ranks' rates.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
     #[serde(flatten)]
     pub(super) snapshot: Snapshot,
-    /// By rank; none if it did not tell anything new.
+    /// By rank; `None` if the rank reported nothing new.
     pub(super) rates: Vec<Option<Rates>>,
 }
 
-/// What a rank did per second, between two looks.
+/// A rank's activity per second, between two updates.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Rates {
     pub(super) sent: f64,
     pub(super) bytes_sent: f64,
     pub(super) received: f64,
     pub(super) bytes_received: f64,
-    /// The part of the time that it waited, of all threads.
+    /// The fraction of the time spent waiting, over all threads.
     pub(super) waited: f64,
 }
 
@@ -32,19 +32,19 @@ pub(super) struct Row<'a> {
     pub(super) rates: Option<&'a Rates>,
 }
 
-/// A number that is shown of each rank.
+/// A number shown for each rank.
 pub(super) struct Column {
     pub(super) head: &'static str,
-    /// In plain text, characters.
+    /// Characters in plain text.
     width: usize,
-    /// Which go first where there is no room for all: the highest.
+    /// Columns with the highest value stay if there is no room for all.
     pub(super) precedence: u8,
-    /// None where it is not known.
+    /// `None` if unknown.
     pub(super) value: fn(&Row<'_>) -> Option<f64>,
     format: fn(f64) -> String,
 }
 
-/// Before the state. The last is not in plain text, where the state tells it.
+/// The columns before the state. Plain text leaves out the last, since its state column contains it.
 pub(super) const COLUMNS: [Column; 10] = [
     Column { head: "rank", width: 5, precedence: 0, value: |row| Some(row.rank.rank.into()), format: whole },
     Column { head: "sent/s", width: 8, precedence: 3, value: |row| Some(row.rates?.sent), format: short },
@@ -101,7 +101,7 @@ impl View {
         View { rates: rates.collect(), snapshot: after }
     }
 
-    /// By rank.
+    /// Returns the rows, by rank.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.snapshot.ranks.len()).filter_map(|rank| self.row(rank))
     }
@@ -129,18 +129,18 @@ impl View {
 }
 
 impl Row<'_> {
-    /// What it waits for now. Of a rank that has not answered nothing is known.
+    /// Returns the operation that the rank waits for. Unknown for a rank that has not answered.
     pub(super) fn awaits(&self) -> Option<&samite_control::Awaits> {
         let is_known = self.rank.is_answer && self.rank.ending.is_none() && !self.rank.is_stopped;
         self.rank.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()
     }
 
-    /// What it does, or how it ended.
+    /// Returns the rank's activity, or how it ended.
     pub(super) fn state(&self) -> String {
         self.awaits().map_or_else(|| self.state_without_wait(), ToString::to_string)
     }
 
-    /// The same without how long it does that.
+    /// Returns the same without the duration.
     pub(super) fn brief_state(&self) -> String {
         self.awaits().map_or_else(|| self.state_without_wait(), |awaits| format!("{awaits:#}"))
     }
@@ -165,7 +165,7 @@ impl Column {
 }
 
 impl Rates {
-    /// None if it told nothing between the looks, or is not the same process any more.
+    /// Returns the rates between two updates. `None` if the rank reported nothing new, or is another process now.
     fn between(before: &RankView, after: &RankView) -> Option<Rates> {
         let (old, new) = (before.figures.as_ref()?, after.figures.as_ref()?);
         let seconds = new.age_ns.checked_sub(old.age_ns).filter(|&time| time > 0)? as f64 / 1e9;
@@ -180,7 +180,7 @@ impl Rates {
     }
 }
 
-/// In three or four digits, with a unit of thousands.
+/// Formats a number in three or four digits, with a suffix for powers of 1,000.
 pub(super) fn short(value: f64) -> String {
     let units = ["", "k", "M", "G", "T"];
     let mut value = value;
@@ -211,8 +211,9 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Rank 0 waits for rank 1 and that for rank 2, which computes; rank 3 is stopped, and rank 4 was killed. On two
-    /// hosts.
+    /// Returns a job on two hosts: rank 0 waits for rank 1, which waits for rank 2, which computes; rank 3 is stopped,
+    /// and rank
+    /// 4 was killed.
     pub(in super::super) fn view() -> View {
         let figures = |scale: u64, rate: u64, awaits: Value| {
             json!({
