@@ -1,4 +1,4 @@
-//! `samite doctor`: here all must be well, and what is spoilt on purpose must be found.
+//! `samite doctor`: passes on this host, and finds faults made on purpose.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `samite info`, and what the command says of itself.
+//! `samite info`, and the command's information about itself.
 
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ mod messages;
 
 use std::process::{Command, Output};
 
-/// The command with these arguments, separated by spaces, and none of our variables.
+/// Returns the command with these arguments, separated by spaces, and without SAMITE_* variables.
 fn samite(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samite"));
     command.args(arguments.split_whitespace());
@@ -16,7 +16,7 @@ fn samite(arguments: &str) -> Command {
     command
 }
 
-/// What it printed, if all went well.
+/// Checks for success and returns the standard output.
 fn stdout(output: &Output) -> &str {
     assert!(output.status.success(), "{output:?}");
     str::from_utf8(&output.stdout).unwrap()

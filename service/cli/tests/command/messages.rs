@@ -1,18 +1,18 @@
-//! What users read when a job does not start: each provoked for real.
+//! The messages to users when a job does not start, each provoked by a real fault.
 
 use std::fmt::Write;
 use std::net::TcpListener;
 use std::process::Command;
 
-/// Scripts, in which `rank` is a program that joins its job, and `samite` the command.
+/// Scripts in which `rank` is a program that joins its job, and `samite` the command.
 const SCRIPTS: &[&str] = &[
-    // What is asked for is not there.
+    // A transport or interface that does not exist.
     "SAMITE_TRANSPORT=verbs rank",
     "SAMITE_TRANSPORT='tcp;ofi_rxm' FI_PROVIDER=sockets rank",
     "SAMITE_TRANSPORT=tcp rank",
     "SAMITE_TRANSPORT='tcp;ofi_rxm' SAMITE_INTERFACE=nowhere rank 2>&1 | sed 's/one of .*/one of …/' >&2",
     "samite run -n 1 --transport nonsense -- samite self-test",
-    // Values that cannot be.
+    // Invalid values.
     "SAMITE_TRANSPORT= rank",
     "SAMITE_EAGER_MAX=2M rank",
     "SAMITE_LINGER_US=-1 rank",
@@ -23,7 +23,7 @@ const SCRIPTS: &[&str] = &[
     "ulimit -n 64; samite run -n 20 -- true",
     "FI_TCP_PORT_LOW_RANGE=29999 FI_TCP_PORT_HIGH_RANGE=29999 \
      SAMITE_TRANSPORT='tcp;ofi_rxm' samite run -n 1 -- samite self-test",
-    // Launchers that are none, or not ours, or several.
+    // Launchers that are incomplete, unsupported, or several.
     "OMPI_COMM_WORLD_SIZE=2 rank",
     "PMI_RANK=0 rank",
     "SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_STEP_ID=0 rank",
@@ -55,7 +55,7 @@ const SCRIPTS: &[&str] = &[
 fn every_message_says_what_was_tried_and_what_to_do() {
     let samite = std::path::Path::new(env!("CARGO_BIN_EXE_samite"));
     let folder = samite.parent().unwrap().to_str().unwrap();
-    // The only port of the range that a script allows; if somebody else has it, so much the better.
+    // Takes the only port of the range that a script allows. If another process has it already, that serves too.
     let _taken = TcpListener::bind("0.0.0.0:29999");
     let mut messages = String::new();
     for script in SCRIPTS {
@@ -66,7 +66,7 @@ fn every_message_says_what_was_tried_and_what_to_do() {
         }
         let script_with_rank = format!("PATH='{folder}':$PATH\nrank() {{ samite self-test; }}\n{script}");
         let output = shell.args(["-c", &script_with_rank]).output().unwrap();
-        // That the rank then ended is told by another process, before or after.
+        // Another process reports the rank's exit, before or after.
         let text = String::from_utf8(output.stderr).unwrap();
         let said: String =
             text.split_inclusive('\n').filter(|line| !line.starts_with("samite run: rank 0")).collect();

@@ -1,4 +1,4 @@
-//! Messages whose receiver cannot have them: their sender is told all the same, and what comes after them arrives.
+//! Messages that their receiver cannot take: the sender gets an error, and later messages arrive.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use samite::{Comm, Error};
@@ -13,14 +13,14 @@ fn run(name: &str) {
     }
 }
 
-/// The first number of a field of this process's memory, in bytes: its address space, or what of that it has touched.
+/// Returns the first number of a field of this process's memory, in bytes: its address space, or its resident part.
 fn memory(field: usize) -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(field).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// Nothing but the message that is sent last is left.
+/// Checks that no message is left but the one sent last.
 fn assert_all_is_used_up(world: &Comm) {
     match world.rank() {
         0 => {
@@ -45,7 +45,7 @@ fn what_there_is_no_memory_for_is_used_up() {
     world.sendrecv(&[1_u8], 1 - world.rank(), 0, &mut [0_u8], 1 - world.rank(), 0).unwrap();
     if world.rank() == 0 {
         for _ in 0..3 {
-            // Pages that nobody touches take no memory.
+            // Untouched pages take no memory.
             world.isend(vec![0_u8; LENGTH], 1, 1).unwrap().wait().unwrap();
         }
     } else {
@@ -82,7 +82,7 @@ fn what_is_no_whole_element_is_used_up() {
             }
         }
     }
-    // Dropped unread, it is the same.
+    // A message that is dropped unread has the same effect.
     match world.rank() {
         0 => world.send(&vec![1_u8; 1_000_000], 1, 1).unwrap(),
         _ => drop(world.claim(0, 1).unwrap()),
@@ -90,7 +90,7 @@ fn what_is_no_whole_element_is_used_up() {
     assert_all_is_used_up(&world);
 }
 
-/// The sender announces much, and stops.
+/// The sender announces many messages, and stops.
 #[test]
 fn memory_for_bytes_that_do_not_come_is_not_touched() {
     if !is_rank() {
@@ -103,7 +103,7 @@ fn memory_for_bytes_that_do_not_come_is_not_touched() {
     if world.rank() == 0 {
         let sent = world.isend(vec![0_u8; LENGTH], 1, 1).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
-        // Its receiver gave it up.
+        // Its receiver has given it up.
         let error = sent.wait().unwrap_err().error;
         assert!(matches!(error, Error::Abandoned { rank: 1, .. }), "{error}");
     } else {

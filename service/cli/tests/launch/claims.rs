@@ -1,4 +1,4 @@
-//! Claimed messages whose senders end before they are received.
+//! Claimed messages whose senders end before the receive.
 
 use rustix::process::{Signal, getpid, kill_process};
 use samite::{Cause, Error};
@@ -9,15 +9,15 @@ use crate::support::text;
 /// As many bytes as may follow their envelope, and more than the rings of shared memory hold.
 const LONG: usize = 256 << 10;
 
-/// After so many messages of that length a sender has credit for another.
+/// After this number of messages of that length a sender has credit for another.
 const WARM_UP: u64 = 8;
 
 fn data() -> Vec<u8> {
     (0..LONG).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// The part of each rank: rank 0 sends a long message, and comes to its `end` when rank 1, which has claimed it, knows that
-/// all was sent.
+/// Runs the part of each rank: rank 0 sends a long message, and calls `end` when rank 1, which has claimed the message,
+/// knows that all of it was sent.
 fn claim_of_one_that_ends(end: impl FnOnce(), expected: impl FnOnce(&Cause) -> bool) {
     let world = samite::init().unwrap();
     let comm = world.within(PATIENCE);

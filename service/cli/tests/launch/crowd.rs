@@ -1,7 +1,6 @@
-//! Many ranks on one host, and what becomes of those for whom shared memory has no room.
+//! Many ranks on one host, and ranks for which shared memory has no room.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
-//! part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
 use samite::{Cause, Error, Source};
 
@@ -21,7 +20,7 @@ fn five_hundred_ranks_talk_on_one_host() {
     let world = samite::init().unwrap();
     let (rank, size) = (world.rank(), world.size());
     assert_eq!(size, 512);
-    // In a ring, then with one who so has all others as peers.
+    // First in a ring, then with one rank, which then has all others as peers.
     let mut from = [u32::MAX];
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
     world.sendrecv(&[rank], right, RING, &mut from, left, RING).unwrap();
@@ -72,13 +71,13 @@ fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
     exchange(0);
     let other = world.rank() ^ 2;
     if world.rank() >= 2 {
-        // It stays until the other has tried: what ends the wait is that the other leaves.
+        // It stays until the other has tried: the other's leaving ends the wait.
         let left = world.recv(&mut [0_u8], other, TO_ONE).unwrap_err();
         assert!(matches!(left, Error::PeerFailed { cause: Cause::Left, .. }), "{left}");
         return exchange(11);
     }
     for number in 1..10 {
-        // Each time at once, since it is no failure of the other.
+        // The error comes at once each time, since the peer has not failed.
         let refused = world.send(&[1_u8], other, TO_ONE).unwrap_err();
         assert!(is_told(&refused), "{refused}");
         let refused = world.isend(vec![1_u8; 1 << 20], other, TO_ONE).unwrap().wait().unwrap_err();

@@ -13,7 +13,7 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Runs `samite run` with an example, and checks what it says at its end.
+/// Runs an example under `samite run` and checks its last line.
 fn verifies(arguments: &str, name: &str, parameters: &[&str]) {
     let mut job = Job::new(arguments);
     job.command.arg("--").arg(example(name)).args(parameters);

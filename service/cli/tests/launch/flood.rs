@@ -1,4 +1,4 @@
-//! Each socket that a job listens at, flooded by strangers while the job does its work.
+//! Floods each listening socket of a job with unauthenticated connections while the job works.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 #![expect(
@@ -25,7 +25,7 @@ use crate::ranks::{PATIENCE, is_rank, job_of_test};
 use crate::strangers::doors;
 use crate::support::{Job, Running, Scratch};
 
-/// What a stranger does.
+/// The behaviour of an unauthenticated client.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Writes this over and over.
@@ -37,13 +37,13 @@ enum Kind {
 const KINDS: [Kind; 4] =
     [Kind::Streams(b"\n"), Kind::Streams(b"\xff"), Kind::Keeps(b"{\"hello\":{\"host\":0,"), Kind::Keeps(b"")];
 
-/// How many connections are kept open of each kind that keeps them: more than a listener has place for.
+/// Number of open connections of each kind that keeps them: more than a listener has room for.
 const KEPT: usize = 300;
 
-/// The least number of connections of each kind for a flood to be called one.
+/// The least number of connections of each kind in a flood.
 const CONNECTIONS_MIN: usize = 5;
 
-/// Strangers at some addresses, until the value is dropped.
+/// Clients that flood some addresses until the value is dropped.
 struct Flood<'a> {
     began: Instant,
     is_over: &'a AtomicBool,
@@ -51,7 +51,7 @@ struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    /// `kept` limits how many connections of a kind are open at a time.
+    /// Starts the flood. `kept` limits the number of open connections of a kind.
     fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         is_over: &'a AtomicBool,
@@ -70,7 +70,7 @@ impl<'a> Flood<'a> {
                     if is_over.load(Ordering::Relaxed) {
                         break;
                     }
-                    // It may be over there; and a listener that is slow is not waited for, so that the flood can end.
+                    // The listener may be gone. The short time-out lets the flood end although a listener is slow.
                     let Ok(mut stream) = TcpStream::connect_timeout(address, SLOW) else {
                         thread::yield_now();
                         continue;
@@ -94,12 +94,12 @@ impl<'a> Flood<'a> {
         Flood { began: Instant::now(), is_over, connections }
     }
 
-    /// Waits until it has lasted this long.
+    /// Waits until the flood has lasted this long.
     fn last(&self, time: Duration) {
         thread::sleep(time.saturating_sub(self.began.elapsed()));
     }
 
-    /// It is one, of every kind.
+    /// Checks that there was a flood of every kind.
     fn check(&self) {
         assert!(
             self.connections.iter().all(|count| count.load(Ordering::Relaxed) >= CONNECTIONS_MIN),
@@ -115,19 +115,19 @@ impl Drop for Flood<'_> {
     }
 }
 
-/// How long a stranger waits for a connection, or for its bytes to be taken.
+/// Time-out of a client's connection, and of its writes.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// How long each socket is flooded.
+/// Duration of the flood at each socket.
 const FLOOD: Duration = Duration::from_secs(5);
 
-/// The time for what takes milliseconds without a flood.
+/// Time-out of an action that takes milliseconds without a flood.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The time for processes to start and meet, on a machine that the flood keeps busy.
+/// Time for processes to start and join, on a machine that the flood keeps busy.
 const JOINED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The lines that come, for as long as they do.
+/// Returns a channel of the lines that are read.
 fn lines<'scope>(scope: &'scope Scope<'scope, '_>, from: impl Read + Send + 'scope) -> Receiver<String> {
     let (sender, receiver) = channel();
     scope.spawn(move || {
@@ -140,7 +140,7 @@ fn lines<'scope>(scope: &'scope Scope<'scope, '_>, from: impl Read + Send + 'sco
     receiver
 }
 
-/// The rest of the next line that begins so.
+/// Returns the rest of the next line with this beginning.
 fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
     let until = Instant::now() + within;
     loop {
@@ -152,9 +152,9 @@ fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
     }
 }
 
-/// As a rank: waits for each other rank to fail. With `talks`, exchanges messages with all meanwhile.
+/// Runs a rank: waits for each other rank to fail. With `talks`, exchanges messages with all ranks meanwhile.
 fn take_part(talks: bool) {
-    // That it has not joined shows in what it does not say.
+    // A rank that cannot join prints nothing, which fails the test.
     let Ok(world) = samite::init() else { return };
     println!("\njoined {} {}", world.rank(), std::process::id());
     let others = 1..world.size();
@@ -181,7 +181,7 @@ fn take_part(talks: bool) {
     }
 }
 
-/// A process that ends with the value.
+/// A process that is killed when the value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -235,12 +235,12 @@ fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
             assert_eq!(next(&told[0], "failed ", SOON), number.to_string());
         }
         told.clear();
-        // All have ended: so does the rendezvous.
+        // All ranks have exited, so the rendezvous exits too.
         let stderr = lines(scope, server.0.stderr.take().unwrap());
         next(&stderr, "samite rendezvous: ", SOON);
         assert_eq!(server.0.wait().unwrap().code(), Some(1));
 
-        // One that does not come is not waited for longer than it is allowed.
+        // The rendezvous waits for a missing rank only up to its time-out.
         let mut server = serve("2", "2");
         let _first = join(1, "2");
         let stderr = lines(scope, server.0.stderr.take().unwrap());
@@ -251,7 +251,7 @@ fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
     });
 }
 
-/// A remote shell that hands the invitation of each host to the test, and goes on with what the test gives back.
+/// Writes a remote shell that hands the invitation of each host to the test, and continues with the test's answer.
 pub(crate) fn shell_that_asks(scratch: &Scratch, hosts: &[&str]) -> PathBuf {
     for host in hosts {
         for pipe in ["invited", "go"] {
@@ -269,14 +269,14 @@ pub(crate) fn shell_that_asks(scratch: &Scratch, hosts: &[&str]) -> PathBuf {
     )
 }
 
-/// The invitation of a host, which is handed over once.
+/// Returns the invitation of a host, which is handed over once.
 pub(crate) fn invitation(scratch: &Scratch, host: &str) -> Value {
     serde_json::from_slice(&fs::read(scratch.0.join(format!("invited-{host}"))).unwrap()).unwrap()
 }
 
 const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 
-/// The invitations of the hosts, and where the front listens.
+/// Returns the invitations of the hosts, and the address of the coordinator's listener.
 fn invitations(scratch: &Scratch) -> ([Value; 2], SocketAddr) {
     let invitations = HOSTS.map(|host| invitation(scratch, host));
     let port = invitations[0]["port"].as_u64().unwrap() as u16;
@@ -352,7 +352,7 @@ fn a_flooded_front_keeps_its_deadline() {
         go(&scratch, HOSTS[0], &invited[0]);
         assert_eq!(job.front.wait().unwrap().code(), Some(124));
     });
-    // Ranks have half a second to say what they wait for.
+    // Ranks have half a second to report their waits.
     assert!(began.elapsed() < 4 * SOON, "{:?}", began.elapsed());
     assert_eq!(job.finish().0, Some(124));
 }
@@ -389,5 +389,5 @@ fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
     assert_eq!(job.finish().0, Some(137));
 }
 
-/// libfabric keeps what strangers do not close, and its process has so many descriptors.
+/// libfabric keeps connections that their clients do not close, and its process has only so many descriptors.
 const KEPT_AT_PORTS: usize = 100;

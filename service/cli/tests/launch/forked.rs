@@ -1,7 +1,6 @@
-//! Ranks that fork: their children are no ranks, and change nothing of theirs.
+//! Ranks that fork: their children are no ranks, and change nothing of the parent's.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
-//! part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +12,7 @@ use samite_os::fork::in_a_child;
 use crate::calls::refusals;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
-/// What a rank has when it forks.
+/// The objects that a rank holds when it forks.
 struct Belongings {
     world: RefCell<Option<World>>,
     comm: Comm,
@@ -24,7 +23,7 @@ struct Belongings {
     cancel: Cancel,
 }
 
-/// Tries, in the child, everything that a child could do to the rank. True if all is refused.
+/// Tries in the child every call that could affect the rank. Returns true if all are refused.
 fn misuse(of: &Belongings) -> bool {
     let bounded = of.comm.until(&of.cancel).within(PATIENCE);
     for comm in [&of.comm, &bounded] {
@@ -50,7 +49,7 @@ const NEVER: u64 = 2;
 const NUMBERS: u64 = 3;
 const THREADS: u64 = 100;
 
-/// Sends numbers to the other rank, and receives its, each the next one.
+/// Sends numbers to the other rank and receives its numbers, each one higher than the last.
 fn count(comm: &Comm, tag: u64, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let mut from = [u64::MAX];
@@ -59,7 +58,7 @@ fn count(comm: &Comm, tag: u64, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Rank 0 forks children while so many other threads exchange messages with rank 1.
+/// Rank 0 forks children while `threads` other threads exchange messages with rank 1.
 fn forks(threads: u64) {
     let world = samite::init().unwrap();
     let comm = world.within(PATIENCE);
@@ -83,7 +82,7 @@ fn forks(threads: u64) {
             let (comm, is_over) = (&comm, &is_over);
             scope.spawn(move || {
                 let mut begun = 0;
-                // Both ranks end after the same number, which rank 0 tells.
+                // Both ranks end after the same number, which rank 0 announces.
                 loop {
                     let goes_on = u64::from(!is_over.load(Ordering::Relaxed));
                     let mut told = [goes_on];
@@ -105,7 +104,7 @@ fn forks(threads: u64) {
             for fork in 0..forks {
                 count(&comm.until(&cancel), NUMBERS, 10 + 20 * fork..20 + 20 * fork);
                 refused.push(in_a_child(|| misuse(&belongings)).unwrap());
-                // Also what its libraries do at the end of a process is the parent's.
+                // Exit handlers of libraries in the child must not affect the parent.
                 refused.push(in_a_child(|| std::process::exit(i32::from(!misuse(&belongings)))).unwrap());
                 count(&comm.until(&cancel), NUMBERS, 20 + 20 * fork..30 + 20 * fork);
             }
@@ -120,7 +119,7 @@ fn forks(threads: u64) {
             assert_eq!(all, [10 + 20 * forks]);
         }
     });
-    // What the rank had when it forked is as it was.
+    // The objects that the rank held when it forked are unchanged.
     for number in [1, 2] {
         let message = [&belongings.message, &belongings.claimed][number - 1].take().unwrap();
         assert_eq!(message.recv::<u8>().unwrap().0, [number as u8]);

@@ -1,4 +1,4 @@
-//! A rank gives up a living peer by its own judgement: the peer is told, although the path between them is cut off.
+//! A rank gives up a living peer by its own decision: the peer is told, although the path between them is cut off.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -15,10 +15,10 @@ use crate::hosts::shell;
 use crate::ranks::{PATIENCE, is_rank, job_of_test};
 use crate::support::{Job, Scratch, text};
 
-/// Where ranks 0 and 1 meet beside their job.
+/// The address at which ranks 0 and 1 connect beside their job.
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
-/// Settings under which each message is announced, and few announcements are kept. Each of the others is answered.
+/// Settings under which each message is announced, and few announcements are kept. The others are answered at once.
 const SETTINGS: [(&str, &str); 3] =
     [("SAMITE_EAGER_MAX", "0"), ("SAMITE_STREAM_MAX", "0"), ("SAMITE_ENVELOPES_MAX", "65536")];
 
@@ -30,8 +30,8 @@ const FIRST: u64 = 1;
 const ANNOUNCED: u64 = 2;
 const NEVER: u64 = 3;
 
-/// Rank 1 announces messages and takes no answers, so rank 0 runs out of room for them and gives up rank 1. Rank 1 then
-/// has nothing left to send, so its port does not notice that the path is cut off. It waits for rank 0 without a
+/// Rank 1 announces messages and takes no answers, so rank 0 runs out of room for answers and gives up rank 1. Rank 1
+/// then has nothing left to send, so its port does not notice that the path is cut off. It waits for rank 0 without a
 /// deadline.
 fn take_part() {
     let world = samite::init().unwrap();
@@ -40,11 +40,11 @@ fn take_part() {
         1 => be_given_up(&world),
         _ => {}
     }
-    // Both go on with the others.
+    // Both continue with the other ranks.
     let mut from = [0_u32];
     if world.rank() == 2 {
         for partner in [0, 1] {
-            // Before that rank 0 may have no room for another announcement.
+            // Before this message rank 0 may have no room for another announcement.
             world.recv(&mut from, partner, FIRST).unwrap();
             world.send(&[partner + from[0]], partner, FIRST).unwrap();
         }
@@ -56,7 +56,7 @@ fn take_part() {
     println!("\nwent on {}", world.rank());
 }
 
-/// As rank 0: takes each announcement as soon as it has been made, until there is no room for another answer.
+/// Runs rank 0: takes each announcement as soon as it has been made, until there is no room for another answer.
 fn give_up_rank_1(world: &World) {
     let listener = UnixListener::bind(aside()).unwrap();
     world.send(&[1_u8], 1, FIRST).unwrap();
@@ -67,7 +67,7 @@ fn give_up_rank_1(world: &World) {
             match world.try_probe(1, NEVER) {
                 Ok(_) => {}
                 Err(Error::PeerFailed { rank: 1, cause: Cause::OutOfMemory, .. }) => {
-                    // It makes no other call until rank 1 has been told, and lives.
+                    // It makes no other call until rank 1 has got the verdict, and stays alive.
                     aside.shutdown(Shutdown::Write).unwrap();
                     aside.read_to_end(&mut Vec::new()).unwrap();
                     return;
@@ -83,7 +83,7 @@ fn give_up_rank_1(world: &World) {
     }
 }
 
-/// As rank 1: announces one message after the other, and calls nothing that takes packets.
+/// Runs rank 1: announces messages one after the other, and makes no call that receives packets.
 fn be_given_up(world: &Comm) {
     world.recv(&mut [0_u8], 0, FIRST).unwrap();
     let mut aside = UnixStream::connect(aside()).unwrap();
@@ -91,7 +91,7 @@ fn be_given_up(world: &Comm) {
     for _ in 0..MESSAGES {
         sends.push(world.isend(vec![1_u8], 0, ANNOUNCED).unwrap());
         aside.write_all(&[0]).unwrap();
-        // Rank 0 hangs up when it has given up this rank.
+        // Rank 0 closes the connection when it has given up this rank.
         if aside.read_exact(&mut [0]).is_err() {
             break;
         }
@@ -99,7 +99,7 @@ fn be_given_up(world: &Comm) {
     let error = world.recv(&mut [0_u8], 0, NEVER).unwrap_err();
     let Error::PeerFailed { rank: 0, cause: Cause::GaveUp(why), .. } = &error else { panic!("{error}") };
     assert_eq!(why, &Cause::OutOfMemory.to_string());
-    // Every operation with that rank ends, and none begins.
+    // Every operation with that rank ends, and no new one starts.
     for send in sends {
         send.wait().unwrap_err();
     }
@@ -149,7 +149,7 @@ fn a_rank_that_is_given_up_is_told_by_the_rendezvous() {
     }
 }
 
-/// Starts a rank of a job of three that meets at this address.
+/// Starts a rank of a job of three whose rendezvous is at this address.
 fn start(test: &str, address: &str, rank: u32, scratch: &Path) -> std::process::Child {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(env::current_exe().unwrap());
@@ -169,7 +169,7 @@ fn a_rank_of_another_host_that_is_given_up_is_told() {
             0 => {
                 let listener = UnixListener::bind(aside()).unwrap();
                 let result = world.send(&[1_u8], 1, FIRST);
-                // It makes no other call until rank 1 has been told, and lives.
+                // It makes no other call until rank 1 has got the verdict, and stays alive.
                 listener.accept().unwrap();
                 result
             }

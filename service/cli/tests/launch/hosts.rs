@@ -1,4 +1,4 @@
-//! Several hosts: addresses of this one, and a remote shell that goes nowhere.
+//! Several hosts: addresses of this one, and a remote shell that runs everything here.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,27 +8,27 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::observe::top;
 use crate::support::{Job, Running, Scratch, text};
 
-/// A remote shell for hosts that are this one.
+/// Writes a remote shell that runs the command on this host.
 pub(crate) fn shell(scratch: &Scratch) -> PathBuf {
     scratch.script("shell", "#!/bin/sh\nshift\nexec \"$@\"\n")
 }
 
-/// A job of four ranks on two hosts, each of which runs this script.
+/// Returns a job of four ranks on two hosts, each of which runs this script.
 fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
     let mut job = Job::new("-n 4 --hosts 127.0.0.1,127.0.0.2 --ssh");
     job.command.arg(shell(scratch)).args(arguments.split_whitespace()).args(["--", "sh", "-c", script]);
     job
 }
 
-/// Of the processes of the job with this word in second place of their command line, that with this number.
+/// Of the job's processes whose command line has this word in second place, returns the one with this number.
 fn process(job: &Running, word: &str, number: usize) -> Pid {
     let mut found: Vec<Pid> = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == word).collect();
     found.sort_by_key(|pid| pid.as_raw_nonzero());
     found[number]
 }
 
-/// The agent of the second host. Agents start side by side, so their numbers may be in either order; those of
-/// the guards, their parents, follow the hosts.
+/// Returns the agent of the second host. Agents start in parallel, so their process ids may be in either order. The ids
+/// of the supervisors, their parents, follow the order of hosts.
 fn second_agent(job: &Running) -> Pid {
     let guard = process(job, "guard", 1);
     let mut agents = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == "agent");
@@ -41,7 +41,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     Pid::from_raw(line.trim().parse().ok()?)
 }
 
-/// At least two words.
+/// Returns a command line of at least two words.
 fn command_line(pid: Pid) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let mut words: Vec<String> = line.split_terminator('\0').map(str::to_owned).collect();
@@ -64,7 +64,7 @@ fn ranks_are_placed_in_pieces_and_talk_over_the_network() {
     assert!(text(&output.stderr).contains("it runs on another host"), "{}", text(&output.stderr));
 }
 
-/// A job of two ranks, of which the second is started when the file `go` is there.
+/// Starts a job of two ranks, of which the second starts when the file `go` exists.
 fn late(scratch: &Scratch, arguments: &str, script: &str) -> Running {
     let go = scratch.0.join("go");
     let shell = format!(
@@ -126,7 +126,7 @@ fn no_command_line_and_no_environment_has_a_secret() {
     let scratch = Scratch::new("secret");
     let mut job = job(&scratch, "", "echo ready; sleep 1000").start();
     job.lines(4);
-    // All that a guard and an agent are told by what others can see.
+    // Everything that supervisors and agents get in a form that other users can see.
     let lines = job.pids().into_iter().map(command_line);
     let mut lines: Vec<_> = lines.filter(|line| matches!(&line[1][..], "guard" | "agent")).collect();
     lines.sort_by_key(|line| line.len());
@@ -154,7 +154,7 @@ fn whoever_is_killed_no_process_is_left() {
     let guard: Choose = |job| process(job, "guard", 1);
     for (word, choose, message) in [
         ("run", front, ""),
-        // Either of its ranks may be the first to end; the other is summed up.
+        // Either of its ranks may be the first to end; the message counts the other one.
         ("guard", guard, "was killed by SIGTERM (signal 15); ending the job\n"),
         (
             "agent",

@@ -1,4 +1,4 @@
-//! Signals that end a job, whatever the launcher waits for.
+//! Signals that end a job, in every state of the launcher.
 
 use std::fs::{self, File};
 use std::io::{BufRead, Write};
@@ -15,7 +15,7 @@ use samite_os::spawn::pass_fd;
 
 use crate::support::{Job, Processes, Running, Scratch};
 
-/// A job on these hosts whose remote shell is this script.
+/// Returns a job on these hosts whose remote shell is this script.
 fn remote(scratch: &Scratch, arguments: &str, shell: &str, script: &str) -> Job {
     let mut job = Job::new(&format!("{arguments} --ssh"));
     job.command.arg(scratch.script("shell", shell)).args(["--", "sh", "-c", script]);
@@ -32,7 +32,7 @@ fn await_stderr(job: &mut Running) -> String {
 fn each_signal_ends_the_wait_for_agents() {
     let scratch = Scratch::new("awaited");
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
-        // It is started, and never leads to an agent.
+        // The remote shell starts, and never leads to an agent.
         let shell = "#!/bin/sh\necho $1 >&2\nexec sleep 1000\n";
         let mut job = remote(&scratch, "-n 2 --hosts 127.0.0.1,127.0.0.2", shell, "true").start();
         for _ in 0..2 {
@@ -54,7 +54,7 @@ fn each_signal_ends_the_wait_for_agents() {
 fn ranks_that_were_started_end_with_the_wait_for_other_agents() {
     let scratch = Scratch::new("half");
     let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
-    // The first is killed, since it ignores what asks it to end.
+    // The first rank is killed, since it ignores the signal.
     for (script, signal, code) in [
         ("trap '' TERM INT; echo ready; while :; do sleep 1000; done", Signal::INT, 130),
         ("echo ready; exec sleep 1000", Signal::TERM, 143),
@@ -98,7 +98,7 @@ fn a_remote_shell_that_stays_behind_is_ended() {
         job.signal(signal);
         let processes = job.processes();
         processes.wait();
-        // The front may have read the signal before it read that the agent is done: then that code stands.
+        // If the coordinator reads the agent's last message before the signal, that exit code stands.
         let (ended, _, _) = job.finish();
         assert!(ended == Some(code) || ended == Some(0), "{ended:?}");
     }
@@ -151,7 +151,7 @@ fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
     let processes = job.processes();
     kill_process(job.agent_pid(), Signal::STOP).unwrap();
     job.signal(Signal::INT);
-    // Two signals of a kind that are pending at a time are one.
+    // Two pending signals of a kind count as one.
     while signals(&job.front, "ShdPnd").is_some_and(|pending| pending & bit(Signal::INT) != 0) {}
     job.signal(Signal::INT);
     processes.wait();
@@ -172,7 +172,7 @@ fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     assert_eq!(job.finish().0, None);
 }
 
-/// Waits for the launcher's last wait, which is for a reader: then it leaves interrupts to the system.
+/// Waits until the launcher waits for a reader of its output: then it leaves interrupts to the system.
 #[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
 fn await_that_signals_are_left_to_the_system(front: &Child) {
     let is_left_to_the_system = || {
@@ -185,7 +185,7 @@ fn await_that_signals_are_left_to_the_system(front: &Child) {
     }
 }
 
-/// Waits until a pipe that is flooded has no room.
+/// Fills a pipe.
 fn fill(pipe: &impl AsRawFd) {
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let writer = File::options().write(true).open(path).unwrap();
@@ -193,7 +193,7 @@ fn fill(pipe: &impl AsRawFd) {
     while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&now)).unwrap() != 0 {}
 }
 
-/// The signals in a line of what the system says of a process: those of its first thread, if they are of a thread.
+/// Returns the signals in a line of the process's status file. For a thread's line: those of the first thread.
 fn signals(process: &Child, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let mask = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))?;
@@ -208,7 +208,7 @@ fn bit(signal: Signal) -> u64 {
 fn an_agent_that_waits_for_its_orders_ends_when_told() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        // A shell starts what runs in its background with interrupts ignored, and nohup with hang-ups.
+        // A shell starts background commands with interrupts ignored, and nohup with hang-ups ignored.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_samite")]);
         let fd = pass_fd(&mut command, theirs.into());

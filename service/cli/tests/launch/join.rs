@@ -1,7 +1,6 @@
-//! What a rank and its agent say to each other, with nothing above it.
+//! The messages between a rank and its agent, with nothing above them.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
-//! part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -13,7 +12,7 @@ use samite::bootstrap::{Connection, Ending, Job, Launch, Notice};
 
 use crate::support::{self, text};
 
-/// As a rank: the job that it has joined. As a test: `None`.
+/// Returns the joined job if this process is a rank, and `None` if it is the test.
 #[expect(clippy::disallowed_methods, reason = "a rank finds its invitation in the environment")]
 fn join() -> Option<Job> {
     match Launch::detect(&|name| std::env::var_os(name)).unwrap() {
@@ -22,7 +21,7 @@ fn join() -> Option<Job> {
     }
 }
 
-/// A job whose ranks run the test called `name` of this file.
+/// Returns a job whose ranks run the test called `name` of this file.
 fn job_of(name: &str, arguments: &str) -> support::Job {
     let mut job = support::Job::new(arguments);
     job.command.arg("--").arg(std::env::current_exe().unwrap());
@@ -63,7 +62,7 @@ fn addresses_are_exchanged_between_all() {
     if !job.rank.is_multiple_of(2) {
         job.connection.publish(&address_of(job.rank)).unwrap();
     }
-    // The highest rank leaves first, so that each gets the address of every rank below it, whoever asks late.
+    // The highest rank leaves first, so that each rank gets the address of every lower one, however late it asks.
     let (mut unknown, mut above): (Vec<u32>, Vec<u32>) =
         ((0..=job.rank).collect(), (job.rank + 1..job.size).collect());
     while !unknown.is_empty() || !above.is_empty() {
@@ -90,12 +89,12 @@ fn a_rank_hears_that_its_launcher_is_gone() {
         assert_eq!(output.status.code(), Some(137));
         return;
     };
-    // As it would be behind a wrapper, which is what the signal of the parent's death reaches.
+    // As behind a wrapper, which receives the signal of the parent's death instead.
     set_parent_process_death_signal(None).unwrap();
     kill_process(getppid().unwrap(), Signal::KILL).unwrap();
     assert_eq!(next(&mut job.connection), Notice::LauncherGone);
     assert_eq!(job.connection.poll().unwrap(), None);
-    // The front ends us now.
+    // The coordinator kills this process now.
     rustix::event::pause();
 }
 

@@ -1,14 +1,14 @@
-//! Whichever process is killed with SIGKILL: no other is left.
+//! When any one process of a job is killed with SIGKILL, no other process remains.
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Job, Processes, Running};
 
-/// Each rank starts children that outlive it, one of them in a session of its own, says that it is ready, and stays.
+/// Each rank starts children that outlive it, one of them in a session of its own, prints that it is ready, and stays.
 const CLINGING: &str =
     "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo $SAMITE_RANK $$; sleep 1000; sleep 1000";
 
-/// A job of 3 such ranks with everything started, and its ranks' processes.
+/// Starts a job of 3 such ranks, waits for them, and returns the job with the ranks' processes.
 fn clinging(arguments: &str) -> (Running, Vec<Pid>) {
     let mut job = Job::shell(arguments, CLINGING).start();
     let lines = job.lines(3);
@@ -16,7 +16,7 @@ fn clinging(arguments: &str) -> (Running, Vec<Pid>) {
     (job, ranks)
 }
 
-/// Front, agent, and of each rank at least the shell and its two children.
+/// Returns handles of coordinator, agent, and of each rank at least the shell and its two children.
 fn all_processes(job: &Running) -> Processes {
     let processes = job.processes();
     assert!(processes.len() >= 2 + 3 * 3);

@@ -1,5 +1,5 @@
-//! Ranks that leave, fail after they have closed their world, or fail again and again: what the others hear of it, and when a
-//! receive from any source ends.
+//! Ranks that leave, fail after they have closed their world, or fail again and again: the reports to the others, and
+//! the end of a receive from any source.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -22,7 +22,8 @@ fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// The farm of the guide: a task stays open until its result has come, and rank 0 goes on until all others have gone.
+/// The task farm of the guide: a task stays open until its result has come, and rank 0 goes on until all others have
+/// left.
 fn hand_out(world: &Comm) {
     let mut open: VecDeque<u64> = (1..=20).collect();
     let (mut sum, mut failures) = (0, 0);
@@ -48,7 +49,7 @@ fn hand_out(world: &Comm) {
     println!("\nsum {sum}, {failures} failures");
 }
 
-/// Rank 1 fails with its first task, in each incarnation, in one of the ways that a process has.
+/// Rank 1 fails with its first task, in each incarnation, in one of the ways in which a process can fail.
 #[test]
 fn a_farm_survives_every_way_to_fail() {
     let name = "leaving::a_farm_survives_every_way_to_fail";
@@ -83,7 +84,7 @@ fn a_farm_survives_every_way_to_fail() {
             match &told("TEST_HOW")[..] {
                 "abort" => abort(),
                 "exit" => exit(3),
-                // As `main` does that returns an error.
+                // As a `main` that returns an error.
                 _ => {
                     drop(world);
                     exit(1);
@@ -138,7 +139,7 @@ fn a_failure_long_after_the_goodbye_is_told() {
     println!("\nheard of it");
 }
 
-/// Rank 0 fails in each of its first incarnations; the other has nobody else to receive from.
+/// Rank 0 fails in each of its first incarnations; the other rank has no other sender.
 #[test]
 fn a_receive_waits_for_a_rank_that_is_started_again() {
     let name = "leaving::a_receive_waits_for_a_rank_that_is_started_again";
@@ -184,10 +185,10 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
     println!("\nserved by life {}", from[0]);
 }
 
-/// While a rank pauses before it is started again, the job ends as at any other time.
+/// While a rank pauses before its restart, the job ends as at any other time.
 #[test]
 fn a_job_ends_while_a_rank_waits_to_be_started_again() {
-    // Each incarnation leaves a line behind, until the pause is some seconds long.
+    // Each incarnation writes a line, until the pause is some seconds long.
     let scratch = Scratch::new("pause");
     let script = format!("echo >> {0}/lives; exit 3", scratch.0.display());
     let mut job = Job::shell("-n 1 --on-failure restart=1000", &script).start();
@@ -203,7 +204,7 @@ fn a_job_ends_while_a_rank_waits_to_be_started_again() {
     assert_eq!(std::fs::read_to_string(scratch.0.join("lives")).unwrap().len(), 5);
 }
 
-/// Rank 1 removes the program and fails; rank 0 ends when that was reported.
+/// Rank 1 removes the program and fails; rank 0 exits when the failed restart was reported.
 #[test]
 fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
     let scratch = Scratch::new("removed");
@@ -228,8 +229,8 @@ fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
     assert_eq!(job.finish(), (Some(3), "survived\n".to_owned(), String::new()));
 }
 
-/// Rank 1 fails and rank 0 ends as told, once rank 1's failure was reported; which of the two counts is for the user to say.
-/// A rank that catches its panic and exits with 0 has failed all the same: the others have heard so.
+/// Rank 1 fails, and rank 0 exits after that report; the user chooses which of the two exit codes counts. A rank that
+/// catches its panic and exits with 0 has failed all the same, since the others were told so.
 #[test]
 fn a_panic_that_is_caught_is_a_failure() {
     let name = "leaving::a_panic_that_is_caught_is_a_failure";
@@ -279,7 +280,7 @@ fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
         job.front.stdin.take().unwrap().write_all(ends_with.as_bytes()).unwrap();
         assert_eq!(job.finish().0, Some(code), "{arguments} {ends_with}");
     }
-    // Rank 0's last process counts, and the time limit more than any.
+    // Rank 0's last process counts, and a time-out has precedence.
     let scratch = Scratch::new("exit-code");
     let script = format!("test -e {0}/again && exit 0; touch {0}/again; exit 9", scratch.0.display());
     let output = Job::shell("-n 1 --on-failure restart=1 --exit-code rank0", &script).output();

@@ -1,4 +1,4 @@
-//! What is seen of a job: its profile at the end, and what its ranks do while it runs.
+//! Observation of a job: its profile at the end, and the activity of its ranks while it runs.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test where they are")]
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::{Job, Running, Scratch, text};
 
-/// Where a rank finds a pipe that its test writes to.
+/// The variable that names a pipe to which the test writes.
 const PIPE: &str = "SAMITE_TEST_PIPE";
 
-/// Rank 0 sends, rank 1 receives, most before it asks for it; rank 2 does nothing.
+/// Rank 0 sends; rank 1 receives, and posts most receives after the messages' arrival; rank 2 does nothing.
 #[test]
 fn a_profile_tells_what_was_exchanged() {
     const LONG: usize = 1 << 20;
@@ -36,7 +36,7 @@ fn a_profile_tells_what_was_exchanged() {
             assert_eq!((figures(0, "sent"), figures(0, "bytes_sent")), (5, bytes), "{profile}");
             assert_eq!((figures(1, "received"), figures(1, "bytes_received")), (5, bytes), "{profile}");
             assert_eq!((figures(2, "sent"), figures(2, "received")), (0, 0), "{profile}");
-            // The last was expected, perhaps the long one too.
+            // The last message was expected, perhaps the long one too.
             assert!((3..=5).contains(&figures(1, "unexpected")), "{profile}");
             assert!((3..=5).contains(&figures(1, "unexpected_max")), "{profile}");
             assert_eq!(figures(1, "unexpected_messages"), 0);
@@ -77,7 +77,7 @@ fn a_profile_tells_what_was_exchanged() {
     }
 }
 
-/// Rank 1 sends to rank 0, and is killed; rank 0 has counted it.
+/// Rank 1 sends to rank 0 and is killed; rank 0 has counted the messages.
 #[test]
 fn of_a_killed_rank_its_partners_tell() {
     if !is_rank() {
@@ -100,7 +100,7 @@ fn of_a_killed_rank_its_partners_tell() {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     world.recv(&mut [0_u64], 1, 1).unwrap();
-    // Not before it is known that the other is dead.
+    // Only after the other's death is known.
     world.send(&[0_u64], 1, 2).unwrap();
     world.recv(&mut [0_u64], 1, 3).unwrap_err();
 }
@@ -126,7 +126,7 @@ fn a_running_job_shows_who_waits_for_whom() {
     let scratch = Scratch::new("observe");
     let (pipe, mut job) = begin("observe::a_running_job_shows_who_waits_for_whom", &scratch, "-n 2");
     let sockets = scratch.0.join("samite");
-    // The rank waits from some moment on; until then it does not answer, or waits for something else.
+    // At first the rank may not answer, or may wait for something else.
     let view = loop {
         let view = top(&scratch);
         if view["ranks"][0]["figures"]["awaits"]["awaited"] == "message" {
@@ -145,7 +145,7 @@ fn a_running_job_shows_who_waits_for_whom() {
     let listed = text(&listed.stdout);
     let name = socket.file_stem().unwrap().to_str().unwrap();
     assert_eq!(view["job"], name);
-    // Jobs of other tests may be seen too.
+    // Jobs of other tests may be listed too.
     let row = listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{listed}"));
     let row: Vec<_> = row.split_whitespace().collect();
     assert_eq!((row[1], row[2]), (&*job.front.id().to_string(), "2"));
@@ -195,7 +195,7 @@ fn what_a_killed_launcher_leaves_is_removed() {
     job.finish();
 }
 
-/// A job whose socket is in `scratch`, and the pipe that its ranks may read.
+/// Starts a job whose socket is in `scratch`; returns it with the pipe that its ranks may read.
 fn begin(test: &str, scratch: &Scratch, arguments: &str) -> (PathBuf, Running) {
     let pipe = scratch.0.join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -219,7 +219,7 @@ fn samite(arguments: &str, scratch: &Scratch) -> Output {
     command.args(arguments.split_whitespace()).env("XDG_RUNTIME_DIR", &scratch.0).output().unwrap()
 }
 
-/// What `samite top` tells of the job whose socket is in `scratch`; nothing if that is not there yet.
+/// Returns the output of `samite top` for the job whose socket is in `scratch`; null if there is none yet.
 pub(crate) fn top(scratch: &Scratch) -> Value {
     let sockets = fs::read_dir(scratch.0.join("samite")).into_iter().flatten();
     let names = sockets.filter_map(|entry| entry.unwrap().file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! Directories and sockets that are not what they seem, where `samite ps` and `samite top` look for jobs.
+//! False directories and sockets at the places where `samite ps` and `samite top` look for jobs.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::Write;
@@ -15,14 +15,14 @@ use serde_json::json;
 
 use crate::support::{Job, Scratch, text};
 
-/// The directory in which `samite` looks for jobs, of this user alone.
+/// Returns this user's private directory in which `samite` looks for jobs.
 fn place(scratch: &Scratch) -> PathBuf {
     let path = scratch.0.join("samite");
     DirBuilder::new().mode(0o700).create(&path).unwrap();
     path
 }
 
-/// A listener that pretends to be a job, and answers all who connect until the value is dropped.
+/// Starts a listener that imitates a job and answers every connection until the value is dropped.
 fn pretend(place: &Path, answer: impl Fn(UnixStream) + Send + 'static) -> Sender<()> {
     let path = place.join(format!("{NAME}.sock"));
     let listener = UnixListener::bind(&path).unwrap();
@@ -42,7 +42,7 @@ fn pretend(place: &Path, answer: impl Fn(UnixStream) + Send + 'static) -> Sender
 
 const NAME: &str = "00000000000000ab";
 
-/// The answer of a job whose every text has what a terminal acts on.
+/// Returns the answer of a job whose every text contains control sequences for terminals.
 fn answer() -> String {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J\u{202e}\r\nsamite: a line of another";
     let figures = json!({
@@ -103,7 +103,7 @@ fn what_is_not_understood_is_quoted_without_effect() {
     assert!(!told.contains('\u{1b}'));
 }
 
-/// `ps` shows no job, and tells why the directory is not used.
+/// Checks that `ps` lists no job and says why it does not use the directory.
 fn is_refused(scratch: &Scratch, why: &str) {
     let output = samite("ps", scratch);
     assert!(!text(&output.stdout).contains(NAME), "{output:?}");
@@ -119,7 +119,7 @@ fn a_directory_that_others_may_use_is_not_looked_in() {
     let _job = answering(&place);
     fs::set_permissions(&place, Permissions::from_mode(0o777)).unwrap();
     is_refused(&scratch, "its mode is 0777");
-    // A job in it is not shown either, and says so.
+    // A job in it is not listed either, and says so.
     let mut job = Job::shell("-n 1", "true");
     job.command.env("XDG_RUNTIME_DIR", &scratch.0);
     assert!(job.output().status.success());
@@ -131,7 +131,7 @@ fn a_directory_that_others_may_use_is_not_looked_in() {
 fn a_directory_of_another_user_is_not_looked_in_and_nothing_there_is_removed() {
     let scratch = Scratch::new("owner");
     let place = place(&scratch);
-    // Stale: of this user it would be removed.
+    // A stale socket. If it were this user's, it would be removed.
     let stale = place.join("00000000000000cd.sock");
     drop(UnixListener::bind(&stale).unwrap());
     let _job = answering(&place);
@@ -139,7 +139,7 @@ fn a_directory_of_another_user_is_not_looked_in_and_nothing_there_is_removed() {
         chown(&place, Some(65534), Some(65534)).unwrap();
         is_refused(&scratch, "it belongs to user 65534");
     } else {
-        // To give it away takes root. What any user can do is to open it to the group.
+        // Giving the directory away needs root. Any user can open it to the group.
         fs::set_permissions(&place, Permissions::from_mode(0o770)).unwrap();
         is_refused(&scratch, "its mode is 0770");
     }

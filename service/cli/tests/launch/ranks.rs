@@ -14,7 +14,7 @@ pub(crate) fn is_rank() -> bool {
     std::env::var_os("SAMITE_RANK").is_some()
 }
 
-/// A job whose ranks run this test.
+/// Returns a job whose ranks run this test.
 pub(crate) fn job_of_test(test: &str, arguments: &str) -> Job {
     let mut job = Job::new(arguments);
     job.command.arg("--").arg(std::env::current_exe().unwrap());
@@ -22,7 +22,7 @@ pub(crate) fn job_of_test(test: &str, arguments: &str) -> Job {
     job
 }
 
-/// The output of a job that must succeed.
+/// Returns the output of a job that must succeed.
 pub(crate) fn output_of(job: Job) -> String {
     let output = job.output();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));

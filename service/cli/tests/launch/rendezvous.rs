@@ -1,4 +1,4 @@
-//! `samite rendezvous` among strangers.
+//! `samite rendezvous` with unauthenticated clients.
 
 #![expect(clippy::disallowed_methods, reason = "a test that would hang fails after a while")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::ranks::PATIENCE;
 
-/// A rendezvous with few descriptors for many ranks, and a way to connect to it.
+/// Starts a rendezvous with fewer descriptors than ranks; returns it with a function that connects to it.
 fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = format!("127.{test}.{high}.{low}:7000");
@@ -19,7 +19,7 @@ fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
     (Server(server), move || until(|| TcpStream::connect(&address).ok()))
 }
 
-/// Returns the answer to a rank of another version. It must come `within` this time, and the connection's end with it.
+/// Returns the answer to a rank of another version. The answer and the connection's end must come `within` this time.
 fn refused(mut rank: TcpStream, within: Duration) -> String {
     rank.write_all(b"{\"protocol\":0,\"rank\":0,\"size\":2,\"host\":\"\"}\n").unwrap();
     rank.set_read_timeout(Some(within)).unwrap();
@@ -29,7 +29,7 @@ fn refused(mut rank: TcpStream, within: Duration) -> String {
     answer
 }
 
-/// The version of the protocol that the rendezvous speaks.
+/// Returns the protocol version of the rendezvous.
 fn version(connect: impl Fn() -> TcpStream) -> String {
     let answer = refused(connect(), PATIENCE);
     answer.split("and the rendezvous ").nth(1).unwrap().split(':').next().unwrap().to_owned()
@@ -48,7 +48,7 @@ fn without_a_descriptor_left_it_sleeps_until_there_is_one() {
     let version = version(&connect);
     let members: Vec<TcpStream> = (1..RANKS).map(|rank| join(connect(), &version, rank)).collect();
     until(|| (server.descriptors() == DESCRIPTORS).then_some(()));
-    // Who is woken at once each time never gives the core up of its own accord.
+    // A process that spins never gives up the core of its own accord, so its count of sleeps stands still.
     let naps = server.naps();
     until(|| (server.naps() > naps + 2).then_some(()));
 
@@ -77,7 +77,7 @@ fn the_last_descriptor_is_kept_for_a_hello_that_comes_late() {
 fn strangers_that_say_nothing_keep_no_descriptor_from_a_rank() {
     let (_server, connect) = serve(91);
     let strangers: Vec<TcpStream> = (0..2 * DESCRIPTORS).map(|_| connect()).collect();
-    // Half the time after which they are turned away in any case.
+    // Half the time after which they are refused in any case.
     refused(connect(), Duration::from_secs(5));
     drop(strangers);
 }
@@ -94,7 +94,7 @@ fn three_hundred_strangers_that_say_nothing_do_not_keep_a_rank_out() {
     drop(strangers);
 }
 
-/// What `look` finds, as soon as it does.
+/// Repeats `look` until it finds something.
 fn until<T>(look: impl Fn() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -105,18 +105,18 @@ fn until<T>(look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The process, which ends with the value.
+/// A process that is killed when the value is dropped.
 struct Server(Child);
 
 impl Server {
-    /// Those below the limit; what it was started with may be above.
+    /// Returns its number of open descriptors below the limit; inherited ones may be above.
     fn descriptors(&self) -> usize {
         let files = fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap();
         let numbers = files.map(|file| file.unwrap().file_name().to_str().unwrap().parse::<usize>().unwrap());
         numbers.filter(|&number| number < DESCRIPTORS).count()
     }
 
-    /// How often it has gone to sleep: proc_pid_status(5).
+    /// Returns how often it has gone to sleep: proc_pid_status(5).
     fn naps(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -133,5 +133,5 @@ impl Drop for Server {
 
 const DESCRIPTORS: usize = 12;
 
-/// More than it has descriptors for.
+/// More ranks than it has descriptors for.
 const RANKS: usize = 24;

@@ -41,7 +41,7 @@ fn ranks_that_take_turns_switch_swiftly() {
     let crowded = format!("-n {}", cores + 1);
     assert_eq!(tunables(&crowded, None), ["tunables glibc.pthread.rseq=0"]);
     assert_eq!(tunables(&format!("-n {cores}"), None), ["tunables"]);
-    // Who has chosen, has chosen.
+    // A user's own choice has precedence.
     let theirs = "glibc.malloc.perturb=0";
     assert_eq!(tunables(&crowded, Some(theirs)), [format!("tunables {theirs}")]);
     assert_eq!(
@@ -78,7 +78,7 @@ fn ranks_are_bound_as_asked_for() {
 #[test]
 fn a_rank_inherits_its_ticket_and_nothing_else_of_ours() {
     let script = "set -- $(ls /proc/self/fd); echo $#";
-    // What whoever runs the tests leaves open is inherited by all.
+    // Processes inherit the descriptors that the test runner's parent left open.
     let plain = Command::new("sh").args(["-c", script]).output().unwrap();
     let plain: u32 = text(&plain.stdout).trim().parse().unwrap();
     let output = Job::shell("-n 2", script).output();
@@ -120,7 +120,7 @@ fn ranks_that_ignore_sigterm_are_killed() {
 fn a_core_dump_is_told_when_there_is_one() {
     let scratch = Scratch::new("core");
     let script = "ulimit -c unlimited 2>/dev/null; kill -ABRT $$";
-    // Whether cores are dumped here is for the machine to say.
+    // Core dumps depend on this machine's configuration.
     let plain = Command::new("sh").args(["-c", script]).current_dir(&scratch.0).status().unwrap();
     let mut job = Job::shell("-n 1", script);
     job.command.current_dir(&scratch.0);
@@ -131,7 +131,7 @@ fn a_core_dump_is_told_when_there_is_one() {
 
 #[test]
 fn with_continue_the_survivors_go_on() {
-    // Rank 0 ends when it has read a line, which it gets after the failure has been reported.
+    // Rank 0 exits when it has read a line, which the test writes after the failure has been reported.
     let script = "test $SAMITE_RANK = 1 && kill -KILL $$; test $SAMITE_RANK = 0 && read line && echo $line";
     let mut job = Job::shell("-n 2 --on-failure continue", script).start();
     let mut message = String::new();
@@ -203,7 +203,7 @@ fn stopping_and_continuing_reach_the_ranks() {
         Job::shell("-n 1", "trap 'echo on' CONT; echo ready; while :; do sleep 1000 & wait; done").start();
     job.lines(1);
     job.signal(Signal::TSTP);
-    // The front stops itself once it has forwarded the signal; SIGCONT wakes it and is forwarded too.
+    // The coordinator stops itself once it has forwarded the signal; SIGCONT wakes it and is forwarded too.
     let options = rustix::process::WaitIdOptions::STOPPED | rustix::process::WaitIdOptions::NOWAIT;
     rustix::process::waitid(rustix::process::WaitId::Pid(job.front_pid()), options).unwrap();
     job.signal(Signal::CONT);
@@ -231,7 +231,7 @@ fn nothing_is_mixed_when_all_ranks_flood() {
 
 #[test]
 fn a_flood_that_nobody_reads_holds_up_neither_stderr_nor_signals_nor_failures() {
-    // Nobody reads stdout, so rank 0 is stuck in it.
+    // No process reads stdout, so rank 0 blocks in a write.
     let script =
         "if [ $SAMITE_RANK = 0 ]; then yes; else trap 'exit 9' USR1; echo ready >&2; sleep 1000 & wait; fi";
     let mut job = Job::shell("-n 2 --on-failure continue", script).start();

@@ -1,4 +1,4 @@
-//! Strangers at the ports that the processes of a job listen at.
+//! Unauthenticated clients at the listening ports of a job's processes.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use crate::hosts;
 use crate::support::{Job, Scratch, text};
 
-/// A job whose remote shell does this first, with the launcher's port in `$port`.
+/// Runs a job whose remote shell first runs this command, with the launcher's port in `$port`.
 fn met_by(name: &str, stranger: &str) -> (Option<i32>, Vec<String>, String) {
     let scratch = Scratch::new(name);
     let script = format!(
@@ -41,7 +41,7 @@ fn who_does_not_know_the_secret_is_turned_away() {
 
 #[test]
 fn rubbish_at_the_launchers_door_is_turned_away() {
-    // Half a message, no message, one of another host's, one without end, noise; and many who say nothing.
+    // Half a message, no message, one for another host, one without end, noise; and many connections without a byte.
     let ended = met_by(
         "rubbish",
         "zeros=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0; say() { exec {fd}<>/dev/tcp/127.0.0.1/$port && printf \"$1\" >&$fd; }; \
@@ -61,14 +61,14 @@ fn rubbish_at_the_ports_of_ranks_disturbs_nobody() {
     let scratch = Scratch::new("ports");
     let ring = Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
     let mut job = Job::new("-n 4 --transport tcp;ofi_rxm --hosts 127.0.0.1,127.0.0.2 --ssh");
-    // Each rank begins when it has read a line, or its input has ended. So many rounds take some seconds, in
-    // which the strangers come more than once.
+    // Each rank starts when it has read a line, or its input has ended. So many rounds take some seconds, in which each
+    // client connects more than once.
     let script = format!("echo ready; read line; exec {} 15000", ring.display());
     job.command.arg(hosts::shell(&scratch)).args(["--", "sh", "-c", &script]);
     let mut job = job.start();
     job.lines(4);
-    // The launcher closes its door when the last agent is in, which may have started its ranks by then.
-    // The ports of ranks that have no input may be open already.
+    // The launcher closes its listener when the last agent has connected, which may have started its ranks by then.
+    // The ports of ranks without input may be open already.
     let is_closed = (0..10_000).any(|_| doors(job.front_pid()).is_empty());
     assert!(is_closed, "the launcher's door is closed");
     drop(job.front.stdin.take());
@@ -94,10 +94,10 @@ fn rubbish_at_the_ports_of_ranks_disturbs_nobody() {
     assert!(let_in.iter().all(|&count| count > 4), "{let_in:?}");
 }
 
-/// Where a process listens, as this host reaches it.
+/// Returns the addresses at which a process listens, as this host reaches them.
 pub(crate) fn doors(pid: Pid) -> Vec<SocketAddr> {
     let process = format!("/proc/{}", pid.as_raw_nonzero());
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     let Ok(files) = fs::read_dir(format!("{process}/fd")) else { return Vec::new() };
     let sockets: Vec<String> = files
         .filter_map(|file| Some(fs::read_link(file.ok()?.path()).ok()?.to_str()?.to_owned()))
@@ -117,5 +117,5 @@ pub(crate) fn doors(pid: Pid) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// The state of a socket that listens.
+/// The state of a listening socket.
 const LISTEN: &str = "0A";

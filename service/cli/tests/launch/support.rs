@@ -1,4 +1,4 @@
-//! Running jobs, and finding every process of one.
+//! Starts jobs and finds every process of one.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// The variable by which the processes of one job are known, the launcher's included.
+/// The environment variable that marks the processes of one job, the launcher included.
 const MARK: &str = "SAMITE_TEST_MARK";
 
-/// Longer than anything here takes, on a busy machine too.
+/// Longer than any action here takes, on a busy machine too.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// A job to run, whose processes can all be found.
@@ -23,8 +23,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// `samite run` with these arguments, separated by spaces, to which no signal is ignored: as all is that a script
-    /// starts in the background, it would ignore interrupts, and a shell below it could not trap them.
+    /// Returns `samite run` with these arguments, separated by spaces, and with no signal ignored. Commands that a
+    /// script starts in the background ignore interrupts; so would this one, and a shell below it could not trap them.
     pub(crate) fn new(arguments: &str) -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -37,14 +37,14 @@ impl Job {
         Job { mark, command }
     }
 
-    /// The same, and each rank runs this script.
+    /// Returns the same with ranks that run this script.
     pub(crate) fn shell(arguments: &str, script: &str) -> Job {
         let mut job = Job::new(arguments);
         job.command.args(["--", "sh", "-c", script]);
         job
     }
 
-    /// Runs it to its end, and checks that nothing is left.
+    /// Runs it to its end, and checks that no process is left.
     pub(crate) fn output(mut self) -> Output {
         let output = self.command.output().unwrap();
         assert_eq!(processes(&self.mark), [], "nothing is left");
@@ -63,7 +63,7 @@ impl Job {
     }
 }
 
-/// A job that is running.
+/// A running job.
 pub(crate) struct Running {
     pub(crate) front: Child,
     pub(crate) stdout: BufReader<ChildStdout>,
@@ -72,7 +72,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The next `count` lines of its output, sorted.
+    /// Returns the next `count` lines of its output, sorted.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         let mut lines: Vec<String> = self.stdout.by_ref().lines().take(count).map(Result::unwrap).collect();
         assert_eq!(lines.len(), count, "the output ended early: {lines:?}");
@@ -88,26 +88,26 @@ impl Running {
         Pid::from_child(&self.front)
     }
 
-    /// The agent: the front's only child.
+    /// Returns the agent, which is the coordinator's only child.
     pub(crate) fn agent_pid(&self) -> Pid {
         let front = self.front.id();
         let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
         Pid::from_raw(children.trim().parse().unwrap()).unwrap()
     }
 
-    /// Every process of the job.
+    /// Returns every process of the job.
     pub(crate) fn pids(&self) -> Vec<Pid> {
         processes(&self.mark)
     }
 
-    /// Handles of them.
+    /// Returns handles of them.
     pub(crate) fn processes(&self) -> Processes {
         Processes(
             self.pids().into_iter().filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect(),
         )
     }
 
-    /// Waits for the end; the exit code, and what remained of stdout and stderr. Checks that nothing is left.
+    /// Waits for the end and checks that no process is left. Returns the exit code and the rest of stdout and stderr.
     pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
         drop(self.front.stdin.take());
         let mut texts = [String::new(), String::new()];
@@ -120,7 +120,7 @@ impl Running {
     }
 }
 
-/// Handles of processes, by which their end can be awaited.
+/// Handles of processes, with which their end can be awaited.
 pub(crate) struct Processes(Vec<OwnedFd>);
 
 impl From<Vec<OwnedFd>> for Processes {
@@ -143,7 +143,7 @@ impl Processes {
     }
 }
 
-/// A directory for one test, removed with it.
+/// A directory for one test, removed when dropped.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -153,8 +153,8 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// A script that can be started. A process of its own writes it: were it written here, the file would be open in
-    /// whatever another test starts at that moment, and a file open for writing cannot be executed.
+    /// Writes a script that can be started. A separate process writes it: a file written here would be open in any
+    /// process that another test starts at that moment, and a file open for writing cannot be executed.
     pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         let mut writer = Command::new("sh");
@@ -170,7 +170,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The output as text.
+/// Returns the output as text.
 pub(crate) fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap()
 }
@@ -180,7 +180,7 @@ fn processes(mark: &str) -> Vec<Pid> {
     let numbers =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let has_mark = |pid: &i32| {
-        // A zombie has no environment any more, and counts as ended.
+        // A zombie has an empty environment and counts as ended.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|&byte| byte == 0).any(|variable| variable == needle.as_bytes())
     };

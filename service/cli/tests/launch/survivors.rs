@@ -1,4 +1,4 @@
-//! Exchanges around a rank that is dead, or out of reach: each end, and those who are left go on together.
+//! Exchanges with a dead or unreachable rank among others: every exchange ends, and the survivors continue together.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -11,7 +11,7 @@ use samite::{Cause, Comm, Error, Source};
 use crate::ranks::{TRANSPORTS, is_rank, job_of_test};
 use crate::support::{Job, text};
 
-/// The time in which survivors are told: much more than it takes, and much less than any other wait here.
+/// Time for reports to reach the survivors: much more than they take, and much less than any other wait here.
 const SOON: Duration = Duration::from_secs(1);
 
 #[expect(clippy::disallowed_methods, reason = "what is tested is how long it takes")]
@@ -35,8 +35,8 @@ fn around(world: &Comm, length: usize, tag: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 2 of a ring of three is killed at some moment of an exchange that never ends otherwise. Both others get an error,
-/// though no deadline is set, and the other half of each exchange is with the living; and so they do afterwards.
+/// Rank 2 of a ring of three is killed during an exchange that never ends otherwise. Both others get an error without a
+/// deadline, although the other half of each exchange is with a living rank. They continue afterwards.
 #[test]
 fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
     let name = "survivors::a_ring_that_loses_a_rank_ends_and_its_rest_goes_on";
@@ -53,7 +53,7 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         around(&world, length, round as u64).unwrap();
     }
     if world.rank() == 2 {
-        // Both others are in the exchange that it does not take part in, or about to be.
+        // Both others are in the exchange in which rank 2 takes no part, or about to be.
         for _ in 0..2 {
             world.recv(&mut [0_u8], Source::ANY, 8).unwrap();
         }
@@ -66,7 +66,7 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         let error = around(&world, length, 9).unwrap_err();
         let is_told = match &error {
             Error::PeerFailed { rank: 2, .. } => true,
-            // Rank 0 heard of it before, and took its half back.
+            // Rank 0 knew of the death before and cancelled its half.
             Error::Abandoned { rank: 0, .. } => round == 0 && world.rank() == 1,
             _ => false,
         };
@@ -74,7 +74,7 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         let error = world.recv(&mut [0_u8], 2, 8).unwrap_err();
         assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
         assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-        // The two that are left exchange under another tag, as a new round would.
+        // The two survivors exchange under another tag, as a new round would.
         let (mut from, other) = (vec![0_u8; length], 1 - world.rank());
         world.sendrecv(&vec![1_u8; length], other, 10, &mut from, other, 10).unwrap();
         assert_eq!(from, vec![1_u8; length]);
@@ -82,8 +82,8 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
     println!("\nwent on");
 }
 
-/// On a host without a network ranks that are to use it do not reach each other: each of them is told, and waits for
-/// nothing, whoever of them it was to receive from.
+/// On a host without a network, ranks that need it do not reach each other: each gets an error, and waits for no rank,
+/// although it was to receive from one.
 #[test]
 fn an_exchange_without_a_network_ends() {
     let name = "survivors::an_exchange_without_a_network_ends";
@@ -102,7 +102,7 @@ fn an_exchange_without_a_network_ends() {
         let error = around(&world, length, 1).unwrap_err();
         // One of three may leave before this one has tried.
         let is_told = match &error {
-            // Or the other one has found that out before.
+            // Or the other rank has found that out before.
             Error::PeerFailed { cause: Cause::Unreachable(why) | Cause::GaveUp(why), .. } => {
                 why.contains("Network is unreachable")
             }
@@ -115,7 +115,7 @@ fn an_exchange_without_a_network_ends() {
     println!("\nwas told");
 }
 
-/// The same job, in a network namespace in which no interface is up.
+/// Returns the same job, in a network namespace in which no interface is up.
 fn without_network(mut job: Job) -> Job {
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg(job.command.get_program()).args(job.command.get_args());

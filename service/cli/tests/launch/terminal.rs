@@ -65,7 +65,7 @@ fn rank_0_reads_what_is_typed() {
     session.press("hello\n");
     session.await_text("0 read hello");
     session.press("again\n");
-    // Once typed, once of the rank.
+    // One copy is the terminal's echo, the other the rank's output.
     session.await_text("again\r\nagain");
     session.press("\x04");
     session.await_text("over 0");

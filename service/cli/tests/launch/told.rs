@@ -1,4 +1,4 @@
-//! What a user is told at the end of a job that did not succeed.
+//! The messages at the end of a job that did not succeed.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test where they are")]
 

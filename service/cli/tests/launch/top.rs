@@ -1,4 +1,4 @@
-//! `samite top` on a terminal, which gets back what it was, whatever ends it.
+//! `samite top` on a terminal, whose state is restored however the program ends.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -80,7 +80,7 @@ fn a_signal_ends_it_on_a_terminal_that_takes_nothing() {
     });
 }
 
-/// A job of two ranks that do nothing, until `look` ends it.
+/// Runs a job of two ranks that do nothing until `look` ends it.
 fn with_job(name: &str, look: impl FnOnce(&Running, &Scratch)) {
     let scratch = Scratch::new(name);
     let mut job = Job::shell("-n 2", "echo ready; exec sleep 1000");
@@ -94,17 +94,17 @@ fn with_job(name: &str, look: impl FnOnce(&Running, &Scratch)) {
 /// `samite top` on a terminal of its own.
 struct Terminal {
     top: Child,
-    /// What the keys are pressed at, and the screen is read from.
+    /// The terminal's user side: keys are written to it, and the screen is read from it.
     keys: File,
-    /// The side of the program.
+    /// The terminal's program side.
     screen: OwnedFd,
     before: Termios,
-    /// What was read, and not looked at yet.
+    /// Output that was read and not yet examined.
     shown: Vec<u8>,
 }
 
 impl Terminal {
-    /// Looks at the job whose socket is in `scratch`.
+    /// Starts the program for the job whose socket is in `scratch`.
     fn start(scratch: &Scratch) -> Terminal {
         let mut sockets = fs::read_dir(scratch.0.join("samite")).unwrap();
         let job = sockets.next().unwrap().unwrap().path().file_stem().unwrap().to_owned();
@@ -116,7 +116,7 @@ impl Terminal {
         let screen = openat(CWD, name, flags, Mode::empty()).unwrap();
         resize(&screen, 100, 20);
         let before = tcgetattr(&screen).unwrap();
-        // That its size has changed is told to those whose session it is the terminal of.
+        // The kernel signals a change of size to the session that controls the terminal.
         let mut command = Command::new("env");
         command.args(["--default-signal", "setsid", "--ctty", env!("CARGO_BIN_EXE_samite"), "top"]);
         command.args(["--interval", "0.05"]).arg(job);
@@ -134,7 +134,7 @@ impl Terminal {
         resize(&self.screen, columns, rows);
     }
 
-    /// Waits until this is written, and forgets what came before.
+    /// Waits until this text is written, and drops everything before it.
     #[expect(clippy::disallowed_methods, reason = "it may write for ever, and never this")]
     fn await_text(&mut self, text: &str) {
         let text = text.as_bytes();
@@ -159,7 +159,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until it has ended, and looks at what it leaves. The exit code.
+    /// Waits for its end and checks the terminal's state. Returns the exit code.
     fn finish(mut self) -> Option<i32> {
         self.await_text(SHOW_CURSOR);
         self.await_text(LEAVE);
@@ -168,7 +168,7 @@ impl Terminal {
         code
     }
 
-    /// They are as before.
+    /// Checks that the terminal's modes are as before.
     fn check_modes(&self) {
         let modes = |is: &Termios| (is.input_modes, is.output_modes, is.control_modes, is.local_modes);
         assert_eq!(modes(&tcgetattr(&self.screen).unwrap()), modes(&self.before));
@@ -180,6 +180,6 @@ fn resize(screen: &OwnedFd, columns: u16, rows: u16) {
     tcsetwinsize(screen, size).unwrap();
 }
 
-/// As ctlseqs of xterm has it: DECTCEM, and the end of the alternate screen.
+/// As in xterm's ctlseqs: DECTCEM, and the end of the alternate screen.
 const SHOW_CURSOR: &str = "\x1b[?25h";
 const LEAVE: &str = "\x1b[?1049l";

@@ -1,4 +1,4 @@
-//! What the agent of another host believes, and whom.
+//! The agent of another host: the senders whose messages it believes, and their proofs.
 
 #![expect(clippy::disallowed_methods, reason = "a false launcher is another process")]
 
@@ -14,28 +14,29 @@ use crate::flood::{invitation, shell_that_asks};
 use crate::ranks::PATIENCE;
 use crate::support::{Job, Scratch};
 
-/// What a false launcher does with a connection.
+/// The behaviour of a false launcher.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trick {
     /// Sends a plan at once.
     Commands,
-    /// Speaks the protocol as far as it can without a secret, and sends a plan.
+    /// Follows the protocol as far as possible without a secret, and sends a plan.
     Pretends,
-    /// Passes on what is said to the launcher, and from it.
+    /// Relays the messages between agent and launcher.
     Relays,
-    /// Closes it in the middle of a message.
+    /// Closes the connection in the middle of a message.
     HangsUp,
 }
 
 const HOST: &str = "127.0.0.1";
 
-/// Runs a job of one rank whose agent is told to call a false launcher at the first address. With `ssh`, that is where
-/// the remote shell says it was called from. Returns what the two sides said to the false one.
+/// Runs a job of one rank whose agent connects to a false launcher at its first address. With `ssh`, that is the
+/// address from which the remote shell reports to be called. Returns the bytes that the false launcher got from both
+/// sides.
 fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>) {
     let scratch = Scratch::new(name);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let false_one = Ipv4Addr::new(127, 95, high, low);
-    // Only there, so that the port is free at other addresses.
+    // Only at this address, so that the port is free at others.
     let mut job = Job::new("-n 1 --address 127.0.0.1 --hosts 127.0.0.1 --ssh");
     job.command.arg(shell_that_asks(&scratch, &[HOST])).args(["--", "echo", "done"]);
     if ssh {
@@ -61,7 +62,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     let said = heard.recv_timeout(PATIENCE).expect("the false launcher was called");
     assert_eq!(job.finish(), (Some(0), "done\n".to_owned(), String::new()));
     assert!(!marker.exists(), "the false launcher was obeyed");
-    // Neither secret was told, in whatever form a list of numbers has.
+    // Neither secret was sent, in any form that a list of numbers can have.
     let mut secrets = Vec::new();
     find_secrets(&invitation, &mut secrets);
     assert!(!secrets.is_empty());
@@ -74,7 +75,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     said
 }
 
-/// Lists of numbers.
+/// Finds lists of numbers.
 fn find_secrets(value: &Value, found: &mut Vec<Vec<Value>>) {
     match value {
         Value::Array(list) if list.first().is_some_and(Value::is_number) => found.push(list.clone()),
@@ -83,7 +84,7 @@ fn find_secrets(value: &Value, found: &mut Vec<Vec<Value>>) {
     }
 }
 
-/// A plan that starts a process which leaves a mark.
+/// Returns a plan that starts a process which creates the file `marker`.
 fn plan(marker: &str) -> Vec<u8> {
     let words = |word: &str| json!({ "Unix": word.as_bytes() });
     let plan = json!({ "start": {
@@ -95,7 +96,7 @@ fn plan(marker: &str) -> Vec<u8> {
     format!("{plan}\n").into_bytes()
 }
 
-/// Returns what the agent said, and the launcher.
+/// Plays the false launcher. Returns the bytes from the agent and from the launcher.
 fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (Vec<u8>, Vec<u8>) {
     agent.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut by_agent, mut by_front) = (Vec::new(), Vec::new());
@@ -119,7 +120,7 @@ fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (
             agent.shutdown(Shutdown::Write).unwrap();
         }
     }
-    // It ends when the agent, or what it has started, closes it.
+    // The read ends when the agent, or a process that it has started, closes the connection.
     let _ = agent.read_to_end(&mut by_agent);
     (by_agent, by_front)
 }
@@ -145,7 +146,7 @@ fn a_false_launcher_is_not_obeyed() {
 #[test]
 fn a_false_launcher_that_speaks_the_protocol_is_not_obeyed_and_learns_no_secret() {
     let (by_agent, _) = with_false_launcher("trust-pretends", Trick::Pretends, false);
-    // It did get a proof, of what it said itself.
+    // It did get a proof, but of its own message.
     assert!(String::from_utf8(by_agent).unwrap().contains("\"proof\""));
 }
 

@@ -1,7 +1,6 @@
-//! Ranks that talk to each other, and hear of each other's end.
+//! Ranks that exchange messages and learn of each other's end.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's
-//! part.
+//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -15,7 +14,7 @@ use crate::hosts;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::{Job, Scratch, text};
 
-/// A job whose ranks run the test called `name` of this file.
+/// Returns a job whose ranks run the test called `name` of this file.
 fn job_of(name: &str, arguments: &str) -> Job {
     job_of_test(&format!("world::{name}"), arguments)
 }
@@ -55,8 +54,8 @@ fn all_talk_to_all_in_every_size() {
     }
 }
 
-/// Rank 0 ends as told, while the others wait for a message of it. They must hear how it ended, and can go on
-/// without it.
+/// Rank 0 ends by calling `end` while the others wait for a message from it. They must get the cause of its end, and be
+/// able to continue without it.
 fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32) {
     if !is_rank() {
         for transport in TRANSPORTS {
@@ -70,7 +69,7 @@ fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32)
     let world = samite::init().unwrap();
     let patient = world.within(PATIENCE);
     if world.rank() == 0 {
-        // Both have met us before we go.
+        // Both have communicated with this rank before it ends.
         for _ in 1..world.size() {
             patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
         }
@@ -81,7 +80,7 @@ fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32)
         Error::PeerFailed { rank: 0, cause: seen, .. } => assert_eq!(&seen, cause),
         other => panic!("{other}"),
     }
-    // A new operation fails too, and the other survivor is reached.
+    // A new operation fails too, and the other survivor is reachable.
     assert!(matches!(patient.send(&[0_u8], 0, 1), Err(Error::PeerFailed { rank: 0, .. })));
     let other = 3 - world.rank();
     let mut received = [0];
@@ -140,7 +139,8 @@ fn survivors_hear_of_one_that_left_without_a_word() {
     survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
 }
 
-/// Rank 0 waits for any of the others, of whom all but the last die, at any point of its loop: while it waits, together with
+/// Rank 0 receives from any source while all other ranks but the last die, at any point of its loop: while it waits,
+/// together with another rank's message, and while no receive is posted. The job is repeated for that reason.
 /// the message of another, and while no receive is posted at all. So the same job runs often.
 #[test]
 fn who_receives_from_anybody_hears_of_every_death() {
@@ -167,7 +167,7 @@ fn who_receives_from_anybody_hears_of_every_death() {
                 kill_process(getpid(), Signal::KILL).unwrap();
             }
             if round == RANKS {
-                // Were nobody left, that would be all that rank 0 is told.
+                // If no other rank were left, this would be rank 0's only report.
                 patient.recv(&mut [0_u32], 0, 3).unwrap();
                 return;
             }
@@ -257,7 +257,7 @@ fn who_ends_before_it_joins_is_heard_of_too() {
     println!("\nheard of it");
 }
 
-/// What the job of this test says when it cannot be joined.
+/// Returns the error of joining the job of this test.
 fn refusal() -> BootstrapError {
     match samite::init() {
         Err(InitError::Bootstrap(error)) => error,
@@ -294,7 +294,7 @@ fn a_lost_descriptor_is_explained() {
         assert!(matches!(refusal(), BootstrapError::NoConnection { .. }));
         return;
     }
-    // A wrapper that closes what it does not know.
+    // A wrapper that closes unknown descriptors.
     let exe = std::env::current_exe().unwrap();
     let rank = format!("exec {} --exact world::{name} --nocapture", exe.display());
     output_of(Job::shell("-n 1", &format!("eval \"exec ${{SAMITE_CONTROL#fd:}}<&-\"; {rank}")));

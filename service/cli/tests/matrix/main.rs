@@ -1,5 +1,5 @@
-//! Every public call in every situation in which it might wait for ever: each ends within its bound, in a way that is
-//! allowed there. The calls are a table (`table.rs`), which a test compares with what the crate offers.
+//! Every public call in every situation in which it might wait for ever: each must end within its bound, with a
+//! permitted result. The calls are a table (`table.rs`), which a test compares with the public API.
 
 #![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
 
@@ -28,8 +28,8 @@ mod support;
 /// The bound of calls whose peer is stopped.
 const BOUND: Duration = Duration::from_millis(300);
 
-/// The time in which a call ends that is not to wait, or no longer: what the launcher takes to tell of an end, with all calls
-/// of the table waiting in threads of one process on a busy machine.
+/// The time within which a call ends that must not wait, or not any longer. It covers the launcher's report of an end
+/// while all calls of the table wait in threads of one process on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Tags of the two sides of a test.
@@ -44,11 +44,11 @@ fn the_table_has_all_public_calls() {
     for line in api.lines() {
         for owner in ["Comm", "Scope", "Request", "RequestSet", "Message", "World", "Cancel"] {
             let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
-            // Behind it are generics, the method and its arguments.
+            // Generics, the method and its arguments follow.
             let rest = &line[at + "fn samite::".len() + owner.len()..];
             let Some((generics, method)) = rest.split_once("::") else { continue };
             let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            // Those of traits.
+            // Methods of traits.
             if (generics.is_empty() || generics.starts_with('<'))
                 && !["drop", "fmt", "deref", "clone", "default"].contains(&method.as_str())
             {
@@ -64,7 +64,7 @@ fn the_table_has_all_public_calls() {
     assert!(missing.is_empty(), "in one of ci/api/samite.txt and the table only: {missing:?}");
 }
 
-/// A call that has ended.
+/// The result of a call.
 struct End {
     name: &'static str,
     kind: Kind,
@@ -91,7 +91,7 @@ impl End {
     }
 }
 
-/// Has every call wait in a thread of its own while `event` comes about, and begins every call once more after it.
+/// Runs every call in its own thread while `event` happens, and every call once more after it.
 fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
     let (begun, (sender, ends)) = (AtomicUsize::new(0), channel());
     thread::scope(|threads| {
@@ -113,14 +113,14 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
             match ends.recv_timeout(SOON) {
                 Ok(end) => {
                     waiting.remove(end.name);
-                    // It may have ended before the event, as if there were none.
+                    // It may have ended before the event.
                     if matches!(end.kind, Kind::Waits) || !end.kind.allows(Situation::Alive, &end.result) {
                         end.check(situation);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    // The threads would be waited for.
+                    // Dropping the scope would wait for the threads.
                     println!("\n{situation:?}: these do not end: {waiting:?}");
                     std::process::exit(1);
                 }
@@ -133,7 +133,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
     }
 }
 
-/// Ends as told when rank 0 says so, after it has begun to send what will be claimed.
+/// Starts the sends that will be claimed, then calls `end` when rank 0 says so.
 fn play_peer(world: World, end: impl FnOnce(World)) {
     let patient = world.within(PATIENCE);
     patient.send(&[getpid().as_raw_pid()], 0, READY).unwrap();
@@ -173,7 +173,7 @@ fn with_processes(name: &str, situation: Situation, end: impl FnOnce(World)) {
     println!("\nall ended");
 }
 
-/// A stopped process that is killed at the end, lest the job wait for it.
+/// A stopped process that is killed at the end, since the job would wait for it.
 struct Killed(Pid);
 
 impl Drop for Killed {
@@ -182,7 +182,7 @@ impl Drop for Killed {
     }
 }
 
-/// Does not return: until the signal has reached the thread, it could go on, and leave in good order.
+/// Never returns: until the signal has reached the thread, the rank could go on and leave in good order.
 fn signal_itself(_world: &World, signal: Signal) {
     kill_process(getpid(), signal).unwrap();
     loop {
@@ -197,7 +197,7 @@ fn the_peer_dies() {
 
 #[test]
 fn the_peer_leaves() {
-    // What it has sent is not taken by a rank that is in no call: then leaving says so.
+    // Leaving reports messages that a rank outside all calls has not taken.
     with_processes("the_peer_leaves", Situation::Left, |world| drop(world.leave()));
 }
 
@@ -229,7 +229,7 @@ fn in_a_child_of_fork() {
     patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
 }
 
-/// Rank 0 ends its World, while its peer stays, and answers.
+/// Rank 0 ends its World, while its peer stays and answers.
 fn ended_by(end: impl Fn(World) + Sync) {
     let is_over = AtomicBool::new(false);
     samite::local(2, |world| {
@@ -248,7 +248,7 @@ fn ended_by(end: impl Fn(World) + Sync) {
     });
 }
 
-/// Tells of the end of a test, however it ends.
+/// Reports the end of a test, however it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -267,7 +267,7 @@ fn the_world_is_left() {
     ended_by(|world| world.leave().unwrap());
 }
 
-/// Every call in turn, while the peer does its part and `around` is under way on rank 0.
+/// Runs every call in turn, while the peer does its part and `around` is under way on rank 0.
 fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
     samite::local(2, |world| {
         if world.rank() == PEER {
@@ -275,7 +275,7 @@ fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
                 (call.partner)(&world).unwrap_or_else(|error| panic!("{}: {error}", call.name));
                 world.recv(&mut [0_u8], 0, GO).unwrap();
             }
-            // What is under way around the calls ends.
+            // Ends the operations under way around the calls.
             return world.send(&[1_u8], 0, READY).unwrap();
         }
         around(&world, &|| {

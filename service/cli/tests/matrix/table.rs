@@ -1,35 +1,35 @@
-//! The table: each public call by a line, with what its partner does meanwhile, and its kind, from which follows how it may
-//! end in each situation.
+//! The table: each public call in one line, with its partner's part and its kind, which determines the permitted
+//! results in each situation.
 
 use std::time::Duration;
 
 use samite::{Cancel, Cause, Comm, Error, RequestSet, Source};
 
-/// The rank that all calls deal with.
+/// The rank that all calls address.
 pub(crate) const PEER: u32 = 1;
 
-/// Tags. No message has the first; `GIVEN` has those that the peer has begun to send before.
+/// Tags. No message has the first; the messages that the peer has begun to send have `GIVEN`.
 pub(crate) const NEVER: u64 = 1;
 pub(crate) const GIVEN: u64 = 2;
 const TAG: u64 = 3;
-/// What a rank sends to itself, and does not receive.
+/// The tag of messages that a rank sends to itself and does not receive.
 const UNWANTED: u64 = 4;
 
-/// Longer than what goes without the receiver.
+/// Longer than any message that is sent without its receiver's help.
 const LONG: usize = 1 << 20;
 
-/// One call, or several whose end is one: `name` as in `ci/api/samite.txt`, then what distinguishes it.
+/// One call, or several with one result: `name` as in `ci/api/samite.txt`, and a word that distinguishes variants.
 pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Begins what must be under way before the situation arises, and returns the rest.
+    /// Starts the part that must be under way before the situation arises, and returns the rest.
     pub(crate) begin: fn(&Comm) -> Rest,
-    /// What the peer does for the call to succeed.
+    /// The peer's part, with which the call succeeds.
     pub(crate) partner: fn(&Comm) -> Result<(), Error>,
 }
 
 impl Call {
-    /// Returns whether it ends where nothing is amiss. One half of some exchanges never does.
+    /// Returns true if the call succeeds when nothing is wrong. One half of some exchanges never does.
     pub(crate) fn ends_well(&self) -> bool {
         !self.name.ends_with("itself")
     }
@@ -37,18 +37,18 @@ impl Call {
 
 pub(crate) type Rest = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// How a call depends on its peer.
+/// The way in which a call depends on its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Waits for the peer: it fails with it.
+    /// Waits for the peer, and fails with it.
     Waits,
     /// Waits for any rank.
     WaitsForAny,
-    /// Receives what the peer has begun to send.
+    /// Receives a message that the peer has begun to send.
     Claimed,
-    /// Looks, and does not wait.
+    /// Checks, and does not wait.
     Looks,
-    /// Waits for the peer's next life.
+    /// Waits for the peer's next incarnation.
     Returns,
     /// Asks the runtime about the peer.
     Asks,
@@ -56,17 +56,17 @@ pub(crate) enum Kind {
     Cancelled,
     /// Has a bound that has passed.
     Bounded,
-    /// Does not depend on anything.
+    /// Depends on no peer.
     Local,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
-    /// The peer's partner function runs: also while another thread drives, in a scope, beside another World.
+    /// The peer's part runs; also while another thread drives, in a scope, beside another World.
     Alive,
     Dead,
     Left,
-    /// By SIGSTOP; the calls have a bound.
+    /// Stopped by SIGSTOP; the calls have a bound.
     Stopped,
     /// The World was dropped.
     Closed,
@@ -75,12 +75,12 @@ pub(crate) enum Situation {
 }
 
 impl Kind {
-    /// Whether a call of this kind may end so.
+    /// Returns true if a call of this kind may have this result.
     pub(crate) fn allows(self, situation: Situation, end: &Result<(), Error>) -> bool {
         use Situation as S;
         let is_peer = |rank: &u32| *rank == PEER;
         let is_of_end = |cause: &Cause| match situation {
-            // A connection may end before the launcher's word has come, which a call with a bound does not wait for.
+            // A connection may end before the launcher's report, for which a call with a bound does not wait.
             S::Dead => matches!(cause, Cause::Died(_) | Cause::Lost),
             _ => matches!(cause, Cause::Left),
         };
@@ -91,14 +91,14 @@ impl Kind {
 
             (Self::Bounded, _, Err(Error::TimedOut { .. })) => true,
             (Self::Cancelled, _, Err(Error::Cancelled { .. })) => true,
-            // There the calls have a bound, which may pass before a thread of many has its turn.
+            // There the calls have a bound, which may pass before a thread among many runs.
             (Self::Cancelled, S::Stopped, Err(Error::TimedOut { .. })) => true,
             (Self::Bounded | Self::Cancelled, S::Alive | S::Stopped, _) => false,
             (_, S::Alive, end) => end.is_ok(),
 
             (Self::Looks | Self::Asks, S::Stopped, end) => end.is_ok(),
             (Self::Asks, _, end) => end.is_ok(),
-            // While its peer is there, or is it still, it returns at once.
+            // While its peer is present, it returns at once.
             (Self::Returns, _, end) => matches!(end, Ok(()) | Err(Error::TimedOut { .. })),
             (_, S::Stopped, end) => matches!(end, Err(Error::TimedOut { .. })),
 
@@ -135,13 +135,13 @@ fn exchanges(comm: &Comm) -> Result<(), Error> {
     comm.sendrecv(&long(), 0, TAG, &mut long(), 0, TAG).map(drop)
 }
 
-/// The rest of a call that has nothing to begin before.
+/// Returns the rest of a call that starts nothing before.
 fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
     let comm = comm.clone();
     Box::new(move || call(&comm))
 }
 
-/// The same, of a call that cannot fail.
+/// The same, for a call that cannot fail.
 fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
     let comm = comm.clone();
     Box::new(move || {
@@ -150,20 +150,20 @@ fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
     })
 }
 
-/// Begins an operation, or tells why it cannot be begun.
+/// Starts an operation, or returns the error of starting it.
 fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Result<(), Error>) -> Rest {
     let begun = begun.map_err(Into::into);
     Box::new(move || rest(begun?))
 }
 
-/// A set with one receive.
+/// Returns a set with one receive.
 fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<u8>, Error> {
     let mut set = comm.request_set();
     assert_eq!(set.insert(comm.irecv(long(), from, tag)?).expect("it is of this world"), 0);
     Ok(set)
 }
 
-/// The first end of those of a set.
+/// Returns the first result in a set.
 fn first(
     ends: impl IntoIterator<Item = (usize, Result<samite::Done<u8>, samite::Failed<u8>>)>,
 ) -> Result<(), Error> {
@@ -323,5 +323,5 @@ calls! {
     "Comm::stats", Local, nothing, |c| local(c, |c| assert_eq!(c.stats().rank, 0));
 }
 
-/// Public methods of World. They end it: the tests use them to make their situations.
+/// Public methods of World that end it: the tests use them to make their situations.
 pub(crate) const ENDS_OF_WORLD: &[&str] = &["World::leave"];

@@ -11,7 +11,7 @@ use crate::turn;
 
 const BOUND: Duration = Duration::from_millis(600);
 
-/// Longer than any bound here, so that a call that keeps its bound ends by that.
+/// Longer than any bound here, so that a call that keeps its bound ends at that bound.
 const FAR: Duration = Duration::from_secs(60);
 
 fn timed<R>(call: impl FnOnce() -> R) -> (R, Duration) {
@@ -20,7 +20,7 @@ fn timed<R>(call: impl FnOnce() -> R) -> (R, Duration) {
     (result, start.elapsed())
 }
 
-/// The envelope comes when two thirds of the bound are over, the bytes never: their sender does not poll.
+/// The envelope comes after two thirds of the bound, the bytes never: their sender does not poll.
 #[test]
 fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     let _turn = turn();
@@ -28,7 +28,7 @@ fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     samite::local(2, |world| {
         if world.rank() == 0 {
             let data = vec![1_u8; 4 << 20];
-            // The two know each other.
+            // The two ranks have communicated.
             world.send(&[1_u8], 1, 1).unwrap();
             world.recv(&mut [0_u8], 1, 1).unwrap();
             begun.wait();
@@ -67,13 +67,13 @@ fn to_await_a_return_takes_no_longer_than_the_bound_of_the_communicator() {
     });
 }
 
-/// Whatever is left of the bound, a message that has arrived is received.
+/// A message that has arrived is received, however little of the bound is left.
 #[test]
 fn a_bound_of_nothing_receives_what_has_arrived() {
     let _turn = turn();
     let sent = AtomicU32::new(0);
     samite::local(2, |world| {
-        // Sends of longer ones may wait for their receive.
+        // Sends of longer messages may wait for their receive.
         const LENGTHS: [usize; 3] = [0, 1, 1000];
         let now = world.within(Duration::ZERO);
         let mut count = 0;

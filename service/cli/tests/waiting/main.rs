@@ -1,6 +1,6 @@
-//! Ranks that wait long: they leave their core to others, and still hear of everything at once.
+//! Ranks that wait long: they leave their core to other processes, and still react at once.
 //!
-//! These tests are timed, so they are a binary of their own, beside which cargo runs no other, and take turns.
+//! These tests are timed, so they are a binary of their own, beside which cargo runs no other, and run one at a time.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,17 +26,17 @@ mod ranks;
 #[expect(dead_code, reason = "some of it only the tests of launching need")]
 mod support;
 
-/// Long beside the time after which a rank falls asleep, and so long that its naps, where it has nothing to be woken by, have
-/// become their longest. The length of the wait is what is tested; no order of events rests on it.
+/// Much longer than the time after which a rank falls asleep, and so long that its naps, if nothing can wake it, have
+/// become their longest. The tests measure waits of this length; no order of events depends on it.
 const LONG: Duration = Duration::from_millis(500);
 
-/// What may pass before a sleeper has acted on what woke it, on a busy machine.
+/// The longest time from a wake-up to the sleeper's reaction, on a busy machine.
 const PROMPT: Duration = Duration::from_millis(50);
 
-/// Held by the test that is running.
+/// Returns the guard that the running test holds.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    // What another test found does not matter here.
+    // Another test's panic does not matter here.
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -45,8 +45,8 @@ fn now_of(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The second rank waits for the first, which does something else for long. What it takes is counted from where its wait
-/// has become long itself: before, it looks more often, lest a short wait become much longer.
+/// The second rank waits for the first, which is busy elsewhere for long. CPU time counts only after the wait has
+/// become long: before, the rank polls more often, so that a short wait does not become much longer.
 #[test]
 fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     if !is_rank() {
@@ -80,7 +80,7 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             });
             let (now, busy) = (clocks().0, clocks().1 - busy);
             world.send(&sent, 0, round).unwrap();
-            // The first time, connections are made.
+            // The first round makes the connections.
             if round > 0 {
                 let (waited, late) = (now - start, now - Duration::from_nanos(sent[0]));
                 eprintln!("waited {waited:?}, busy {busy:?}, woken after {late:?}");
@@ -89,13 +89,13 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             }
         }
     }
-    // What others do on the machine makes the same work take longer, never shorter.
+    // Other processes can only slow the work down, never speed it up.
     if let Some(least) = shares.iter().copied().reduce(f64::min) {
         assert!(least < 0.02, "busy for these parts of the time: {shares:?}");
     }
 }
 
-/// Who waits in vain for a stopped process is told so, and the process goes on where it was.
+/// A wait for a stopped process ends with an error, and the process continues undisturbed afterwards.
 #[test]
 fn a_deadline_tells_that_the_peer_is_stopped() {
     if !is_rank() {
@@ -126,7 +126,7 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     world.send(&number, 1, 2).unwrap();
 }
 
-/// Ends what `operation` waits for when that has lasted for a while, and returns what it returned and how long after.
+/// Cancels `operation` after it has waited for a while. Returns its result and the time from cancel to return.
 fn cancelled<R>(operation: impl FnOnce(&Cancel) -> R) -> (R, Duration) {
     let cancel = Cancel::new();
     thread::scope(|scope| {
@@ -142,8 +142,8 @@ fn cancelled<R>(operation: impl FnOnce(&Cancel) -> R) -> (R, Duration) {
     })
 }
 
-/// Long messages to a process that is stopped: their buffers come back at a cancel or a deadline. One shorter than a stream
-/// may be, one longer; begun with a free way, and behind others that the peer has not taken.
+/// Sends long messages to a stopped process: cancel and deadline must return their buffers. One message is shorter than
+/// the longest stream, one longer; they start with a free path, and behind others that the peer has not taken.
 #[test]
 fn a_long_send_ends_though_its_receiver_is_stopped() {
     if !is_rank() {
@@ -163,7 +163,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         }
         bounded.send(&[getpid().as_raw_pid()], 0, 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
-        // Whatever was begun before is over when this comes, and nothing was sent twice or is half there.
+        // When this arrives, all earlier messages are over, and none was sent twice or in part.
         bounded.recv(&mut [0_u8], 0, 9).unwrap();
         while let Some(message) = bounded.try_claim(0, 1).unwrap() {
             let (data, _) = message.recv::<u8>().unwrap();
@@ -172,7 +172,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         bounded.send(&[0_u8], 0, 9).unwrap();
         return;
     }
-    // So there is credit for what follows its envelope.
+    // This provides credit for the bytes after the envelope.
     for data in [&short, &long].into_iter().cycle().take(16) {
         bounded.send(data, 1, 0).unwrap();
     }
@@ -185,7 +185,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
             let place = format!("round {round}, {} bytes", data.len());
             let prompt = |late: Duration, what: &str| assert!(late < PROMPT, "{place}: {what} {late:?} late");
             let ended = |result: Result<(), Error>| match result {
-                // It went while there was room.
+                // It was sent while there was room.
                 Ok(()) => {}
                 Err(Error::Cancelled { .. } | Error::TimedOut { .. }) => {}
                 Err(error) => panic!("{place}: {error}"),
@@ -226,7 +226,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
     bounded.recv(&mut [0_u8], 1, 9).unwrap();
 }
 
-/// Receives from rank 1 what it does not send, until the report says whether that is stopped.
+/// Receives from rank 1, which sends nothing, until the report says that it is stopped or not.
 fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
     let start = Instant::now();
     loop {
@@ -257,7 +257,7 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
     let mut victim = [0_i32];
     if world.rank() == 0 {
         world.send(&[getpid().as_raw_pid()], 1, 0).unwrap();
-        // Taken before the end: the others are told by the launcher's agent, not by the port.
+        // Received before the end: the launcher's agent reports the end to the others, not the port.
         world.recv(&mut victim, 1, 0).unwrap();
         loop {
             thread::park();
@@ -315,7 +315,7 @@ fn a_stopped_sleeper_goes_on_where_it_was() {
     }
 }
 
-/// Waits until the kernel says that the thread sleeps.
+/// Waits until the kernel reports that the thread sleeps.
 fn await_sleep(process: i32, task: i32) {
     let begin = Instant::now();
     loop {
