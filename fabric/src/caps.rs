@@ -1,6 +1,6 @@
-//! What a port can do.
+//! Capabilities of a port.
 
-/// What a port can do, and its limits. Protocols are chosen by these values alone, never by a port's name.
+/// The capabilities and limits of a port. Protocols are chosen by these values alone, never by a port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// The transport's name as users write it: `tcp;ofi_rxm`, `samite-shm`, `loopback`, `sim`…
@@ -9,8 +9,8 @@ pub struct Caps {
     pub short_max: usize,
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,
-    /// The packets, bytes of head and body, in which parts of a long message travel best: where sender and receiver copy
-    /// at the same time, each a packet, shorter ones than there may be. From 512 to `packet_max`.
+    /// The best packet size for parts of a long message, bytes of head and body. Where sender and receiver copy at the
+    /// same time it is less than `packet_max`. From 512 to `packet_max`.
     pub fragment_max: usize,
     /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
     /// there is none.
@@ -23,7 +23,7 @@ pub struct Caps {
     pub get_bytes_max: usize,
     /// The most parts of one [`Port::put_v`](crate::Port::put_v); 0 where there is none.
     pub iov_max: usize,
-    /// One-sided operations that may be outstanding at once, over all peers.
+    /// Largest number of one-sided operations outstanding at once, over all peers.
     pub rma_depth: usize,
     /// The memory that [`Port::put`](crate::Port::put) writes.
     pub put: Reach,
@@ -31,15 +31,15 @@ pub struct Caps {
     pub get: Reach,
     /// The memory that [`Port::change`](crate::Port::change) changes.
     pub change: Reach,
-    /// Whether one-sided operations proceed while their target does not poll.
+    /// True if one-sided operations proceed while their target does not poll.
     pub passive: bool,
     /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.
     pub order: Order,
-    /// Whether [`Port::fence_peer`](crate::Port::fence_peer) makes memory safe to reuse.
+    /// True if [`Port::fence_peer`](crate::Port::fence_peer) makes memory safe to reuse.
     pub fence: bool,
-    /// Peers that can be resolved.
+    /// Largest number of resolved peers.
     pub peers_max: usize,
 }
 
@@ -61,7 +61,7 @@ impl Reach {
         if able { self } else { Self::None }
     }
 
-    /// Whether the port has the operation at all.
+    /// Returns true if the port has the operation.
     #[must_use]
     pub fn is_some(self) -> bool {
         self != Self::None
@@ -69,24 +69,22 @@ impl Reach {
 }
 
 bitflags::bitflags! {
-    /// Orderings between operations of one origin towards one target, each named for what it promises of the second
-    /// of two calls. A port claims those that it keeps for all lengths. Without a claim, wait until the
+    /// Orders between operations of one origin towards one target, each named for its promise about the second
+    /// of two calls. A port claims an order only if it holds for all lengths. Without a claim, wait until the
     /// first operation has ended before you post the second. (libfabric's names are in fi_endpoint(3).)
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Order: u8 {
         /// A packet arrives after the packets sent before it. Every port has it. (`FI_ORDER_SAS`)
         const SEND_AFTER_SEND = 1;
-        /// A packet arrives after the bytes of the puts posted before it. (`FI_ORDER_SAW`)
+        /// A packet arrives after the bytes of earlier puts. (`FI_ORDER_SAW`)
         const SEND_AFTER_PUT = 2;
-        /// A put's bytes land after those of the puts posted before it. (`FI_ORDER_WAW`)
+        /// A put's bytes land after those of earlier puts. (`FI_ORDER_WAW`)
         const PUT_AFTER_PUT = 4;
-        /// A notification is told after the bytes of the puts posted before its own. It always follows the bytes of
-        /// its own put.
+        /// A notification comes after the bytes of earlier puts. It always comes after the bytes of its own put.
         const NOTE_AFTER_PUT = 8;
-        /// A get reads the bytes of the puts posted before it. (`FI_ORDER_RAW`)
+        /// A get reads the bytes of earlier puts. (`FI_ORDER_RAW`)
         const GET_AFTER_PUT = 16;
-        /// A change takes place after the bytes of the puts posted before it have landed. A process that sees the
-        /// change sees them.
+        /// A change takes place after the bytes of earlier puts have landed. A process that sees the change sees them.
         const CHANGE_AFTER_PUT = 32;
         /// Changes take place in the order in which they were posted.
         const CHANGE_AFTER_CHANGE = 64;

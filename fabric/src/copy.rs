@@ -1,8 +1,8 @@
 //! Copies between a process's own memory and words that other processes read and write at the same time.
 //!
-//! The language has no such copy but word by word. On x86-64 cache lines are copied by vector instructions instead, which
-//! is several times as fast. Not by the string instruction (`rep movsb`), which is no faster, and which AMD's processors
-//! carry out byte by byte where the destination lies up to 15 bytes behind the source, each within its page: 64 KiB took
+//! The language offers only copies word by word. On x86-64, vector instructions copy whole cache lines, which is
+//! several times as fast. The string instruction (`rep movsb`) is no faster, and AMD's processors execute it byte by
+//! byte if the destination lies up to 15 bytes behind the source, each within its page: 64 KiB took
 //! 19 us instead of 1.3 (Zen 4; glibc bug 30994).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,25 +12,26 @@ use samite_os::shared::Shareable;
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Copies to the start of `lines` as many whole lines as `from` fills, and says how many; none where there are no such
+/// Copies to the start of `lines` as many whole lines as `from` fills. Returns their number; 0 without vector
 /// instructions.
 ///
 /// # Panics
+/// If `lines` has fewer.
 /// If they are more.
 pub(crate) fn fill<T: Shareable>(lines: &[T], from: &[u8]) -> usize {
     const { assert!(size_of::<T>() == LINE) }
     let count = from.len() / LINE;
     assert!(count <= lines.len(), "a copy stays inside");
-    // SAFETY: `count` lines can be read at `from`, and as many written at `lines`, by the assertion, which are atomics and
-    // so may be written through a shared reference; any bytes are values of theirs.
+    // SAFETY: by the assertion, `count` lines can be read at `from` and written at `lines`. The lines are atomics,
+    // which may be written through a shared reference, and for which any bytes are values.
     unsafe { vectors::copy(from.as_ptr(), lines.as_ptr().cast_mut().cast(), count) }
 }
 
-/// Copies from the start of `lines` as many whole lines as fit `into`, makes the first 8 bytes of each zero, and says how
-/// many; none where there are no such instructions.
+/// Copies from the start of `lines` as many whole lines as fit `into`, and sets the first 8 bytes of each to zero.
+/// Returns their number; 0 without vector instructions.
 ///
 /// # Panics
-/// If there are fewer.
+/// If `lines` has fewer.
 pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
     const { assert!(size_of::<T>() == LINE) }
     let count = into.len() / LINE;
@@ -42,21 +43,21 @@ pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
 /// Copies bytes from shared words, from byte `offset` on.
 ///
 /// # Panics
-/// If there are fewer.
+/// If there are not enough.
 pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     let end = offset.checked_add(into.len());
     assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
     let from = words.as_ptr().cast::<u8>();
-    // SAFETY: from `offset` on there are as many bytes as `into` has, by the assertion, in atomics; `into` is exclusively
+    // SAFETY: by the assertion, `into.len()` bytes of atomics follow `offset`; `into` is exclusively
     // borrowed.
     let copied = LINE * unsafe { vectors::copy(from.add(offset), into.as_mut_ptr(), into.len() / LINE) };
     load_words(words, offset + copied, &mut into[copied..]);
 }
 
-/// The same; each word that is copied whole is as it was at some time.
+/// As [`copy_out`]; each word that is copied whole has the value that it had at some moment.
 ///
 /// # Panics
-/// If there are fewer.
+/// If there are not enough.
 pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     const WORD: usize = size_of::<AtomicU64>();
     let end = offset.checked_add(into.len());
@@ -81,9 +82,10 @@ pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod vectors {
-    //! Unlike copies of the language's these may meet other processes' accesses to the same bytes, as any machine code may.
+    //! Unlike the language's copies, these may race with other processes' accesses to the same bytes, as any machine
+    //! code may.
 
-    /// A loop over cache lines, by vectors of 32 bytes or of 16; `after` is done to each line once it is copied.
+    /// A loop over cache lines, with vectors of 32 bytes or of 16. `after` runs for each line once it is copied.
     macro_rules! lines {
         ($from:ident, $into:ident, $count:ident, $after:literal) => {
             if $count == 0 {
@@ -99,10 +101,10 @@ mod vectors {
                     "add {into}, 64",
                     "dec {count}",
                     "jnz 2b",
-                    // What follows may be instructions of SSE, which are slow beside halves of registers in use.
+                    // SSE instructions that follow would be slow while upper halves of registers are in use.
                     "vzeroupper",
                     from = inout(reg) $from => _, into = inout(reg) $into => _, count = inout(reg) $count => _,
-                    // It touches all sixteen; the name stands for the whole of each, the halves above included.
+                    // `vzeroupper` changes all sixteen registers; the name stands for the whole of each, upper half included.
                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                     out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
                     out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _, options(nostack)
@@ -130,28 +132,28 @@ mod vectors {
         };
     }
 
-    /// Copies lines, and says how many.
+    /// Copies lines. Returns their number.
     ///
     /// # Safety
-    /// They can be read at `from` and written at `into`; the spans do not overlap; none of them is reached by a reference
-    /// in this process at the same time, but to atomics.
+    /// The lines can be read at `from` and written at `into`. The spans do not overlap. No reference in this process
+    /// reaches them at the same time, except references to atomics.
     #[inline]
     pub(super) unsafe fn copy(from: *const u8, into: *mut u8, count: usize) -> usize {
         let lines = count;
-        // SAFETY: it reads and writes what the caller says, and changes but the registers named and the flags. AVX is used
-        // where the processor and the system have it, and SSE2 is part of the architecture.
+        // SAFETY: it reads and writes the spans that the caller guarantees, and changes only the named registers and
+        // the flags. AVX is used only if processor and system have it; SSE2 is part of the architecture.
         unsafe { lines!(from, into, count, "") };
         lines
     }
 
-    /// The same, and makes the first 8 bytes of each line zero once they are copied.
+    /// As [`copy`], and sets the first 8 bytes of each line to zero once they are copied.
     ///
     /// # Safety
-    /// As above, and they can be written at `from`.
+    /// As for [`copy`], and the lines can be written at `from`.
     #[inline]
     pub(super) unsafe fn take(from: *mut u8, into: *mut u8, count: usize) -> usize {
         let lines = count;
-        // SAFETY: as above.
+        // SAFETY: as in `copy`.
         unsafe { lines!(from, into, count, "mov qword ptr [{from}], 0") };
         lines
     }
@@ -229,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A copy leaves the vector registers of its caller alone. Only an optimized build has values there.
+    /// A copy must preserve the vector registers of its caller. Only an optimized build keeps values there.
     #[test]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn a_caller_keeps_its_vectors() {
@@ -240,7 +242,7 @@ mod tests {
         fn through(values: &[[u64; 4]; 4], from: &[u8], into: &[Words]) -> [[u64; 4]; 4] {
             let vectors = values.each_ref().map(|value| {
                 let vector: __m256i;
-                // By an instruction of its own, since a load is made again where that costs less than to keep its value.
+                // An explicit instruction, since the compiler may repeat a plain load instead of keeping its value.
                 // SAFETY: it reads the 32 bytes of an array.
                 unsafe {
                     std::arch::asm!("vmovdqu {}, [{}]", out(ymm_reg) vector, in(reg) value, options(nostack))

@@ -4,16 +4,16 @@ use samite_os::OsError;
 
 use crate::PeerId;
 
-/// Why a port refused a call, or cannot go on.
+/// The reason why a port refuses a call, or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
     /// The caller asked for more than [`Caps`](crate::Caps) allows in one operation.
     #[error("{len} bytes are more than the {max} that one operation of this port carries: split it")]
     TooLong {
-        /// Bytes asked for.
+        /// Requested bytes.
         len: usize,
-        /// Bytes allowed.
+        /// Permitted bytes.
         max: usize,
     },
     /// The span leaves the registered region, or its registration has ended.
@@ -21,25 +21,25 @@ pub enum PortError {
     OutOfBounds {
         /// First byte.
         offset: usize,
-        /// Bytes.
+        /// Number of bytes.
         len: usize,
     },
-    /// The port has no such operation; look at its caps first.
+    /// The port has no such operation, as its caps say.
     #[error("this port cannot {what}")]
     Unsupported {
-        /// What it cannot do.
+        /// The missing operation.
         what: &'static str,
     },
     /// The bytes are not an address of this kind of port.
     #[error("not an address of this port ({why}): were the ranks started with different transports?")]
     BadAddress {
-        /// What is wrong with it.
+        /// The defect of the address.
         why: String,
     },
-    /// The address is sound, but this port has no way to it: another host, another container, no permission.
+    /// The address is valid, but this port has no path to it: another host, another container, no permission.
     #[error("this port cannot reach the peer: {why}")]
     Unreachable {
-        /// What stands in the way.
+        /// The obstacle.
         why: String,
     },
     /// The peer refused an access that ends within its call: key, right or bounds.
@@ -51,9 +51,9 @@ pub enum PortError {
     /// A limit of the port or of the machine was reached.
     #[error("out of {what}: {hint}")]
     Exhausted {
-        /// What ran out.
+        /// The exhausted resource.
         what: &'static str,
-        /// What to do about it.
+        /// The way to get more.
         hint: String,
     },
     /// The provider or the operating system failed.
@@ -63,9 +63,9 @@ pub enum PortError {
         call: &'static str,
         /// Its error number, positive.
         code: i32,
-        /// The provider's own words for it.
+        /// The provider's own text.
         text: String,
-        /// What to do about it.
+        /// The way to mend it.
         hint: String,
     },
 }
@@ -80,7 +80,7 @@ impl From<OsError> for PortError {
     }
 }
 
-/// Why an accepted operation did not succeed.
+/// The reason why an accepted operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -93,12 +93,12 @@ pub enum Failure {
     /// The peer refused the access: key or bounds.
     #[error("the peer refused the access")]
     Refused,
-    /// The provider says why.
+    /// The provider reported an error.
     #[error("{text} ({code})")]
     Provider {
         /// Its error number, positive.
         code: i32,
-        /// Its own words.
+        /// The provider's own text.
         text: String,
     },
 }

@@ -1,10 +1,10 @@
-//! Ports: what carries bytes for Samite.
+//! Ports, which carry bytes for Samite, and the link above them.
 //!
-//! A [`Port`] is the narrow waist of the system. It sends packets, puts and gets registered memory, and
-//! reports events; it knows nothing of tags, ranks, windows or epochs. Protocols (crates `samite-p2p`,
-//! `samite-rma`) are state machines over a port, and run the same on every one of them.
+//! A [`Port`] is the narrow interface below all protocols. It sends packets, puts and gets registered memory, and
+//! reports events; it knows no tags, ranks, windows or epochs. Protocols (such as crate `samite-p2p`)
+//! are state machines over a port, and run unchanged on every one of them.
 //!
-//! Start with [`Port`]: its file is meant to be read first. [`mem`] holds the types by which memory is handed
+//! Read [`Port`] first. [`mem`] holds the types with which memory is lent
 //! to a port without `unsafe`, [`wire`] the header that every packet begins with.
 //!
 //! `unsafe` is allowed in this crate and in the crates in its folder, `samite-os` and `samite-fabric-sys`. All other crates

@@ -1,8 +1,8 @@
 //! The port within one process: sends to self, and ranks that are threads.
 //!
 //! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded
-//! number of bytes; puts and gets copy between registered regions at once, so every order holds and nobody
-//! need poll for them.
+//! number of bytes. Puts and gets copy between registered regions at once, so every order holds and the target
+//! need not poll.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -18,36 +18,36 @@ use crate::{
 };
 
 const PACKET_MAX: usize = 8 << 10;
-/// One copy holds the target's registrations, so it must end soon.
+/// A copy holds a lock on the target's registrations, so it must end soon.
 const RMA_MAX: usize = 4 << 20;
 const RMA_DEPTH: usize = 1024;
 /// Each part takes a lock, so there are few.
 const IOV_MAX: usize = 64;
-/// What an inbox holds before its senders must wait.
+/// Capacity of an inbox. At that limit its senders must wait.
 const INBOX_BYTES_MAX: usize = 256 << 10;
 const INBOX_EVENTS_MAX: usize = 4096;
 
-/// Where loopback ports find each other. Clones are the same hub.
+/// The meeting place of loopback ports. Clones are the same hub.
 #[derive(Clone, Debug)]
 pub struct Hub(Arc<Directory>);
 
 #[derive(Debug)]
 struct Directory {
-    /// Tells the addresses of this hub from those of others.
+    /// Distinguishes the addresses of this hub from those of others.
     token: u64,
-    /// Every port ever made, by index; an index is never given twice.
+    /// Every port ever made, by index; an index is never reused.
     ports: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl Hub {
-    /// A hub without ports.
+    /// Returns a hub without ports.
     #[must_use]
     pub fn new() -> Self {
         let token = SplitMix64::from_entropy().next_u64();
         Self(Arc::new(Directory { token, ports: Mutex::default() }))
     }
 
-    /// A new port, reachable by all others of the hub.
+    /// Returns a new port, reachable by all others of the hub.
     #[must_use]
     pub fn port(&self) -> Loopback {
         let mut ports = lock(&self.0.ports);
@@ -81,10 +81,10 @@ impl Default for Hub {
     }
 }
 
-/// A port that reaches the ports of its [`Hub`], itself among them.
+/// A port that reaches the ports of its [`Hub`], itself included.
 ///
-/// When a port is dropped, each port that has resolved it hears [`Sink::peer_lost`], after the packets it
-/// still sent.
+/// When a port is dropped, each port that has resolved it gets [`Sink::peer_lost`], after the packets that were
+/// sent before.
 #[derive(Debug)]
 pub struct Loopback {
     hub: Hub,
@@ -94,21 +94,21 @@ pub struct Loopback {
     by_index: HashMap<u32, PeerId>,
     /// One-sided operations that have failed and not been reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
-    /// Swapped with the inbox's, so that neither is allocated anew.
+    /// Swapped with the inbox's batch, so that neither is allocated anew.
     batch: Batch,
     caps: Caps,
 }
 
-/// What others reach of a port.
+/// The part of a port that other ports access.
 #[derive(Debug)]
 struct Shared {
     index: u32,
-    /// Whether the inbox may hold something: an idle poll looks no further.
+    /// True if the inbox may hold something: an idle poll looks no further.
     pending: AtomicBool,
-    /// Wakes the owner; none at the limit of open files.
+    /// Wakes the owner; `None` at the limit of open files.
     alarm: Option<Alarm>,
     inbox: Mutex<Inbox>,
-    /// Copies hold it for reading: whoever has it for writing knows that none is under way.
+    /// Copies hold it for reading; the holder of the write lock knows that no copy is under way.
     exposed: RwLock<Exposed>,
 }
 
@@ -116,13 +116,13 @@ struct Shared {
 struct Inbox {
     batch: Batch,
     barred: Barred,
-    /// Whether the owner sleeps, and the next event has to ring.
+    /// True while the owner sleeps, and the next event has to wake it.
     armed: bool,
-    /// To be told when this port goes.
+    /// Ports to notify when this port is dropped.
     watchers: Vec<Weak<Shared>>,
 }
 
-/// Events in the order of their arrival, each with its sender; the packets' bytes lie one after the other.
+/// Events in the order of their arrival, each with its sender; the packets' bytes are contiguous.
 #[derive(Debug, Default)]
 struct Batch {
     events: Vec<(u32, Event)>,
@@ -142,12 +142,12 @@ struct Exposed {
     barred: Barred,
 }
 
-/// Whom a port lets in no more.
+/// The ports that may not access this one any more.
 #[derive(Debug, Default)]
 struct Barred {
-    /// The port is gone.
+    /// All: this port is dropped.
     everyone: bool,
-    /// Fenced.
+    /// The fenced ones.
     these: HashSet<u32>,
 }
 
@@ -164,7 +164,7 @@ impl Batch {
 }
 
 impl Shared {
-    /// The inbox, if `sender` may write to it.
+    /// Returns the inbox, if `sender` may write to it.
     fn inbox_for(&self, sender: u32) -> Option<MutexGuard<'_, Inbox>> {
         Some(lock(&self.inbox)).filter(|inbox| !inbox.barred.contains(sender))
     }
@@ -193,8 +193,8 @@ impl Loopback {
         self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Calls `act` with the peer's region and the offset that a place means, if the peer lets `len` bytes there be
-    /// accessed, and tells it of an immediate then. Returns `None` if that has to wait.
+    /// Calls `act` with the peer's region and offset for a place, if the peer permits access to `len` bytes there, and
+    /// then delivers the immediate, if any. Returns `None` if that has to wait.
     fn reach<T>(
         &mut self,
         peer: PeerId,
@@ -221,7 +221,7 @@ impl Loopback {
             Err(refused) => Err(refused),
         };
         drop(exposed);
-        // Others may have filled the inbox during the copy. One event more than its limit for each of them
+        // Others may have filled the inbox during the copy. Exceeding its limit by one event for each of them
         // does no harm.
         if let (Some(immediate), Ok(_), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
             target.push(&mut inbox, me, Event::Notified(immediate));
@@ -229,14 +229,14 @@ impl Loopback {
         Ok(Some(result))
     }
 
-    /// This side's memory that an operation uses, and the offset there.
+    /// Returns the region and offset of a local span for an operation.
     fn local(&self, span: Local, access: Access) -> Result<(Region, usize), PortError> {
         let exposed = self.shared.exposed();
         let (region, offset) = exposed.registry.local(span, access)?;
         Ok((region.clone(), offset))
     }
 
-    /// What the call returns for an operation that has ended within it.
+    /// Returns the result of the call for an operation that has ended within it.
     fn ended(&mut self, op: OpId, result: Option<Result<(), Failure>>) -> Post {
         match result {
             None => Post::Again,
@@ -270,7 +270,7 @@ impl Loopback {
         Ok(self.ended(op, result))
     }
 
-    /// Forgets a peer; whether it was known until now.
+    /// Removes a peer and returns it if it was known.
     fn forget(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
         self.peers.get_mut(peer.0 as usize)?.take()
     }
@@ -447,7 +447,7 @@ impl Port for Loopback {
     }
 
     fn disarm(&mut self) {
-        // What has disarmed it already, has rung.
+        // Any event that has disarmed the port has woken its owner already.
         if !std::mem::take(&mut lock(&self.shared.inbox).armed)
             && let Some(alarm) = &self.shared.alarm
         {
@@ -456,8 +456,8 @@ impl Port for Loopback {
     }
 
     fn fence_peer(&mut self, peer: PeerId) {
-        // Operations with it have ended before their calls returned, so it is only from its side that
-        // anything may come.
+        // Operations with the peer have ended within their calls, so only the peer's own events
+        // can still arrive.
         if let Some(target) = self.forget(peer) {
             self.shared.exposed_mut().barred.these.insert(target.index);
             let mut inbox = lock(&self.shared.inbox);
@@ -468,7 +468,7 @@ impl Port for Loopback {
 }
 
 impl Hub {
-    /// The index in the address of one of this hub's ports.
+    /// Returns the index in the address of one of this hub's ports.
     fn index(&self, address: &Address) -> Result<u32, PortError> {
         let bad = |why: &str| PortError::BadAddress { why: why.into() };
         let bytes: [u8; 12] = address.0.as_slice().try_into().map_err(|_| bad("it is not 12 bytes long"))?;

@@ -1,12 +1,12 @@
 //! Hints to the processor.
 
-/// Begins to take a cache line for writing, so that a later store to it need not wait for the processor that read it
+/// Starts to fetch a cache line for writing, so that a later store does not wait for the processor that read it
 /// last.
 #[inline(always)]
 pub(crate) fn for_writing<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction changes nothing that a program could see, and does not fault whatever the address; a
-    // processor that does not have it executes it as a NOP (AMD64 manual, volume 3, PREFETCHW). No flags, no stack.
+    // SAFETY: the instruction has no effect that a program could observe, and no address makes it fault. A processor without
+    // it executes it as a NOP (AMD64 manual, volume 3, PREFETCHW). It uses no flags and no stack.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
@@ -18,7 +18,7 @@ pub(crate) fn for_writing<T>(line: &T) {
     let _ = line;
 }
 
-/// Begins to load a cache line, so that several come at a time from the processors that wrote them.
+/// Starts to load a cache line, so that several lines come at the same time from the processors that wrote them.
 #[inline(always)]
 pub(crate) fn for_reading<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

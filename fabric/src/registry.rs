@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{Access, Failure, Local, PortError, Region, Registration, Remote, rng::SplitMix64};
 
-/// Regions by slot, with keys that a peer must know and that are never given twice.
+/// Registered regions by slot, with keys that a peer must know and that are never reused.
 #[derive(Debug)]
 pub(crate) struct Registry {
     slots: Vec<Option<Entry>>,
@@ -16,13 +16,13 @@ pub(crate) struct Registry {
 struct Entry {
     key: u64,
     region: Region,
-    /// The bytes of it that are registered.
+    /// The registered bytes of it.
     span: Range<usize>,
     access: Access,
 }
 
 impl Entry {
-    /// Where the registered bytes lie in the region from `offset` on, if there are `len` of them.
+    /// Returns the place in the region of `len` registered bytes from `offset` on, if there are so many.
     fn place(&self, offset: usize, len: usize) -> Option<usize> {
         let end = offset.checked_add(len)?;
         (end <= self.span.len()).then_some(self.span.start + offset)
@@ -54,26 +54,26 @@ impl Registry {
                 slot
             }
         };
-        // The slot finds the entry, the random half tells this life of the slot from the others. It is
+        // The slot finds the entry; the random half distinguishes successive uses of the slot. It is
         // never 0.
         let key = (self.keys.next_u64() << 32).max(1 << 32) | u64::from(slot);
         self.slots[slot as usize] = Some(Entry { key, region: region.clone(), span, access });
         Ok(Registration { id: slot, key, base: 0 })
     }
 
-    /// Forgets a registration: its region, unless it has ended already.
+    /// Removes a registration and returns its region, unless it has ended already.
     pub(crate) fn remove(&mut self, registration: Registration) -> Option<Region> {
         self.entry(registration.key)?;
         self.free.push(registration.key as u32);
         self.slots[registration.key as u32 as usize].take().map(|entry| entry.region)
     }
 
-    /// All that have not ended, with their keys.
+    /// Returns the registrations that have not ended, with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
         self.slots.iter().flatten().map(|entry| (entry.key, &entry.region))
     }
 
-    /// The region and the offset that the owner means, if the span is registered.
+    /// Returns the region and offset of a local span, if the span is registered for this access.
     pub(crate) fn local(&self, span: Local, access: Access) -> Result<(&Region, usize), PortError> {
         let outside = PortError::OutOfBounds { offset: span.offset, len: span.len };
         let entry = self.entry(span.registration.key).ok_or_else(|| outside.clone())?;
@@ -83,7 +83,7 @@ impl Registry {
         Ok((&entry.region, entry.place(span.offset, span.len).ok_or(outside)?))
     }
 
-    /// The region and the offset that a peer means, if it may.
+    /// Returns the region and offset of a peer's access, if the peer has the right.
     pub(crate) fn remote(
         &self,
         place: Remote,
@@ -96,7 +96,7 @@ impl Registry {
         found.ok_or(Failure::Refused)
     }
 
-    /// Registrations that have not ended.
+    /// Returns the number of registrations that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -3,25 +3,25 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014). Its numbers are part of what a simulation's seed means, so it is ours and does not change. Not for
-/// secrets.
+/// 2014). The meaning of a simulation's seed depends on its numbers, so it is implemented here and does not change. Not
+/// for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator whose numbers follow from `seed`.
+    /// Returns a generator whose numbers follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator that differs from run to run.
+    /// Returns a generator that differs from run to run.
     #[must_use]
     pub fn from_entropy() -> Self {
         Self(RandomState::new().build_hasher().finish())
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,13 +29,13 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: the bias is at most bound / 2^64.
+        // The high half of the product has a bias of at most bound / 2^64.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether an event that happens in `per_million` of a million cases happens now.
+    /// Returns true in `per_million` of a million calls.
     pub fn happens(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }

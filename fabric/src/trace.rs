@@ -1,5 +1,4 @@
-//! Events for `tracing`, with the feature of that name. Without it nothing of them is left, and their fields are not
-//! evaluated.
+//! Events for `tracing`, with the feature of that name. Without it the events and their fields compile to nothing.
 
 /// Emits an event of the target `samite`, of this level, if the calling crate has the feature `tracing`.
 #[doc(hidden)]

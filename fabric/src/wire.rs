@@ -6,14 +6,14 @@
 //!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │ ack │ grant │ age │ to  │ context │
 //!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────┴───────┴─────┴─────┴─────────┘
 //! ```
-//! All fields are little-endian, the header is 32 bytes long and followed by what `protocol` and `kind` say.
+//! All fields are little-endian. The header is 32 bytes long; the rest of the packet depends on `protocol` and `kind`.
 //! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
 //! version.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The version that this code speaks.
+/// The version of this code.
 pub const VERSION: u8 = 1;
 
 /// The common header, as it lies on the wire.
@@ -22,13 +22,13 @@ pub const VERSION: u8 = 1;
 pub struct Header {
     version: u8,
     protocol: u8,
-    /// What the packet is, within its protocol.
+    /// The kind of packet within its protocol.
     pub kind: u8,
     flags: u8,
     /// The sender's rank in the job.
     pub sender: U32,
-    /// Which life of the sender this is; a later one has a larger number, wrapping (milliseconds of its start
-    /// time, say).
+    /// The incarnation of the sender; a later one has a larger number, wrapping (for example milliseconds of its start
+    /// time).
     pub incarnation: U32,
     /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0,
     /// wrapping. A gap is a failure of the peer.
@@ -40,10 +40,10 @@ pub struct Header {
     pub grant: U32,
     /// Time between the call that caused this packet and its posting, in units of 64 us; saturates at 4.2 s.
     pub age: U16,
-    /// The low 16 bits of the incarnation that the packet is meant for: one that comes too late, to the next
-    /// process at the same address, is told by it.
+    /// The low 16 bits of the receiver's incarnation for which the packet is meant. They identify a packet that arrives
+    /// late, at the next process with the same address.
     pub to: U16,
-    /// Communicator, window or service, as `protocol` says.
+    /// Communicator, window or service, depending on `protocol`.
     pub context: U32,
 }
 
@@ -65,14 +65,14 @@ impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = size_of::<Self>();
 
-    /// A header with all numbers zero.
+    /// Returns a header with all numbers zero.
     #[must_use]
     pub fn new(protocol: Protocol, kind: u8, flags: Flags) -> Self {
         Self::with(protocol, kind, flags, Numbers::default())
     }
 
-    /// A header with these numbers. It is put together in words, as ports will read it: a processor waits where it is to
-    /// read as one what was written in pieces just before.
+    /// Returns a header with these numbers. It is assembled in words, as ports read it: a processor stalls if it reads
+    /// a word that was written in pieces just before.
     #[must_use]
     #[inline]
     pub fn with(protocol: Protocol, kind: u8, flags: Flags, numbers: Numbers) -> Self {
@@ -90,7 +90,7 @@ impl Header {
     /// Splits a packet into its header and the rest.
     ///
     /// # Errors
-    /// [`WireError`], whatever the bytes are.
+    /// [`WireError`] if the bytes are not a packet of this version.
     pub fn decode(packet: &[u8]) -> Result<(&Self, &[u8]), WireError> {
         let (header, rest) =
             Self::ref_from_prefix(packet).map_err(|_| WireError::Short { len: packet.len() })?;
@@ -106,7 +106,7 @@ impl Header {
         Ok((header, rest))
     }
 
-    /// Whether it is a sound one of that kind: what [`decode`](Self::decode) would find out step by step.
+    /// Returns true for a valid header of that kind: a fast form of [`decode`](Self::decode).
     #[must_use]
     #[inline]
     pub fn is(&self, protocol: Protocol, kind: u8) -> bool {
@@ -114,25 +114,25 @@ impl Header {
             && Flags::from_bits(self.flags).is_some()
     }
 
-    /// The protocol that handles the packet.
+    /// Returns the protocol that handles the packet.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         // `decode` admits no other number, and `new` writes none.
         Protocol::from_number(self.protocol).unwrap_or(Protocol::LAST)
     }
 
-    /// The packet's flags.
+    /// Returns the packet's flags.
     #[must_use]
     pub fn flags(&self) -> Flags {
         Flags::from_bits_truncate(self.flags)
     }
 }
 
-/// Who is to handle a packet.
+/// The protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Protocol {
-    /// Peers about themselves: hello, credit, goodbye.
+    /// Control of the link: hello, credit, goodbye.
     Control = 0,
     /// Tagged messages.
     P2p = 1,
@@ -147,7 +147,7 @@ pub enum Protocol {
 impl Protocol {
     const LAST: Self = Self::Coll;
 
-    /// Returns the protocol of that number, if there is one.
+    /// Returns the protocol with that number, if there is one.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         [Self::Control, Self::P2p, Self::Rma, Self::Rpc, Self::Coll].get(usize::from(number)).copied()
@@ -164,26 +164,26 @@ bitflags::bitflags! {
         const BUNDLE = 2;
         /// The sender is blocked until this packet is answered: do not delay the answer.
         const URGENT = 4;
-        /// The sender has no credit left to give: what its receiver has for it goes as envelopes, until it
-        /// grants again.
+        /// The sender has no credit left to give: its receiver must send envelopes instead of data until the next
+        /// grant.
         const EXHAUSTED = 8;
     }
 }
 
-/// Why bytes are not a packet.
+/// The reason why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// Too few bytes.
     #[error("{len} bytes are too few for this packet")]
     Short {
-        /// Bytes there are.
+        /// Number of bytes.
         len: usize,
     },
     /// Bytes left over.
     #[error("{extra} bytes too many for this packet")]
     Long {
-        /// Bytes left over.
+        /// Number of extra bytes.
         extra: usize,
     },
     /// Another version of the wire.
@@ -197,19 +197,19 @@ pub enum WireError {
     /// No such protocol.
     #[error("there is no protocol {theirs}")]
     Protocol {
-        /// What was received.
+        /// The received number.
         theirs: u8,
     },
     /// No such packet in this protocol.
     #[error("there is no packet of kind {theirs}")]
     Kind {
-        /// What was received.
+        /// The received number.
         theirs: u8,
     },
     /// No such flags.
     #[error("there are no flags {theirs:#04x}")]
     Flags {
-        /// What was received.
+        /// The received flags.
         theirs: u8,
     },
     /// A field has a value that no sender writes.
@@ -220,7 +220,7 @@ pub enum WireError {
     },
 }
 
-/// Reads a body of fixed size that is all of the packet's rest.
+/// Reads a body of fixed size that is the whole rest of a packet.
 ///
 /// # Errors
 /// [`WireError::Short`], [`WireError::Long`].
@@ -229,7 +229,7 @@ pub fn exact<T: FromBytes + KnownLayout + Immutable + Unaligned>(body: &[u8]) ->
     if rest.is_empty() { Ok(value) } else { Err(WireError::Long { extra: rest.len() }) }
 }
 
-/// Reads a body of fixed size, and returns what follows it.
+/// Reads a body of fixed size, and returns the bytes after it.
 ///
 /// # Errors
 /// [`WireError::Short`].
@@ -239,7 +239,7 @@ pub fn prefix<T: FromBytes + KnownLayout + Immutable + Unaligned>(
     T::ref_from_prefix(body).map_err(|_| WireError::Short { len: body.len() })
 }
 
-// The wire is fixed: `Unaligned` rules out padding, and these say where each field lies.
+// The wire is fixed: `Unaligned` rules out padding, and these assertions fix each field's place.
 const _: () = {
     assert!(size_of::<Header>() == 32 && align_of::<Header>() == 1);
     assert!(std::mem::offset_of!(Header, kind) == 2 && std::mem::offset_of!(Header, flags) == 3);
@@ -254,7 +254,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// What the version stands for: if this must change, so must [`VERSION`].
+    /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
     fn version_1_is_laid_out_like_this() {
         let header = Header {

@@ -225,7 +225,7 @@ fn threads_lose_nothing() {
                 let peers: Vec<_> = addresses.iter().map(|a| port.resolve(a).unwrap()).collect();
                 let mut next = [0; THREADS];
                 let mut sent = [0; THREADS];
-                // Whoever is done stays until all are, so that nobody sends to a port that is gone.
+                // Every thread stays until all have finished, so that none sends to a dropped port.
                 let mut done = [false; THREADS];
                 let mut told = [false; THREADS];
                 while done != [true; THREADS] || told != [true; THREADS] {
