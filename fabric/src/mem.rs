@@ -1,15 +1,15 @@
-//! Memory that is handed to ports, and how it comes back.
+//! Memory that is lent to ports, and its return.
 //!
-//! A [`Memory`] owns bytes that nobody else can reach. Shared as a [`Region`] it can be registered with any
-//! number of ports, which each hold a clone for as long as their provider might touch the bytes.
-//! [`Region::reclaim`] turns it back into a `Memory` once it is the last holder: quarantine is a reference
-//! count, and no use of it can dangle.
+//! A [`Memory`] owns bytes that no other owner can reach. Shared as a [`Region`] it can be registered with any
+//! number of ports. Each port holds a clone for as long as its provider might access the bytes.
+//! [`Region::reclaim`] turns the region back into a `Memory` once it is the last holder. So a reference count
+//! keeps memory in quarantine, and no use of it can dangle.
 //!
 //! A region can also be *shared* ([`Region::shared`]): memory that other processes of the host map and write
 //! themselves. It stays a region for good.
 //!
-//! Borrowed user memory never comes here. Borrowed data is copied to packets, or through regions that a
-//! protocol owns; or it is read by peers of the host where it lies, if it lies in the [`Heap`].
+//! Borrowed user memory is never registered. Borrowed data is copied to packets, or through regions that a
+//! protocol owns; or peers of the host read it directly, if it lies in the [`Heap`].
 
 pub(crate) mod heap;
 mod segment;
@@ -28,8 +28,8 @@ pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;
 use crate::{Change, PortError};
 
-/// What kind of memory bytes lie in. A parameter of every registration, so that no path takes for granted
-/// that the CPU can read what it carries.
+/// The kind of memory that holds some bytes. A parameter of every registration, so that no path assumes
+/// that the CPU can read the bytes that it carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryKind {
@@ -38,10 +38,9 @@ pub enum MemoryKind {
     Host,
 }
 
-/// Element types that can travel: plain bytes without padding, any pattern of which is a value.
+/// Element types of messages: plain bytes without padding, for which any pattern is a value.
 ///
-/// The numbers are such types, and arrays of them. So is a struct of them that derives zerocopy's traits, by `samite::zerocopy`:
-///
+/// These are the numbers, arrays of them, and structs of them that derive zerocopy's traits by `samite::zerocopy`:
 /// ```ignore
 /// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
@@ -64,7 +63,7 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
-    /// Elements in use and allocated, as the `Vec` had them.
+    /// Elements in use and allocated, as in the `Vec`.
     elements: usize,
     capacity: usize,
     vtable: &'static Vtable,
@@ -76,7 +75,7 @@ impl Memory {
     pub fn new<T: Element>(vec: Vec<T>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         Self {
-            // A vector's pointer is never null, even when it has not allocated.
+            // A vector's pointer is never null, even without an allocation.
             origin: NonNull::new(vec.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()),
             elements: vec.len(),
             capacity: vec.capacity(),
@@ -84,57 +83,57 @@ impl Memory {
         }
     }
 
-    /// `len` bytes of zero.
+    /// Returns `len` bytes of zero.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         Self::new(vec![0u8; len])
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.elements * self.vtable.size
     }
 
-    /// Whether there are no bytes.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the bytes lie.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         MemoryKind::Host
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns;
-        // `IntoBytes` means that none of them has padding, so every byte is initialized. `&self` keeps
-        // writers away.
+        // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns.
+        // `IntoBytes` means that none of them has padding, so every byte is initialized. `&self` excludes
+        // writers.
         unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.len()) }
     }
 
-    /// The bytes, to be written.
+    /// Returns the bytes for writing.
     #[must_use]
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no
-        // value written can make an element invalid.
+        // written value can make an element invalid.
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
     }
 
-    /// The vector it was made from.
+    /// Returns the vector that it was made from.
     ///
     /// # Errors
-    /// Gives the memory back if it was made from a vector of another type.
+    /// Returns the memory if it was made from a vector of another type.
     pub fn into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
         if self.vtable.element != TypeId::of::<T>() {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the parts come from a `Vec<T>` (the type id says so) whose destructor `new` disabled, and
+        // SAFETY: the parts come from a `Vec<T>` (the type id proves it) whose destructor `new` disabled, and
         // this value's own is disabled here: the vector has one owner again.
         Ok(unsafe { Vec::from_raw_parts(this.origin.as_ptr().cast(), this.elements, this.capacity) })
     }
@@ -142,7 +141,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the parts come from the `Vec` whose element type `vtable` was made for; they are used once,
+        // SAFETY: the parts come from the `Vec` for whose element type `vtable` was made; they are used once,
         // here.
         unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
     }
@@ -153,7 +152,7 @@ unsafe impl Send for Memory {}
 // SAFETY: `&Memory` gives `&[u8]` only.
 unsafe impl Sync for Memory {}
 
-/// What is left of the element type.
+/// The operations and sizes of the erased element type.
 #[derive(Debug)]
 struct Vtable {
     element: TypeId,
@@ -167,14 +166,14 @@ impl Vtable {
         /// # Safety
         /// The parts are those of a `Vec<T>` that is not used again.
         unsafe fn free<T>(origin: NonNull<u8>, elements: usize, capacity: usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             drop(unsafe { Vec::<T>::from_raw_parts(origin.as_ptr().cast(), elements, capacity) });
         }
         Self { element: TypeId::of::<T>(), size: size_of::<T>(), free: free::<T> }
     }
 }
 
-/// Memory shared with ports. Its bytes may change at any time at the hand of a peer, so they are reached by
+/// Memory shared with ports. A peer may change its bytes at any time, so they are accessed by
 /// copying only.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Shared>);
@@ -184,7 +183,7 @@ enum Shared {
     Private {
         memory: Memory,
         /// Orders the copies made in this process: those below, and those of ports that move bytes
-        /// themselves. (What a provider or a device does to the bytes is outside of the language, as with any
+        /// themselves. (Accesses by a provider or a device are outside of the language, as with any
         /// memory shared with hardware.)
         copying: Mutex<()>,
     },
@@ -192,14 +191,14 @@ enum Shared {
 }
 
 impl Region {
-    /// Gives memory up for sharing.
+    /// Shares memory.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         Self(Arc::new(Shared::Private { memory, copying: Mutex::new(()) }))
     }
 
-    /// `len` bytes of zero in memory that other processes of this host can map, where a port lets them
-    /// ([`Caps::put`](crate::Caps::put)). They are allocated here and now, and take a descriptor.
+    /// Returns `len` bytes of zero in memory that other processes of this host can map, if a port lets them
+    /// ([`Caps::put`](crate::Caps::put)). All pages are allocated at once, and the region takes a descriptor.
     ///
     /// # Errors
     /// [`PortError::Exhausted`] without memory, [`PortError::Provider`] if the system refuses a file in memory.
@@ -207,7 +206,7 @@ impl Region {
         Ok(Self(Arc::new(Shared::Segment(Segment::create(len)?))))
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match &*self.0 {
@@ -216,13 +215,13 @@ impl Region {
         }
     }
 
-    /// Whether there are no bytes.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the bytes lie.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         MemoryKind::Host
@@ -265,17 +264,17 @@ impl Region {
         Ok(())
     }
 
-    /// Whether anybody else holds the region: a port, or whoever has a clone.
+    /// Returns true if the region has another holder: a port, or the owner of a clone.
     #[must_use]
     pub fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Changes the word of 8 bytes at `offset` in one step, and returns what it was before. On memory made by
-    /// [`Region::shared`] it is one step for peers that change the word over shared memory, too.
+    /// Changes the word of 8 bytes at `offset` atomically, and returns its former value. On memory made by
+    /// [`Region::shared`] the change is also atomic for peers that change the word over shared memory.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`], also where `offset` is no multiple of 8.
+    /// [`PortError::OutOfBounds`], also if `offset` is no multiple of 8.
     pub fn change(&self, offset: usize, how: Change) -> Result<u64, PortError> {
         let at = self.span(offset, Change::BYTES)?.cast::<u64>();
         if !offset.is_multiple_of(Change::BYTES) {
@@ -284,7 +283,7 @@ impl Region {
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: the span was checked, so 8 bytes can be read and written there, of any alignment. No
+                // SAFETY: the span was checked, so 8 bytes can be read and written there, with any alignment. No
                 // reference to them exists, and the lock orders this with the copies of this process.
                 unsafe {
                     let before = at.read_unaligned();
@@ -296,7 +295,7 @@ impl Region {
         }
     }
 
-    /// The bytes of `span` for loads and stores, if the region is shared and the span lies in it.
+    /// Returns the bytes of `span` for loads and stores, if the region is shared and the span lies in it.
     #[must_use]
     pub fn window(&self, span: Range<usize>) -> Option<Window> {
         self.check_span(&span).ok()?;
@@ -304,7 +303,7 @@ impl Region {
         Some(Window::new(Arc::clone(segment.mapped()), None, span))
     }
 
-    /// Copies `len` bytes from `offset` on to a segment that is mapped, for ports.
+    /// Copies `len` bytes from `offset` on to a mapped segment, for ports.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] if they leave the region.
@@ -335,7 +334,7 @@ impl Region {
         }
     }
 
-    /// Copies `len` bytes in, to `offset` on, from a segment that is mapped, for ports.
+    /// Copies `len` bytes in, to `offset` on, from a mapped segment, for ports.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] if they leave the region.
@@ -365,10 +364,10 @@ impl Region {
         }
     }
 
-    /// The memory, if nobody else holds the region any more.
+    /// Returns the memory if this is the last holder of the region.
     ///
     /// # Errors
-    /// Gives the region back while a port, or a clone, holds it; a shared one always.
+    /// Returns the region while a port, or a clone, holds it. A shared region is never reclaimed.
     pub fn reclaim(self) -> Result<Memory, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(Shared::Private { memory, .. }) => Ok(memory),
@@ -377,7 +376,7 @@ impl Region {
         }
     }
 
-    /// What other processes map, if the region is shared.
+    /// Returns the segment that other processes map, if the region is shared.
     pub(crate) fn segment(&self) -> Option<&Segment> {
         match &*self.0 {
             Shared::Private { .. } => None,
@@ -385,27 +384,27 @@ impl Region {
         }
     }
 
-    /// The address of `len` bytes from `offset` on, if they lie in the region. For ports.
+    /// Returns the address of `len` bytes from `offset` on, if they lie in the region. For ports.
     pub(crate) fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>, PortError> {
         let origin = match &*self.0 {
             Shared::Private { memory, .. } => memory.origin,
             Shared::Segment(segment) => NonNull::from(segment.mapped().words()).cast(),
         };
         match offset.checked_add(len) {
-            // SAFETY: `offset` is at most the length of the allocation, or mapping.
+            // SAFETY: `offset` is at most the length of the allocation or mapping.
             Some(end) if end <= self.len() => Ok(unsafe { origin.add(offset) }),
             _ => Err(PortError::OutOfBounds { offset, len }),
         }
     }
 
-    /// Whether a span to be registered lies in the region. For ports.
+    /// Checks that a span to be registered lies in the region. For ports.
     pub(crate) fn check_span(&self, span: &Range<usize>) -> Result<(), PortError> {
         let len = span.end.checked_sub(span.start);
         let outside = PortError::OutOfBounds { offset: span.start, len: len.unwrap_or(0) };
         self.span(span.start, len.ok_or(outside)?).map(|_| ())
     }
 
-    /// Copies from one region to another, for ports that move bytes themselves; they may be one region.
+    /// Copies from one region to another, which may be the same, for ports that move bytes themselves.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] at either end.
@@ -418,7 +417,7 @@ impl Region {
     ) -> Result<(), PortError> {
         let source = from.span(from_offset, len)?;
         let target = into.span(into_offset, len)?;
-        // Always locked in the order of their addresses, so that two copies in opposite directions cannot
+        // Locks in the order of addresses, so that two copies in opposite directions cannot
         // wait for each other.
         let (a, b) = (Arc::as_ptr(&from.0), Arc::as_ptr(&into.0));
         let (Shared::Private { copying: from_lock, .. }, Shared::Private { copying: into_lock, .. }) =
@@ -433,15 +432,15 @@ impl Region {
         let (first, second) = if a <= b { (from_lock, into_lock) } else { (into_lock, from_lock) };
         let _first = first.lock().unwrap_or_else(PoisonError::into_inner);
         let _second = (a != b).then(|| second.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: both spans were checked, both regions are kept alive by the references, both locks are
+        // SAFETY: both spans were checked, the references keep both regions alive, both locks are
         // held. `copy` allows overlap.
         unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), len) }
         Ok(())
     }
 }
 
-/// Calls `copy` for pieces of `len` bytes, each with its offset and a buffer of its length; from the last to
-/// the first if `backwards`, so that a copy to behind its source does not overtake itself.
+/// Calls `copy` for pieces of `len` bytes, each with its offset and a buffer of its length. Goes from the last piece to
+/// the first if `backwards`, so that a copy to a place behind its source does not overwrite bytes that it still needs.
 pub(crate) fn in_pieces<E>(
     len: usize,
     backwards: bool,
@@ -455,7 +454,7 @@ pub(crate) fn in_pieces<E>(
     })
 }
 
-/// Stays in a first-level cache.
+/// A size that stays in a first-level cache.
 const PIECE: usize = 4096;
 
 #[cfg(test)]
@@ -513,7 +512,7 @@ mod tests {
         private.copy_in(0, &bytes).unwrap();
         Region::copy_between(&private, 0, &shared, 0, len).unwrap();
         let mut out = vec![0; len];
-        // To behind and before its source, over itself.
+        // Overlapping copies, to behind and to before their source.
         for (from, into, len) in [(0, 3, len - 3), (9, 1, len - 9), (5, 5, 10)] {
             Region::copy_between(&shared, from, &shared, into, len).unwrap();
             Region::copy_between(&private, from, &private, into, len).unwrap();

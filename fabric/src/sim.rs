@@ -1,14 +1,14 @@
 //! A deterministic network for any number of ranks in one thread.
 //!
-//! [`Net`] is the network with its clock, which is virtual: it stands still until [`Net::advance`] moves it
-//! to the next event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost what the LogGP model says
-//! ([`Costs`]) plus a delay drawn from the seed, and overtake one another exactly as far as the claimed
-//! [`Caps::order`](crate::Caps::order) allows: packets of one pair never, all else freely unless an order is
-//! claimed. Memory is read and written as late as a provider might, so a protocol that reuses it too early
+//! [`Net`] is the network with its virtual clock, which stands still until [`Net::advance`] moves it
+//! to the next event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost time by the LogGP model
+//! ([`Costs`]) plus a delay drawn from the seed. They overtake one another as far as the claimed
+//! [`Caps::order`](crate::Caps::order) allows: packets of one pair never, everything else freely unless an order is
+//! claimed. Memory is read and written as late as a provider might do so: a protocol that reuses it too early
 //! sends or sees wrong bytes.
 //!
-//! The driver makes the faults: ranks are killed, paused, restarted, pairs of them cut off. From one seed,
-//! with the same calls, follows one run: [`Net::trace_hash`] tells whether two runs were the same.
+//! The driver injects faults: it kills, pauses and restarts ranks, and cuts pairs of them off. One seed
+//! with the same calls gives one run: [`Net::trace_hash`] shows if two runs were the same.
 //!
 //! ```
 //! # use samite_fabric::{sim, Failure, OpId, PeerId, Port, Post, Sink};
@@ -45,50 +45,51 @@ use world::World;
 pub use config::{Config, Costs, Cut, Death};
 pub use port::SimPort;
 pub use trace::{Mark, TraceEvent, What};
-pub use world::Life;
+pub use world::Process;
 
 /// A simulated network and its clock. Clones are the same network.
 #[derive(Clone, Debug)]
 pub struct Net(Rc<RefCell<World>>);
 
 impl Net {
-    /// A network without ranks, at time 0. All its chances follow from `seed`.
+    /// Returns a network without ranks, at time 0. All random choices follow from `seed`.
     #[must_use]
     pub fn new(seed: u64, config: Config) -> Self {
         Self(Rc::new(RefCell::new(World::new(seed, config))))
     }
 
-    /// The address of a rank in its present life; the same in all its lives unless [`Config::moves`].
+    /// Returns the address of a rank's present incarnation; the same for all of its incarnations unless
+    /// [`Config::moves`].
     #[must_use]
     pub fn address(&self, rank: u32) -> Address {
         self.0.borrow().address(rank)
     }
 
-    /// Begins a life of `rank`, ends the one before if there is one, and gives its port. What that one sent
-    /// may still be under way.
+    /// Starts an incarnation of `rank` and returns its port. Ends the previous incarnation, if there is one, whose
+    /// messages may still be under way.
     #[must_use]
     pub fn start(&self, rank: u32) -> SimPort {
         let caps = self.0.borrow().config.caps.clone();
         self.start_as(rank, caps)
     }
 
-    /// As [`Net::start`], for a port whose limits and operations are others than its peers'. Orders, and what
-    /// the target must do, are the network's.
+    /// As [`Net::start`], for a port whose limits and operations differ from its peers'. The orders, and the need of
+    /// the target's polls, are the network's.
     #[must_use]
     pub fn start_as(&self, rank: u32, caps: Caps) -> SimPort {
         let mut world = self.0.borrow_mut();
         world.kill(rank);
-        let life = world.start(rank);
-        SimPort::new(Rc::clone(&self.0), life, caps)
+        let incarnation = world.start(rank);
+        SimPort::new(Rc::clone(&self.0), incarnation, caps)
     }
 
-    /// Ends the life of `rank` at this moment, as SIGKILL does. Its port does nothing any more. What it sent
-    /// last may be lost.
+    /// Ends the present incarnation of `rank`, as SIGKILL does. Its port does nothing any more. Its last messages
+    /// may be lost.
     pub fn kill(&self, rank: u32) {
         self.0.borrow_mut().kill(rank);
     }
 
-    /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing, but messages still come in,
+    /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing. Messages still arrive,
     /// and its memory can be reached if the network is [`Caps::passive`](crate::Caps::passive).
     pub fn pause(&self, rank: u32) {
         self.0.borrow_mut().pause(rank, true);
@@ -99,57 +100,57 @@ impl Net {
         self.0.borrow_mut().pause(rank, false);
     }
 
-    /// Cuts two ranks off from each other, both ways.
+    /// Cuts two ranks off from each other, in both directions.
     pub fn partition(&self, a: u32, b: u32, cut: Cut) {
         self.0.borrow_mut().partition(a, b, cut);
     }
 
-    /// Joins two ranks again.
+    /// Ends the cut between two ranks.
     pub fn heal(&self, a: u32, b: u32) {
         self.0.borrow_mut().heal(a, b);
     }
 
-    /// Puts a packet before a rank that no port sent, as a stranger might.
+    /// Delivers a packet to a rank that no port sent, as an unauthenticated process might.
     pub fn inject(&self, rank: u32, bytes: &[u8]) {
         self.0.borrow_mut().inject(rank, bytes);
     }
 
-    /// Nanoseconds since the beginning.
+    /// Returns nanoseconds since the beginning.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.0.borrow().now
     }
 
-    /// When the next event is due.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.0.borrow().next()
     }
 
-    /// Moves the clock to the next event and lets it, and all others of that time, happen. Whether there was
-    /// one.
+    /// Moves the clock to the next event, and performs it and all others of that time. Returns false if there was
+    /// none.
     pub fn advance(&self) -> bool {
         let next = self.next_ns();
         next.inspect(|&next| self.advance_to(next)).is_some()
     }
 
-    /// Moves the clock to `now_ns` and lets everything happen that is due until then.
+    /// Moves the clock to `now_ns` and performs all events due until then.
     pub fn advance_to(&self, now_ns: u64) {
         self.0.borrow_mut().advance_to(now_ns);
     }
 
-    /// One number for all that happened so far.
+    /// Returns a hash of all events so far.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.0.borrow().trace.hash()
     }
 
-    /// Keeps what happens from here on, for [`Net::take_trace`].
+    /// Records the events from here on, for [`Net::take_trace`].
     pub fn record(&self) {
         self.0.borrow_mut().trace.recorded = Some(Vec::new());
     }
 
-    /// What happened since [`Net::record`], or since the last call.
+    /// Returns the events since [`Net::record`], or since the last call.
     #[must_use]
     pub fn take_trace(&self) -> Vec<TraceEvent> {
         self.0.borrow_mut().trace.recorded.as_mut().map(std::mem::take).unwrap_or_default()

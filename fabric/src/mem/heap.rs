@@ -1,17 +1,17 @@
-//! A heap whose large allocations peers of the host can read where they lie.
+//! A heap whose large allocations peers on the host can read directly.
 //!
 //! ```text
 //!   ┌────────┬───────┬───────┬─────┬─ ─ ─ ─ ─ ─ ─ ─┐
 //!   │ keys   │ block │ block │  …  │  never used   │   the arena: one file in memory without a name
 //!   └────────┴───────┴───────┴─────┴─ ─ ─ ─ ─ ─ ─ ─┘
 //! ```
-//! Any borrowed slice that lies in the arena can be *exposed*: a key is put in the file's table ([`keys`]), by which a
-//! peer knows that it may read the slice, and knows after it has read whether it still might. Peers map the file for
-//! reading ([`PeerHeap`]).
+//! Any borrowed slice in the arena can be *exposed*: a key is written to the file's table ([`keys`]). By the key a peer
+//! knows that it may read the slice, and after the read, that the slice was exposed all the time. Peers map the file
+//! for reading ([`PeerHeap`]).
 //!
 //! # Soundness
-//! Nobody but this process writes to the arena: the file can be opened for reading only (and to fork is unsafe). What
-//! others read at the wrong time is their loss, and they find out.
+//! Only this process writes to the arena: the file can be opened for reading only (and fork is unsafe). A peer
+//! that reads at the wrong time gets meaningless bytes, and detects it.
 
 mod arena;
 mod blocks;
@@ -27,37 +27,38 @@ pub(crate) use self::arena::Exposed;
 use self::blocks::GRANULE;
 pub(crate) use self::peer::PeerHeap;
 
-/// A global allocator from whose memory peers on the same host can read what they are sent where it lies.
+/// A global allocator whose memory peers on the same host can read directly, so that sent data is copied once.
 ///
-/// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (those of the same user,
-/// who could read any memory of the process); the others, and those for which there is no room, from [`System`]. Where
-/// the kernel gives no such file, or promises memory when it is asked for (vm.overcommit_memory = 2), or a limit
-/// (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB, all come from [`System`]: nothing fails for want of a file.
+/// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (peers of the same user,
+/// who could read any memory of the process). The others come from [`System`], as do those for which the file has no
+/// room. All allocations come from [`System`] if the kernel offers no such file, if it commits memory at allocation
+/// (vm.overcommit_memory = 2), or if a limit (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB. The lack of a file
+/// makes no allocation fail.
 ///
 /// # Costs
-/// A large allocation takes 20 ns more than from malloc where its pages are kept, and up to twice as long where each page
-/// is new: those of a file are given one by one. It takes a power of two of address space, but memory only for pages
-/// that were used; of blocks that are free again up to 32 MiB of each size keep theirs. To grow beyond a power of two
-/// moves the bytes, so a vector had better be made with its capacity.
+/// A large allocation takes 20 ns more than malloc if its pages are kept, and up to twice as long if each page is new,
+/// because the kernel provides the pages of a file one by one. It takes a power of two of address space, but memory
+/// only for used pages. Free blocks of each size keep up to 32 MiB of pages. Growth beyond a power of two copies the
+/// bytes, so give a vector its capacity at once.
 ///
-/// The memory is counted as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. It is in pages of
-/// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. It is not in core dumps.
+/// The memory counts as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. Its pages have
+/// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Core dumps do not contain it.
 ///
 /// # Fork
-/// A child made by fork(2) *shares* these blocks with its parent, where other memory is copied: what one of them
-/// writes, the other sees. A child that goes on without exec(2) must not write to large allocations of before, unless
-/// its parent is gone. (To keep the blocks from children would be worse: to read them would be a fault.) What it
-/// allocates itself is its own, from [`System`], and what it frees of before stays with the parent.
+/// A child made by fork(2) *shares* these blocks with its parent, while other memory is copied: each sees the other's
+/// writes. A child that continues without exec(2) must not write to earlier large allocations unless its parent has
+/// ended. (Hiding the blocks from children would be worse: a read would fault.) The child's own allocations come from
+/// [`System`]; earlier blocks that it frees stay with the parent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-// SAFETY: each call goes to `System` or to `Arena`, which decide by the size whose block it is, and `Arena` for one
-// that is its own or not by its address: a block is always given back to whom it came from. Both are allocators.
+// SAFETY: each call goes to `System` or to `Arena`. The size decides which one allocates, and `Arena` recognizes its
+// own blocks by their address, so a block always returns to its allocator. Both are allocators.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match arena_for(layout.size()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             Some(arena) => unsafe { arena.alloc(layout) },
             // SAFETY: as above.
             None => unsafe { System.alloc(layout) },
@@ -67,7 +68,7 @@ unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match arena_for(layout.size()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             Some(arena) => unsafe { arena.alloc_zeroed(layout) },
             // SAFETY: as above.
             None => unsafe { System.alloc_zeroed(layout) },
@@ -77,9 +78,9 @@ unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match arena_for(layout.size()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             Some(arena) => unsafe { arena.dealloc(block, layout) },
-            // SAFETY: as above; there is no arena now, so there was none then, or it does not hold such sizes.
+            // SAFETY: as above; without an arena now there was none at the allocation, or it does not hold such sizes.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
@@ -87,7 +88,7 @@ unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         match arena_for(layout.size().max(new_size)) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             Some(arena) => unsafe { arena.realloc(block, layout, new_size) },
             // SAFETY: as in `dealloc`.
             None => unsafe { System.realloc(block, layout, new_size) },
@@ -95,8 +96,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Lets who knows the key read the bytes, until what is returned is dropped. None if they do not lie in the arena, or
-/// too much is exposed already.
+/// Lets peers that know the key read the bytes until the returned value is dropped. Returns `None` if the bytes do not
+/// lie in the arena, or too much is exposed already.
 pub(crate) fn expose(bytes: &[u8]) -> Option<Exposed> {
     ARENA.get()?.as_ref()?.expose(bytes)
 }
@@ -106,8 +107,8 @@ fn arena_for(size: usize) -> Option<&'static Arena> {
     if size < GRANULE { None } else { arena() }
 }
 
-/// The arena, which the first large allocation makes. An allocation that comes before it is there goes to [`System`], and is
-/// known by its address.
+/// Returns the arena, which the first large allocation creates. Earlier allocations come from [`System`], and are
+/// recognized by their address.
 fn arena() -> Option<&'static Arena> {
     match ARENA.get() {
         Some(arena) => arena.as_ref(),
@@ -117,7 +118,8 @@ fn arena() -> Option<&'static Arena> {
 
 static ARENA: Once = Once::new();
 
-/// A value that one thread makes. Others wait for it, but not for long: in the child of a fork that thread is not there.
+/// A value that one thread makes. Others wait for it, but not for long: after a fork the child does not have that
+/// thread.
 struct Once<T = Arena> {
     progress: AtomicU8,
     made: OnceLock<Option<T>>,
@@ -133,12 +135,12 @@ impl<T> Once<T> {
         self.made.get()
     }
 
-    /// Makes it, unless that was begun before. None if there is none, or not yet.
+    /// Makes the value unless that was begun before. Returns `None` if there is none, or not yet.
     #[cold]
     fn make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         match self.progress.compare_exchange(UNBEGUN, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                // One thread comes here, so that it does not wait.
+                // Only one thread reaches this line, so it does not wait.
                 let made = make();
                 self.made.get_or_init(|| made).as_ref()
             }
@@ -157,12 +159,12 @@ impl<T> Once<T> {
     }
 }
 
-/// States of [`Once::progress`]: one thread makes the value, and others wait for it, or have given that up.
+/// States of [`Once::progress`]: one thread makes the value, and others wait for it or have given up.
 const UNBEGUN: u8 = 0;
 const AWAITED: u8 = 1;
 const UNAWAITED: u8 = 2;
 
-/// Turns that a thread gives to others before it goes on without: some milliseconds, while it takes a tenth of one.
+/// Number of yields before a thread goes on without the value: some milliseconds, ten times what making it takes.
 const PATIENCE: u32 = 10_000;
 
 #[cfg(test)]

@@ -5,17 +5,17 @@
 //!   │ header: length, grants    │ the bytes    │   a file in memory without a name
 //!   └───────────────────────────┴──────────────┘
 //! ```
-//! A *grant* says which of the bytes a key opens, and for what. Its owner writes it when it registers the span,
-//! and takes it away when it deregisters. Who maps the segment looks for its key there before it touches a
-//! byte, and after, so that what a revoked key did is not taken for success. That keeps out mistakes; a process
-//! that may map the file at all could as well read and write all the owner's memory. So a grant never says where
-//! bytes lie: an access is held to the length of the mapping, which was read once.
+//! A *grant* lists the bytes that a key opens, and the permitted accesses. The owner writes it when it registers the
+//! span, and removes it when it deregisters. A process that maps the segment looks for its key there before it touches
+//! a byte, and after, so that an access with a revoked key does not count as success. This prevents mistakes, not
+//! attacks: a process that may map the file could as well read and write all the owner's memory. A grant never contains
+//! addresses: an access is checked against the length of the mapping, which was read once.
 //!
-//! A key finds its grant by its upper half, which is random, at that place in the table or soon after it.
+//! The upper half of a key, which is random, gives the place in the table where the search for its grant begins.
 //!
 //! # Soundness
-//! Anybody may write the bytes at any time. They are reached by 64-bit atomics only; where a copy begins or
-//! ends within a word, the rest of the word is kept by compare-and-swap. No reference to them is ever given
+//! Any process may write the bytes at any time. They are accessed only by 64-bit atomics. A copy that begins or
+//! ends within a word preserves the rest of the word by compare-and-swap. No reference to the bytes is ever given
 //! out, and they never become a [`Memory`](super::Memory) again.
 
 use std::ops::Range;
@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// `len` bytes of zero, all of them allocated.
+    /// Creates a segment of `len` bytes of zero, all of them allocated.
     pub(crate) fn create(len: usize) -> Result<Self, PortError> {
         let total = len
             .checked_next_multiple_of(size_of::<AtomicU64>())
@@ -67,12 +67,12 @@ impl Segment {
         Ok(Self { file, mapped, mark })
     }
 
-    /// The descriptor by which others find it.
+    /// Returns the descriptor by which others find it.
     pub(crate) fn fd(&self) -> u32 {
         self.file.fd()
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn mapped(&self) -> &Arc<Mapped> {
         &self.mapped
     }
@@ -92,7 +92,7 @@ impl Segment {
         true
     }
 
-    /// Lets nobody in any more by this key. Nothing in a child of fork(2): the grants are the parent's.
+    /// Revokes this key. Does nothing in a child of fork(2): the grants are the parent's.
     pub(crate) fn revoke(&self, key: u64) {
         if self.mark.is_in_child() {
             return;
@@ -103,7 +103,7 @@ impl Segment {
     }
 }
 
-/// A segment, of whichever process, in this one's memory.
+/// A segment of any process, mapped in this one.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     header: View<Header>,
@@ -121,7 +121,7 @@ impl Mapped {
         }
         let mapping = file.map(0..file.size())?;
         let header = mapping.view::<Header>(0, 1);
-        // Of whole words, though the file may end within one.
+        // Only whole words, though the file may end within one.
         let room = (file.size() - size_of::<Header>()) / WORD * WORD;
         match usize::try_from(header[0].len.load(Ordering::Relaxed)) {
             Ok(len) if header[0].version.load(Ordering::Relaxed) == VERSION && len <= room => {
@@ -131,18 +131,18 @@ impl Mapped {
         }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether `key` lets its holder do that with `len` bytes from `offset` on.
+    /// Returns true if `key` permits this access to `len` bytes from `offset` on.
     #[inline]
     pub(crate) fn permits(&self, key: u64, access: Access, offset: usize, len: usize) -> bool {
-        // What was copied before is not moved behind this look.
+        // Prevents earlier copies from being moved behind this check.
         fence(Ordering::Acquire);
         let is_meant = |grant: &&Grant| grant.key.load(Ordering::Acquire) == key;
-        // Nearly always it is the first.
+        // Nearly always the first place has it.
         let first = &self.header[0].grants[home(key)];
         let grant = if is_meant(&first) { Some(first) } else { self.places(key).find(is_meant) };
         let Some(grant) = grant.filter(|_| key > CLAIMED) else { return false };
@@ -154,18 +154,18 @@ impl Mapped {
             && past.is_some_and(|past| past as u64 <= end)
     }
 
-    /// The grants among which that of `key` is, the most likely first.
+    /// Returns the grants among which that of `key` is, the most likely first.
     fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
         let (before, from) = self.header[0].grants.split_at(home(key));
         from.iter().chain(before)
     }
 
-    /// Whether there is a key at all.
+    /// Returns true if there is any grant.
     pub(crate) fn is_granted(&self) -> bool {
         self.header[0].grants.iter().any(|grant| grant.key.load(Ordering::Relaxed) != 0)
     }
 
-    /// The words, for what reaches them as one: the bytes lie in them as in the machine's memory.
+    /// Returns the words for atomic access; the bytes lie in them in the machine's order.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
@@ -179,13 +179,13 @@ impl Mapped {
         load_words(&self.words, offset, into);
     }
 
-    /// Copies bytes in, to `offset` on. They are seen after those of earlier copies.
+    /// Copies bytes in, to `offset` on. They become visible after those of earlier copies.
     ///
     /// # Panics
     /// If they leave the segment.
     #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        // SAFETY: so many bytes can be read at a slice.
+        // SAFETY: a slice can be read for its length.
         unsafe { self.write_from(offset, from.as_ptr(), from.len()) }
     }
 
@@ -203,13 +203,13 @@ impl Mapped {
         let (first, skipped) = (offset / WORD, offset % WORD);
         let head = head_of(skipped, len);
         if head > 0 {
-            // SAFETY: `head` is at most `len`, and at most what is left of the word.
+            // SAFETY: `head` is at most `len`, and at most the rest of the word.
             unsafe { merge(&self.words[first], skipped, from, head) };
         }
         let words = &self.words[first + usize::from(head > 0)..];
         let (whole, tail) = words.split_at((len - head) / WORD);
         for (index, word) in whole.iter().enumerate() {
-            // SAFETY: behind the head there are as many words of `from` as the split says.
+            // SAFETY: after the head, `from` has as many words as the split says.
             let value = unsafe { from.add(head + WORD * index).cast::<u64>().read_unaligned() };
             word.store(value, Ordering::Relaxed);
         }
@@ -232,13 +232,13 @@ impl Mapped {
         for at in (0..len).step_by(PIECE) {
             let piece = &mut piece[..PIECE.min(len - at)];
             self.read(offset + at, piece);
-            // SAFETY: from `at` on there is room for the piece, by the bounds of the loop.
+            // SAFETY: by the bounds of the loop there is room for the piece from `at` on.
             unsafe { copy_nonoverlapping(piece.as_ptr(), into.add(at), piece.len()) };
         }
     }
 
-    /// Changes the word of 8 bytes at `offset`, a multiple of that, in one step; what it was before. Who sees the
-    /// change sees earlier writes too.
+    /// Changes the word of 8 bytes at `offset`, a multiple of 8, atomically, and returns its former value. A process
+    /// that sees the change sees earlier writes too.
     ///
     /// # Panics
     /// If it is not aligned, or leaves the segment.
@@ -264,7 +264,7 @@ impl Mapped {
         }
     }
 
-    /// The word at `offset`, a multiple of 8.
+    /// Returns the word at `offset`, a multiple of 8.
     ///
     /// # Panics
     /// If it is not aligned, or leaves the segment.
@@ -276,26 +276,27 @@ impl Mapped {
     }
 }
 
-/// How many of `len` bytes lie in the first word, of which so many are skipped, if that is not copied whole.
+/// Returns how many of `len` bytes lie in the first word, of which `skipped` bytes are left out; 0 if the whole word is
+/// copied.
 fn head_of(skipped: usize, len: usize) -> usize {
     if skipped == 0 { 0 } else { len.min(WORD - skipped) }
 }
 
-/// Writes `len` bytes of a word, from its byte `at` on, and no other.
+/// Writes `len` bytes of a word, from its byte `at` on, and no other byte.
 ///
 /// # Safety
 /// `len` bytes can be read at `from`, and `at + len` is at most a word.
 #[inline]
 unsafe fn merge(word: &AtomicU64, at: usize, from: *const u8, len: usize) {
     let mut bytes = [0; WORD];
-    // SAFETY: the caller's promise; the array is as long as a word.
+    // SAFETY: the caller guarantees `from`; the array is as long as a word.
     unsafe { copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
     let with = |old: u64| {
         let mut all = old.to_ne_bytes();
         all[at..at + len].copy_from_slice(&bytes[..len]);
         Some(u64::from_ne_bytes(all))
     };
-    // It never declines.
+    // The closure always returns a value.
     let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
 }
 
@@ -311,7 +312,7 @@ struct Header {
 #[derive(Debug)]
 #[repr(C)]
 struct Grant {
-    /// 0 where there is none.
+    /// 0 if the grant is free.
     key: AtomicU64,
     /// Bits of [`Access`].
     access: AtomicU64,
@@ -320,20 +321,20 @@ struct Grant {
     end: AtomicU64,
 }
 
-/// Registrations in one segment for peers at one time: the spans of many windows, by several ports. They take 32 KiB of
-/// each segment.
+/// Largest number of registrations of one segment at a time, for the spans of many windows and several ports. They take
+/// 32 KiB of each segment.
 const GRANTS: usize = 1024;
 
-/// Where the search for a key's grant begins.
+/// Returns the place where the search for a key's grant begins.
 #[inline]
 fn home(key: u64) -> usize {
     (key >> 32) as usize % GRANTS
 }
 
-/// In place of a key, while a grant is written. No key is so small.
+/// Stands for a key while a grant is written. No key is so small.
 const CLAIMED: u64 = 1;
 
-/// Bytes that a copy to memory of this process takes at once. They stay in a first-level cache.
+/// Bytes that a copy to this process's memory takes at once. They stay in a first-level cache.
 const PIECE: usize = 4096;
 
 const WORD: usize = size_of::<AtomicU64>();
@@ -342,7 +343,7 @@ const VERSION: u64 = u64::from_le_bytes(*b"segment\x02");
 
 const _: () = assert!(size_of::<Header>() == (8 + 4 * GRANTS) * WORD);
 
-// SAFETY: atomic words, `repr(C)`, and as many bytes as those have: no padding.
+// SAFETY: atomic words, `repr(C)`, whose sizes add up to the struct's: no padding.
 unsafe impl Shareable for Header {}
 
 #[cfg(test)]
@@ -372,7 +373,7 @@ mod tests {
     fn a_key_opens_its_span_and_no_other() {
         let segment = Segment::create(100).unwrap();
         let theirs = Mapped::open(Process::current().unwrap(), segment.fd()).unwrap();
-        // All of them begin their search at the same place.
+        // The search for each of these keys begins at the same place.
         let key = |number: usize| 1 << 50 | number as u64;
         let span = |number: usize| number % 50..number % 50 + 10;
         for number in 0..GRANTS {
@@ -424,11 +425,11 @@ mod tests {
         let this = Process::current().unwrap();
         let file = SharedFile::create(c"other", PAGE).unwrap();
         assert!(matches!(Mapped::open(this, file.fd()), Err(PortError::Unreachable { .. })));
-        // It says to be longer than it is.
+        // A header that claims a greater length than the file has.
         let segment = Segment::create(8).unwrap();
         segment.mapped.header[0].len.store(u64::MAX, Ordering::Relaxed);
         assert!(matches!(Mapped::open(this, segment.fd()), Err(PortError::Unreachable { .. })));
-        // It ends within a word.
+        // A file that ends within a word.
         let file = SharedFile::create(c"odd", PAGE + 3).unwrap();
         let header = file.map(0..PAGE).unwrap().view::<Header>(0, 1);
         header[0].version.store(VERSION, Ordering::Relaxed);
@@ -445,7 +446,7 @@ mod tests {
     fn neighbours_of_a_copy_keep_what_others_write() {
         let segment = Segment::create(16).unwrap();
         std::thread::scope(|scope| {
-            // Each writes its own bytes of the same two words.
+            // Each thread writes its own bytes of the same two words.
             for at in 0..4usize {
                 let mapped = segment.mapped();
                 scope.spawn(move || (0..=100u8).for_each(|i| mapped.write(4 * at, &[i; 3])));
@@ -513,7 +514,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-        /// Against a vector: copies of any alignment and length.
+        /// Compares with a vector: copies of any alignment and length.
         #[test]
         fn a_segment_is_memory(
             len in 0usize..70,

@@ -1,4 +1,4 @@
-//! Memory of a neighbour for loads and stores.
+//! A neighbour's memory for loads and stores.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,41 +7,41 @@ use std::sync::atomic::Ordering;
 use super::Mapped;
 use crate::{Access, Change, PortError};
 
-/// Shared memory of a peer, or of this process, that is reached by loads and stores: see
+/// Shared memory of a peer, or of this process, accessed by loads and stores: see
 /// [`Port::map`](crate::Port::map) and [`Region::window`](crate::Region::window). Clones are the same memory.
 ///
-/// Other processes may write the bytes at any time, so they are copied, a word of 8 aligned bytes at once, and no
-/// reference to them is given out. Stores are seen by peers in the order in which they were made. A load may
+/// Other processes may write the bytes at any time. So they are copied, one aligned word of 8 bytes at a time, and no
+/// reference to them is given out. Peers see stores in program order. A load may
 /// overtake an earlier store to another place: where that matters, put
 /// [`fence(SeqCst)`](std::sync::atomic::fence) between the two.
 #[derive(Clone, Debug)]
 pub struct Window {
     segment: Arc<Mapped>,
-    /// The key by which it was mapped; none for memory of this process.
+    /// The key by which it was mapped; `None` for memory of this process.
     key: Option<u64>,
     span: Range<usize>,
 }
 
 impl Window {
-    /// `span` lies in the segment.
+    /// Returns a window of `span`, which lies in the segment.
     pub(crate) fn new(segment: Arc<Mapped>, key: Option<u64>, span: Range<usize>) -> Self {
         Self { segment, key, span }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.span.len()
     }
 
-    /// Whether there are no bytes.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.span.is_empty()
     }
 
-    /// Whether the peer's registration has not ended. After it has, loads and stores still work, but the peer may use
-    /// the memory for something else. A peer that was killed ends no registration.
+    /// Returns true until the peer ends its registration. After that, loads and stores still work, but the peer may
+    /// reuse the memory. A killed peer ends no registration.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.key.is_none_or(|key| self.segment.permits(key, RIGHTS, self.span.start, self.span.len()))
@@ -66,16 +66,16 @@ impl Window {
         Ok(())
     }
 
-    /// Loads the word of 8 bytes at `offset`, and with it what its writer stored before.
+    /// Loads the word of 8 bytes at `offset`. Earlier stores of its writer are visible then.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`], also where the word is not at a multiple of 8 bytes from the start of its region.
+    /// [`PortError::OutOfBounds`], also if the word is not at a multiple of 8 bytes from the start of its region.
     #[inline]
     pub fn load(&self, offset: usize) -> Result<u64, PortError> {
         Ok(self.segment.word(self.word(offset)?).load(Ordering::Acquire))
     }
 
-    /// Stores the word of 8 bytes at `offset`, after all that was stored before.
+    /// Stores the word of 8 bytes at `offset`, after all earlier stores.
     ///
     /// # Errors
     /// As [`Window::load`].
@@ -85,8 +85,8 @@ impl Window {
         Ok(())
     }
 
-    /// Changes the word of 8 bytes at `offset` in one step, and returns what it was before. Who sees the change sees
-    /// what was stored before.
+    /// Changes the word of 8 bytes at `offset` atomically, and returns its former value. A process that sees the change
+    /// sees earlier stores too.
     ///
     /// # Errors
     /// As [`Window::load`].
@@ -95,7 +95,7 @@ impl Window {
         Ok(self.segment.change(self.word(offset)?, how))
     }
 
-    /// Where `len` bytes from `offset` on lie in the segment.
+    /// Returns the place in the segment of `len` bytes from `offset` on.
     #[inline]
     fn place(&self, offset: usize, len: usize) -> Result<usize, PortError> {
         match offset.checked_add(len) {
@@ -115,7 +115,7 @@ impl Window {
     }
 }
 
-/// What a peer grants to those that map its memory.
+/// The rights that a peer grants to processes that map its memory.
 pub(crate) const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(window.store(offset, 1), outside(offset, 8));
             assert_eq!(window.change(offset, Change::Or(1)), outside(offset, 8).map(|()| 0));
         }
-        // Words are aligned in the region.
+        // Words are aligned in the region, not in the window.
         let shifted = region.window(4..64).unwrap();
         assert_eq!(
             (shifted.load(0).is_err(), shifted.load(4)),

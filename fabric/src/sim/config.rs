@@ -1,87 +1,87 @@
-//! What a simulated network is like.
+//! Parameters of a simulated network.
 
 use crate::{Caps, Order, Reach, SplitMix64};
 
-/// What a simulated network is like. [`Config::default`] is quick and kind, [`Config::adverse`] is neither.
+/// The parameters of a simulated network. [`Config::default`] is fast and without faults, [`Config::adverse`] neither.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What every port claims, and the limits it keeps to. Whatever is not claimed goes wrong sooner or
+    /// The claims and limits of every port. A property that is not claimed is violated sooner or
     /// later.
     pub caps: Caps,
-    /// What operations cost.
+    /// The costs of operations.
     pub costs: Costs,
-    /// Up to this much is added to every delay, at random.
+    /// Maximum of a random addition to every delay.
     pub jitter_ns: u64,
     /// How many of a million messages are late by up to [`Config::spike_ns`] instead.
     pub spikes_per_million: u32,
     /// See [`Config::spikes_per_million`].
     pub spike_ns: u64,
-    /// Packets that may be on their way from one rank to another, or lie there unpolled, before
+    /// Largest number of packets under way from one rank to another, or arrived and not polled, before
     /// [`Post::Again`](crate::Post::Again).
     pub channel_depth: usize,
-    /// How many of a million posts meet a time in which the port answers [`Post::Again`](crate::Post::Again)
-    /// to all.
+    /// How many of a million posts start a period in which the port answers every post with
+    /// [`Post::Again`](crate::Post::Again).
     pub storms_per_million: u32,
-    /// The longest such time.
+    /// The longest such period.
     pub storm_ns: u64,
-    /// Completions are told late by up to this much.
+    /// Maximum delay of the report of a completion.
     pub completion_delay_ns: u64,
-    /// Events that one poll hands out at most.
+    /// Largest number of events in one poll.
     pub poll_batch: usize,
-    /// How a port takes a peer's death.
+    /// The port's reaction to a peer's death.
     pub death: Death,
-    /// Packets under way to a rank that is killed and restarted reach its next life, as with a provider that
-    /// tells peers by their address alone.
+    /// True if packets under way to a rank that is killed and restarted reach its next incarnation, as with a provider
+    /// that identifies peers by address alone.
     pub stale: bool,
-    /// How much borrowed memory all ports together expose at a time, and whether peers can read it.
+    /// Largest number of exposures of all ports together; 0 if ports cannot expose memory.
     pub exposures_max: usize,
     /// See [`Config::exposures_max`].
     pub reads: bool,
-    /// A rank's next life has another address, as a process has that takes any free port.
+    /// True if each incarnation of a rank has a new address, as a process has that takes any free port.
     pub moves: bool,
 }
 
 /// The parameters of the LogGP model (Alexandrov et al., SPAA 1995).
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// L: from the end of the sending to the arrival.
+    /// L: from the end of the send to the arrival.
     pub latency_ns: u64,
-    /// o: what the processor spends on a message, once at each end.
+    /// o: processor time for a message, once at each end.
     pub overhead_ns: u64,
-    /// g: between two messages of one rank.
+    /// g: the gap between two messages of one rank.
     pub gap_ns: u64,
-    /// G: for every byte.
+    /// G: the time for every byte.
     pub gap_per_byte_ps: u64,
 }
 
-/// How a port takes a peer's death.
+/// A port's reaction to a peer's death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// It is told, by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most so long.
+    /// It is reported by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most this delay.
     Told {
         /// Nanoseconds.
         delay_ns: u64,
     },
-    /// It goes unnoticed: posts answer [`Post::Again`](crate::Post::Again) for ever, and if another process
-    /// comes to life at the address, they reach that one.
+    /// It goes unnoticed: posts return [`Post::Again`](crate::Post::Again) for ever; if another process
+    /// starts at the address, they reach that one.
     Silent,
 }
 
-/// What a cut network does with what it carries.
+/// The effect of a network cut on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// It is lost, and nobody is told: after healing a stream goes on with a gap, as with a provider that
+    /// They are lost without a report: after healing, a stream continues with a gap, as with a provider that
     /// reconnects.
     Drop,
-    /// It waits until the network heals.
+    /// They wait until the network heals.
     Stall,
 }
 
 impl Config {
-    /// A network with random limits, claims and troubles, all legal.
+    /// Returns a network with random limits, claims and faults, all of which the contract of a port permits.
     #[must_use]
     pub fn adverse(rng: &mut SplitMix64) -> Self {
-        // What came later has chances of its own, so that a seed still means the same network in all else.
+        // Later parameters have their own random numbers, so that a seed still gives the same network otherwise.
         let mut later = SplitMix64::new(!rng.clone().next_u64());
         let one_sided = rng.below(4);
         let (put, get) = (one_sided & 1 == 0, one_sided & 2 == 0);

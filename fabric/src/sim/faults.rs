@@ -1,17 +1,17 @@
-//! What goes wrong at the driver's word, and what a fence does.
+//! Faults on the driver's request, and fences.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::operation::{Kind, Operation};
-use super::world::{Life, Node, Ready, Standing, World};
+use super::world::{Node, Process, Ready, Standing, World};
 use super::{Cut, What};
 use crate::{Failure, PeerId, SplitMix64, registry::Registry};
 
 impl World {
-    pub(super) fn start(&mut self, rank: u32) -> Life {
-        let number = self.nodes.get(&rank).map_or(1, |node| node.life + 1);
+    pub(super) fn start(&mut self, rank: u32) -> Process {
+        let number = self.nodes.get(&rank).map_or(1, |node| node.incarnation + 1);
         let node = Node {
-            life: number,
+            incarnation: number,
             alive: true,
             paused: false,
             missed_from: 0,
@@ -25,27 +25,27 @@ impl World {
             outstanding: 0,
         };
         self.nodes.insert(rank, node);
-        self.note(What::Started { life: Life { rank, number } });
-        Life { rank, number }
+        self.note(What::Started { process: Process { rank, incarnation: number } });
+        Process { rank, incarnation: number }
     }
 
-    /// Ends a life in the midst of what it does.
+    /// Ends an incarnation in the midst of its operations.
     pub(super) fn kill(&mut self, rank: u32) {
-        if let Some(life) = self.present(rank) {
-            self.note(What::Killed { life });
-            self.bury(life, false);
+        if let Some(process) = self.present(rank) {
+            self.note(What::Killed { process });
+            self.end_process(process, false);
         }
     }
 
-    /// Ends a life whose port was closed: what was posted still arrives.
-    pub(super) fn retire(&mut self, life: Life) {
-        if self.lives(life) {
-            self.bury(life, true);
+    /// Ends a process whose port was closed: its posted operations still arrive.
+    pub(super) fn retire(&mut self, process: Process) {
+        if self.is_present(process) {
+            self.end_process(process, true);
         }
     }
 
-    fn bury(&mut self, life: Life, all_arrives: bool) {
-        let rank = life.rank;
+    fn end_process(&mut self, process: Process, all_arrives: bool) {
+        let rank = process.rank;
         let notice = self.rng.below(1 + 4 * self.config.costs.latency_ns);
         let (now, registry) = (self.now, Registry::new(SplitMix64::new(0)));
         let node = self.node(rank);
@@ -56,10 +56,11 @@ impl World {
         node.registry = registry;
         for to in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.pair(to, rank).unpolled = 0;
-            self.end_stream(life, to, None, all_arrives);
+            self.end_stream(process, to, None, all_arrives);
         }
-        // What others had begun here, or would begin at the next poll.
-        for serial in self.operations_where(|operation| operation.target == life && operation.is_one_sided())
+        // Operations of others that have begun here, or would begin at the next poll.
+        for serial in
+            self.operations_where(|operation| operation.target == process && operation.is_one_sided())
         {
             self.lose(serial);
         }
@@ -69,7 +70,9 @@ impl World {
                 .iter()
                 .enumerate()
                 .filter(|(_, peer)| peer.standing == Standing::Known && peer.rank == rank);
-            known.map(move |(index, _)| (Life { rank: watcher, number: node.life }, PeerId(index as u32)))
+            known.map(move |(index, _)| {
+                (Process { rank: watcher, incarnation: node.incarnation }, PeerId(index as u32))
+            })
         });
         for (watcher, peer) in watchers.collect::<Vec<_>>() {
             self.announce_loss(watcher, peer);
@@ -107,7 +110,7 @@ impl World {
         }
     }
 
-    pub(super) fn fence(&mut self, me: Life, peer: PeerId) {
+    pub(super) fn fence(&mut self, me: Process, peer: PeerId) {
         let Some(known) = self
             .node(me.rank)
             .peers
@@ -117,23 +120,23 @@ impl World {
             return;
         };
         known.standing = Standing::Fenced;
-        let (rank, resolved) = (known.rank, known.life);
+        let (rank, resolved) = (known.rank, known.incarnation);
         self.note(What::Fenced { by: me, peer: peer.0 });
         if !self.config.caps.fence {
             return;
         }
-        // Whoever has come to life since the peer was resolved is another.
+        // An incarnation that started after the peer was resolved is another peer.
         let last = match self.nodes.get(&rank) {
             _ if self.config.moves => resolved,
-            Some(node) if node.alive && node.life > resolved => node.life - 1,
-            Some(node) => node.life,
+            Some(node) if node.alive && node.incarnation > resolved => node.incarnation - 1,
+            Some(node) => node.incarnation,
             None => resolved,
         };
         self.end_stream(me, rank, Some(peer), false);
-        // What they sent so far is lost for good, even if they are resolved anew.
+        // Everything they have sent so far is lost for good, even if they are resolved anew.
         let until = self.serial();
-        self.pair(rank, me.rank).doomed.extend((1..=last).map(|life| (life, 0, until)));
-        let theirs = |from: Life| from.rank == rank && from.number <= last;
+        self.pair(rank, me.rank).doomed.extend((1..=last).map(|incarnation| (incarnation, 0, until)));
+        let theirs = |from: Process| from.rank == rank && from.incarnation <= last;
         for serial in self.operations_where(|operation| theirs(operation.origin) && operation.target == me) {
             self.lose(serial);
         }
@@ -149,21 +152,22 @@ impl World {
         self.pair(rank, me.rank).unpolled -= before - after;
     }
 
-    /// Ends what `from` has under way to rank `to`, with one of its peers or with all: packets and operations
-    /// up to some point still arrive, without need of memory at the origin, the rest does not.
-    fn end_stream(&mut self, from: Life, to: u32, peer: Option<PeerId>, all_arrives: bool) {
+    /// Ends the operations of `from` under way to rank `to`, with one of its peers or with all. Packets and operations
+    /// up to some point still arrive, without using memory at the origin; the rest does not.
+    fn end_stream(&mut self, from: Process, to: u32, peer: Option<PeerId>, all_arrives: bool) {
         let mine = |operation: &Operation| {
             operation.origin == from
                 && operation.target.rank == to
                 && peer.is_none_or(|peer| operation.peer == peer)
         };
         let serials = self.operations_where(mine);
-        let packets = self.pair(from.rank, to).packets.range((from.number, 0)..=(from.number, u64::MAX));
+        let packets =
+            self.pair(from.rank, to).packets.range((from.incarnation, 0)..=(from.incarnation, u64::MAX));
         let first = packets.map(|packet| packet.1).chain(serials.first().copied()).min();
         let end = self.serial();
         let first = first.unwrap_or(end);
         let cut = if all_arrives { end } else { first + self.rng.below(1 + end - first) };
-        self.pair(from.rank, to).doomed.push((from.number, cut, end));
+        self.pair(from.rank, to).doomed.push((from.incarnation, cut, end));
         for serial in serials {
             let Some(operation) = self.operations.get_mut(&serial) else { continue };
             operation.read();
@@ -171,7 +175,7 @@ impl World {
             self.complete(serial, Err(Failure::Fenced));
             if drop {
                 self.operations.remove(&serial);
-                self.pair(from.rank, to).forget(from.number, serial);
+                self.pair(from.rank, to).forget(from.incarnation, serial);
             }
         }
         self.release(from.rank, to);
@@ -185,7 +189,10 @@ impl World {
             .collect()
     }
 
-    fn present(&self, rank: u32) -> Option<Life> {
-        self.nodes.get(&rank).filter(|node| node.alive).map(|node| Life { rank, number: node.life })
+    fn present(&self, rank: u32) -> Option<Process> {
+        self.nodes
+            .get(&rank)
+            .filter(|node| node.alive)
+            .map(|node| Process { rank, incarnation: node.incarnation })
     }
 }

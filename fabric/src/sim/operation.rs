@@ -1,7 +1,7 @@
-//! The way of an operation on registered memory: it begins at its target, lands there, and ends at its
+//! The stages of an operation on registered memory: it begins at its target, lands there, and ends at its
 //! origin.
 
-use super::world::{Event, Life, Packet, Ready, World};
+use super::world::{Event, Packet, Process, Ready, World};
 use super::{Cut, What};
 use crate::{Access, Change, Failure, OpId, Order, PeerId, Region, Remote};
 
@@ -9,24 +9,24 @@ use crate::{Access, Change, Failure, OpId, Order, PeerId, Region, Remote};
 pub(super) struct Operation {
     pub(super) id: OpId,
     pub(super) peer: PeerId,
-    pub(super) origin: Life,
-    /// Who is meant; once it has begun, who does it.
-    pub(super) target: Life,
+    pub(super) origin: Process,
+    /// The intended target; once the operation has begun, the process that performs it.
+    pub(super) target: Process,
     pub(super) kind: Kind,
-    /// Whether the origin still waits for it to end.
+    /// True while the origin waits for its end.
     pub(super) awaited: bool,
     /// The origin's memory, until then.
     pub(super) local: Vec<Part>,
     pub(super) len: usize,
-    /// The bytes, from when they are read.
+    /// The bytes, once they are read.
     pub(super) data: Option<Vec<u8>>,
     /// The target's memory and the offset, while it is in use.
     pub(super) place: Option<(Region, usize)>,
-    /// Nothing will end it but a fence.
+    /// True if only a fence will end it.
     pub(super) hangs: bool,
 }
 
-/// Part of a region.
+/// A part of a region.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) region: Region,
@@ -43,14 +43,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Whether bytes come back, and none go.
+    /// Returns true if bytes come back and none go out.
     fn fetches(self) -> bool {
         matches!(self, Kind::Get { .. } | Kind::Change { .. })
     }
 }
 
 impl Operation {
-    /// Reads the bytes at the origin, unless it has been done.
+    /// Reads the bytes at the origin, unless that was done before.
     pub(super) fn read(&mut self) {
         if self.data.is_none() && self.awaited && !self.kind.fetches() {
             let parts = self.local.iter();
@@ -64,11 +64,11 @@ impl Operation {
 }
 
 impl World {
-    /// Takes an operation up; `head` goes before the bytes of a packet.
+    /// Posts an operation; `head` precedes the bytes of a packet.
     pub(super) fn post(&mut self, mut operation: Operation, head: &[u8]) {
         let serial = self.serial();
         let (from, to, len) = (operation.origin, operation.target, operation.len);
-        // A provider may read at once or as late as it likes.
+        // A provider may read at once or at any later time.
         if self.rng.below(2) == 0 {
             operation.read();
         }
@@ -86,12 +86,12 @@ impl World {
                 return self.send(packet, behind);
             }
             Kind::Put { .. } => {
-                self.pair(from.rank, to.rank).puts.insert((from.number, serial));
+                self.pair(from.rank, to.rank).puts.insert((from.incarnation, serial));
                 self.note(What::Put { from, to, serial, len });
             }
             Kind::Get { .. } => self.note(What::Got { from, to, serial, len }),
             Kind::Change { .. } => {
-                self.pair(from.rank, to.rank).changes.insert((from.number, serial));
+                self.pair(from.rank, to.rank).changes.insert((from.incarnation, serial));
                 self.note(What::Changed { from, to, serial, len });
             }
         }
@@ -102,7 +102,7 @@ impl World {
         self.schedule(arrival, Event::Begin(serial));
     }
 
-    /// Adds the bytes of a packet sent from registered memory, which is free from here on.
+    /// Appends the bytes of a packet sent from registered memory, which is free from now on.
     pub(super) fn gather(&mut self, serial: u64, bytes: &mut Vec<u8>) {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         operation.read();
@@ -117,8 +117,8 @@ impl World {
         let order = self.config.caps.order;
         let receiver = self.receiver(origin, target);
         let pair = self.pair(origin.rank, target.rank);
-        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(origin.number, serial);
-        let earlier = (origin.number, 0)..(origin.number, serial);
+        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(origin.incarnation, serial);
+        let earlier = (origin.incarnation, 0)..(origin.incarnation, serial);
         let (after_put, after_change) =
             (pair.puts.range(earlier.clone()).next().is_some(), pair.changes.range(earlier).next().is_some());
         let waits = match kind {
@@ -164,8 +164,8 @@ impl World {
                             operation.place = Some(place);
                             operation.target = at;
                         });
-                        // Between the two the target may end its registration: it holds the memory, and sees
-                        // it change still.
+                        // Between the two, the target may end its registration: it holds the memory, and still sees
+                        // it change.
                         let late = if matches!(kind, Kind::Get { .. }) { 0 } else { self.lateness() };
                         let time = self.now + self.delay() + late;
                         self.schedule(time, Event::Land(serial));
@@ -210,7 +210,7 @@ impl World {
         self.schedule(time, Event::End(serial, Ok(())));
     }
 
-    /// An operation's end reaches its origin.
+    /// Reports an operation's end at its origin.
     pub(super) fn end(&mut self, serial: u64, result: Result<(), Failure>) {
         let Some(operation) = self.operations.get(&serial) else { return };
         let (origin, target) = (operation.origin, operation.target);
@@ -234,37 +234,37 @@ impl World {
         self.operations.remove(&serial);
     }
 
-    /// An operation will not reach its target, or its answer not come back. Where the target is dead a
-    /// provider may never say.
+    /// Notes that an operation will not reach its target, or that its answer will not come back. If the target is dead,
+    /// a provider may never report that.
     pub(super) fn lose(&mut self, serial: u64) {
         self.leave(serial);
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         let (origin, target, waited_for) = (operation.origin, operation.target, operation.awaited);
         if !waited_for {
             self.operations.remove(&serial);
-        } else if self.lives(target) || self.rng.below(2) == 0 {
+        } else if self.is_present(target) || self.rng.below(2) == 0 {
             let time = self.now + self.config.costs.latency_ns + self.delay() + self.completion_delay();
             self.schedule(time, Event::End(serial, Err(Failure::PeerLost)));
         } else if let Some(operation) = self.operations.get_mut(&serial).filter(|operation| !operation.hangs)
         {
             operation.hangs = true;
-            // It no longer counts, or it would take a part of the port with it for good.
+            // Otherwise it would occupy a part of the port's depth for good.
             let counted = operation.is_one_sided();
             self.node(origin.rank).outstanding -= usize::from(counted);
             self.note(What::Hangs { serial });
         }
     }
 
-    /// The operation keeps nobody waiting at the target any more, and touches nothing there.
+    /// Removes an operation from its target, whose memory it does not access any more.
     fn leave(&mut self, serial: u64) {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         operation.place = None;
         let (origin, target) = (operation.origin, operation.target);
-        self.pair(origin.rank, target.rank).forget(origin.number, serial);
+        self.pair(origin.rank, target.rank).forget(origin.incarnation, serial);
         self.release(origin.rank, target.rank);
     }
 
-    /// Tells the origin, if it still waits, and lets go of its memory.
+    /// Reports the end to the origin if it still waits, and releases its memory.
     pub(super) fn complete(&mut self, serial: u64, result: Result<(), Failure>) {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         let (id, at) = (operation.id, operation.origin);
@@ -276,7 +276,7 @@ impl World {
             _ => Ready::Completed(id, result.clone()),
         };
         operation.local.clear();
-        if std::mem::take(&mut operation.awaited) && self.lives(at) {
+        if std::mem::take(&mut operation.awaited) && self.is_present(at) {
             self.note(What::Completed { at, serial, well: result.is_ok() });
             let node = self.node(at.rank);
             node.outstanding -= usize::from(counted);

@@ -8,38 +8,38 @@ use std::sync::Arc;
 
 use super::What;
 use super::operation::{Kind, Operation, Part};
-use super::world::{Exposed, Life, Packet, Ready, Standing, World};
+use super::world::{Exposed, Packet, Process, Ready, Standing, World};
 use crate::port::total;
 use crate::{
     Access, Address, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post,
     Region, Registration, Remote, Sink,
 };
 
-/// The port of one life of a rank in a simulated network. When that life has ended, or is paused, it does
-/// nothing: what is posted has to be tried again, and polls find nothing. Dropping it is a clean end: what
-/// was posted still arrives.
+/// The port of one incarnation of a rank in a simulated network. After the end of that incarnation, or while it is
+/// paused, posts return [`Post::Again`] and polls find nothing. Dropping it is a clean end: its posted operations still
+/// arrive.
 pub struct SimPort {
     world: Rc<RefCell<World>>,
-    me: Life,
+    me: Process,
     caps: Caps,
 }
 
 impl SimPort {
-    pub(super) fn new(world: Rc<RefCell<World>>, me: Life, caps: Caps) -> Self {
+    pub(super) fn new(world: Rc<RefCell<World>>, me: Process, caps: Caps) -> Self {
         Self { world, me, caps }
     }
 
-    /// Which life of which rank it belongs to.
+    /// Returns the rank and incarnation of this port.
     #[must_use]
-    pub fn life(&self) -> Life {
+    pub fn process(&self) -> Process {
         self.me
     }
 
-    /// Registrations that have not ended.
+    /// Returns the number of registrations that have not ended.
     #[must_use]
     pub fn registrations(&self) -> usize {
         let world = self.world.borrow();
-        if world.lives(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
+        if world.is_present(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
     }
 
     /// Posts an operation on parts of registered memory, or on `data`, or on `len` bytes of none.
@@ -181,23 +181,23 @@ impl Port for SimPort {
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
         let mut world = self.world.borrow_mut();
         world.admit(self.me, to).ok()??;
-        world.exposures.retain(|_, exposed| exposed.lives.strong_count() > 0);
+        world.exposures.retain(|_, exposed| exposed.held.strong_count() > 0);
         if world.exposures.len() >= world.config.exposures_max {
             return None;
         }
         let (key, end) = (world.serial(), Arc::new(()));
-        let exposed = Exposed { bytes: bytes.to_vec(), lives: Arc::downgrade(&end) };
+        let exposed = Exposed { bytes: bytes.to_vec(), held: Arc::downgrade(&end) };
         world.exposures.insert(key, exposed);
         Some(Exposure::new(Remote { key, address: 0 }, end))
     }
 
-    /// What is exposed no longer reads as anything.
+    /// Returns false for bytes that are not exposed any more.
     fn read(&mut self, from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
         let mut world = self.world.borrow_mut();
         if world.admit(self.me, from)?.is_none() || !world.config.reads {
             return Err(PortError::Unreachable { why: "its memory is out of reach".into() });
         }
-        let exposed = world.exposures.get(&at.key).filter(|exposed| exposed.lives.strong_count() > 0);
+        let exposed = world.exposures.get(&at.key).filter(|exposed| exposed.held.strong_count() > 0);
         let start = usize::try_from(at.address).unwrap_or(usize::MAX);
         let bytes = exposed.and_then(|exposed| exposed.bytes.get(start..)?.get(..into.len()));
         match bytes {
@@ -209,7 +209,7 @@ impl Port for SimPort {
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
         let mut world = self.world.borrow_mut();
-        let alive = world.lives(self.me);
+        let alive = world.is_present(self.me);
         match world.node(self.me.rank).peers.get(peer.0 as usize) {
             Some(known) if alive && known.standing == Standing::Known => Ok(PathId::default()),
             _ => Err(PortError::PeerGone(peer)),
@@ -224,15 +224,15 @@ impl Port for SimPort {
         access: Access,
     ) -> Result<Registration, PortError> {
         let mut world = self.world.borrow_mut();
-        if !world.lives(self.me) {
-            return Err(PortError::Unsupported { what: "register memory of a life that has ended" });
+        if !world.is_present(self.me) {
+            return Err(PortError::Unsupported { what: "register memory of an incarnation that has ended" });
         }
         world.node(self.me.rank).registry.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {
         let mut world = self.world.borrow_mut();
-        if world.lives(self.me) {
+        if world.is_present(self.me) {
             world.node(self.me.rank).registry.remove(registration);
         }
     }
@@ -252,7 +252,7 @@ impl Port for SimPort {
         Ok(count)
     }
 
-    /// If the next poll would begin with one, and chance will have it.
+    /// Returns true, in some cases at random, if the next poll would begin with a packet.
     fn has_packet(&self) -> bool {
         let mut world = self.world.borrow_mut();
         world.begins_with_packet(self.me) && world.rng.below(2) > 0
@@ -265,7 +265,7 @@ impl Port for SimPort {
 
     fn fence_peer(&mut self, peer: PeerId) {
         let mut world = self.world.borrow_mut();
-        if world.lives(self.me) {
+        if world.is_present(self.me) {
             world.fence(self.me, peer);
         }
     }
@@ -279,7 +279,7 @@ impl fmt::Debug for SimPort {
 
 impl Drop for SimPort {
     fn drop(&mut self) {
-        // In a panic the network may be borrowed, and does not matter any more.
+        // During a panic the network may be borrowed, and its state does not matter any more.
         if let Ok(mut world) = self.world.try_borrow_mut() {
             world.retire(self.me);
         }
@@ -287,9 +287,9 @@ impl Drop for SimPort {
 }
 
 impl World {
-    /// What the next poll of `me` reports.
-    fn take_ready(&mut self, me: Life) -> Vec<Ready> {
-        if !self.runs(me) {
+    /// Takes the events that the next poll of `me` reports.
+    fn take_ready(&mut self, me: Process) -> Vec<Ready> {
+        if !self.is_running(me) {
             return Vec::new();
         }
         for serial in std::mem::take(&mut self.node(me.rank).waiting) {
@@ -299,12 +299,12 @@ impl World {
         self.take(me, count)
     }
 
-    fn begins_with_packet(&mut self, me: Life) -> bool {
-        self.runs(me) && matches!(self.node(me.rank).ready.front(), Some(Ready::Packet(..)))
+    fn begins_with_packet(&mut self, me: Process) -> bool {
+        self.is_running(me) && matches!(self.node(me.rank).ready.front(), Some(Ready::Packet(..)))
     }
 
-    /// The packet that the next poll would begin with.
-    fn take_packet(&mut self, me: Life) -> Option<Vec<u8>> {
+    /// Takes the packet with which the next poll would begin.
+    fn take_packet(&mut self, me: Process) -> Option<Vec<u8>> {
         if !self.begins_with_packet(me) {
             return None;
         }
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, me: Life, count: usize) -> Vec<Ready> {
+    fn take(&mut self, me: Process, count: usize) -> Vec<Ready> {
         let ready = &mut self.node(me.rank).ready;
         let batch: Vec<_> = ready.drain(..count.min(ready.len())).collect();
         for ready in &batch {

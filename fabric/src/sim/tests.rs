@@ -6,7 +6,7 @@ use crate::{
     Remote, SplitMix64,
 };
 
-/// Two ranks that know each other.
+/// Two ranks that have resolved each other.
 struct Pair {
     net: Net,
     a: SimPort,
@@ -23,7 +23,7 @@ impl Pair {
         Self { net, a, b, to_a, to_b }
     }
 
-    /// Memory of a, and of b where a may do what it likes.
+    /// Returns memory of a, and memory of b to which a has all rights.
     fn memory(&mut self, bytes: usize) -> (Region, Registration, Region, Registration) {
         let (ours, theirs) = (Region::new(Memory::zeroed(bytes)), Region::new(Memory::zeroed(bytes)));
         let local = self.a.register(self.to_b, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
@@ -31,7 +31,7 @@ impl Pair {
         (ours, local, theirs, remote)
     }
 
-    /// Polls both until nothing is left to happen: what a heard, and b.
+    /// Polls both until no event is left. Returns the events of a, and of b.
     fn settle(&mut self) -> (Vec<Heard>, Vec<Heard>) {
         let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
         loop {
@@ -126,7 +126,7 @@ fn packets_of_a_pair_keep_their_order_and_others_do_not() {
 fn operations_overtake_as_far_as_the_claimed_order_allows() {
     let claims = ORDERS.into_iter().map(|order| Order::SEND_AFTER_SEND | order);
     for claimed in claims.chain([Order::SEND_AFTER_SEND, Order::all()]) {
-        // With delays of the network's own, and without.
+        // With random delays of the network, and without.
         for jitter_ns in [0, JITTER] {
             for order in ORDERS {
                 let overtaken = (0..60).filter(|&seed| {
@@ -168,7 +168,7 @@ fn memory_is_read_and_written_late() {
         assert_eq!(pair.settle().0, [ENDED]);
         assert_eq!(ours.reclaim().unwrap().as_bytes()[1], 7);
 
-        // The target ends its registration, and is written to once more or has refused.
+        // The target ends its registration and is then either written once more, or has refused.
         let (_, local, theirs, remote) = pair.memory(1);
         assert_eq!(pair.a.put(pair.to_b, local.local(0, 1), remote.remote(0), OpId(1)), Ok(Post::Done));
         assert!(pair.net.advance());
@@ -411,7 +411,7 @@ fn a_new_life_gets_what_was_meant_for_the_old_only_where_addresses_alone_count()
         assert_eq!(pair.a.send(pair.to_b, b"old", b""), Ok(Post::Done));
         assert_eq!(pair.a.get(pair.to_b, local.local(0, 1), remote.remote(0), OpId(1)), Ok(Post::Done));
         pair.b = pair.net.start(1);
-        assert_eq!((pair.b.life().number, pair.b.address()), (2, pair.net.address(1)));
+        assert_eq!((pair.b.process().incarnation, pair.b.address()), (2, pair.net.address(1)));
         let new = pair.a.send(pair.to_b, b"new", b"").unwrap();
         assert_eq!(new == Post::Done, death == Death::Silent);
         let (at_a, at_b) = pair.settle();
@@ -466,7 +466,7 @@ fn whatever_goes_wrong_packets_keep_order_and_operations_end_once() {
     }
 }
 
-/// Random traffic between four ranks in a random network, with a rank killed, one paused and one cut off.
+/// Runs random traffic between four ranks in a random network, with a rank killed, one paused and one cut off.
 fn adverse_run(seed: u64) -> (u64, Vec<String>) {
     const RANKS: u32 = 4;
     let mut rng = SplitMix64::new(seed);
@@ -483,7 +483,7 @@ fn adverse_run(seed: u64) -> (u64, Vec<String>) {
         let registration = port.register(PeerId(0), &region, Access::all()).unwrap();
         spans.push((region, registration));
     }
-    // By rank: operations posted, and how often each has ended; packets sent to and last received from each.
+    // By rank: posted operations, with the number of their ends; packets sent to and last received from each rank.
     let mut ended: Vec<Vec<u32>> = vec![Vec::new(); RANKS as usize];
     let mut sent = [[0u64; RANKS as usize]; RANKS as usize];
     let mut last = [[0u64; RANKS as usize]; RANKS as usize];

@@ -1,17 +1,17 @@
-//! What happened in a simulation, in few bytes.
+//! The events of a simulation, in few bytes.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::{Cut, Life};
+use super::{Cut, Process};
 use crate::wire::{Header, Protocol};
 
-/// Something that happened, with its time.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TraceEvent {
     /// Virtual time.
     pub now_ns: u64,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 
@@ -24,19 +24,19 @@ impl fmt::Display for TraceEvent {
     }
 }
 
-/// A packet, as far as it tells it from others.
+/// A packet, as far as its identity needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// Bytes.
+    /// Number of bytes.
     pub len: usize,
-    /// A checksum of the first ones.
+    /// A checksum of the first bytes.
     pub check: u64,
     /// Protocol, kind and sequence number, if it has a [header](crate::wire::Header).
     pub header: Option<(Protocol, u8, u32)>,
 }
 
 impl Mark {
-    /// Of a packet whose last `behind` bytes are not at hand.
+    /// Describes a packet whose last `behind` bytes are missing.
     pub(super) fn new(bytes: &[u8], behind: usize) -> Self {
         let mut hasher = Fnv::default();
         bytes[..bytes.len().min(64)].hash(&mut hasher);
@@ -57,23 +57,23 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// What happened. `serial` is the number of a packet or operation.
+/// An event. `serial` is the number of a packet or operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are what their names say")]
 pub enum What {
-    Sent { from: Life, to: Life, serial: u64, packet: Mark },
-    Put { from: Life, to: Life, serial: u64, len: usize },
-    Got { from: Life, to: Life, serial: u64, len: usize },
-    Changed { from: Life, to: Life, serial: u64, len: usize },
-    Arrived { at: Life, serial: u64, packet: Mark },
+    Sent { from: Process, to: Process, serial: u64, packet: Mark },
+    Put { from: Process, to: Process, serial: u64, len: usize },
+    Got { from: Process, to: Process, serial: u64, len: usize },
+    Changed { from: Process, to: Process, serial: u64, len: usize },
+    Arrived { at: Process, serial: u64, packet: Mark },
     Vanished { serial: u64 },
-    Landed { at: Life, serial: u64 },
-    Completed { at: Life, serial: u64, well: bool },
+    Landed { at: Process, serial: u64 },
+    Completed { at: Process, serial: u64, well: bool },
     Hangs { serial: u64 },
-    Lost { at: Life, peer: u32 },
-    Fenced { by: Life, peer: u32 },
-    Started { life: Life },
-    Killed { life: Life },
+    Lost { at: Process, peer: u32 },
+    Fenced { by: Process, peer: u32 },
+    Started { process: Process },
+    Killed { process: Process },
     Paused { rank: u32 },
     Resumed { rank: u32 },
     Cut { a: u32, b: u32, cut: Cut },
@@ -81,7 +81,7 @@ pub enum What {
     Note(String),
 }
 
-/// The events so far: their hash, and if asked for themselves.
+/// The hash of the events so far, and the events themselves if recorded.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     hasher: Fnv,

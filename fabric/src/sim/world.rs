@@ -1,4 +1,4 @@
-//! The state of a simulated network, its clock, and the way of a packet.
+//! The state of a simulated network, its clock, and the delivery of packets.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
@@ -8,18 +8,18 @@ use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
 use crate::{Address, Failure, OpId, Order, PeerId, PortError, SplitMix64, registry::Registry};
 
-/// One life of a rank: restarting begins another. Lives count from 1.
+/// One incarnation of a rank: a restart begins another. They count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life {
+pub struct Process {
     /// The rank.
     pub rank: u32,
-    /// Which of its lives.
-    pub number: u32,
+    /// The number of the incarnation.
+    pub incarnation: u32,
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.rank, self.number)
+        write!(f, "{}.{}", self.rank, self.incarnation)
     }
 }
 
@@ -27,8 +27,8 @@ impl fmt::Debug for Life {
 pub(super) struct World {
     pub(super) config: Config,
     pub(super) rng: SplitMix64,
-    /// Chances of the orders that are not claimed. They are apart, so that runs without puts and changes do not depend
-    /// on them.
+    /// Random numbers for orders that are not claimed. They are separate, so that runs without puts and changes do not
+    /// depend on them.
     orders: SplitMix64,
     pub(super) now: u64,
     pub(super) trace: Trace,
@@ -36,7 +36,7 @@ pub(super) struct World {
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
     /// By serial number. Packets from registered memory are operations too.
     pub(super) operations: BTreeMap<u64, Operation>,
-    /// What may be read, by key; some of it perhaps no longer.
+    /// Exposures by key; some of them perhaps ended.
     pub(super) exposures: BTreeMap<u64, Exposed>,
     agenda: BinaryHeap<Due>,
     scheduled: u64,
@@ -44,20 +44,20 @@ pub(super) struct World {
     token: u64,
 }
 
-/// Bytes that were exposed, and whether they are still.
+/// Exposed bytes, and their present state.
 #[derive(Debug)]
 pub(super) struct Exposed {
     pub(super) bytes: Vec<u8>,
-    pub(super) lives: Weak<()>,
+    pub(super) held: Weak<()>,
 }
 
-/// A rank, in its present or last life.
+/// A rank in its present or last incarnation.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) life: u32,
+    pub(super) incarnation: u32,
     pub(super) alive: bool,
     pub(super) paused: bool,
-    /// From when on others know that nobody is there.
+    /// The time from which others know that the rank is dead.
     pub(super) missed_from: u64,
     pub(super) registry: Registry,
     pub(super) ready: VecDeque<Ready>,
@@ -65,21 +65,21 @@ pub(super) struct Node {
     pub(super) waiting: Vec<u64>,
     /// By [`PeerId`].
     pub(super) peers: Vec<Peer>,
-    /// By rank: the last life from which nothing is let in, until the rank is resolved anew.
+    /// By rank: the last incarnation whose packets are refused until the rank is resolved anew.
     pub(super) barred: BTreeMap<u32, u32>,
-    /// When it can begin to send again.
+    /// The time from which it can send again.
     pub(super) sending_until: u64,
     pub(super) storm_until: u64,
-    /// Puts and gets under way.
+    /// Number of puts and gets under way.
     pub(super) outstanding: usize,
 }
 
-/// What a poll will report.
+/// An event that a poll will report.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// From whom, unless injected.
-    Packet(Option<Life>, Vec<u8>),
-    Notified(Life, u64),
+    /// A packet and its sender, unless injected.
+    Packet(Option<Process>, Vec<u8>),
+    Notified(Process, u64),
     Completed(OpId, Result<(), Failure>),
     Changed(OpId, u64),
     Lost(PeerId),
@@ -88,49 +88,51 @@ pub(super) enum Ready {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) rank: u32,
-    /// The life that was there when the peer was resolved.
-    pub(super) life: u32,
+    /// The incarnation that was present when the peer was resolved.
+    pub(super) incarnation: u32,
     pub(super) standing: Standing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Known,
-    /// The port has told so; what is under way to it waits for a fence.
+    /// The port has reported the loss; operations under way to the peer wait for a fence.
     Lost,
     Fenced,
 }
 
-/// What is under way from one rank to another.
+/// The packets and operations under way from one rank to another.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
-    /// Packets, by life of the sender and serial number.
+    /// Packets, by the sender's incarnation and serial number.
     pub(super) packets: BTreeSet<(u32, u64)>,
-    /// Packets that have arrived and wait to be polled.
+    /// Number of packets that have arrived and wait to be polled.
     pub(super) unpolled: usize,
-    /// Puts whose bytes have not landed, likewise.
+    /// Puts whose bytes have not landed, in the same form.
     pub(super) puts: BTreeSet<(u32, u64)>,
-    /// Changes that have not taken place, likewise.
+    /// Changes that have not taken place, in the same form.
     pub(super) changes: BTreeSet<(u32, u64)>,
     /// Events that must not happen before others have.
     pub(super) parked: Vec<Event>,
     pub(super) cut: Option<Cut>,
     /// Events that wait for the network to heal.
     pub(super) stalled: Vec<Event>,
-    /// Life of the sender and serial numbers, from and below, of packets that were lost with their sender or
+    /// The sender's incarnation and ranges of serial numbers of packets that were lost with their sender or
     /// by a fence.
     pub(super) doomed: Vec<(u32, u64, u64)>,
 }
 
 impl Pair {
-    /// Nothing waits any more for a put or a change.
-    pub(super) fn forget(&mut self, life: u32, serial: u64) {
-        self.puts.remove(&(life, serial));
-        self.changes.remove(&(life, serial));
+    /// Notes that a put or a change has landed or was lost.
+    pub(super) fn forget(&mut self, incarnation: u32, serial: u64) {
+        self.puts.remove(&(incarnation, serial));
+        self.changes.remove(&(incarnation, serial));
     }
 
-    pub(super) fn dooms(&self, life: u32, serial: u64) -> bool {
-        self.doomed.iter().any(|&(doomed, first, end)| doomed == life && (first..end).contains(&serial))
+    pub(super) fn dooms(&self, incarnation: u32, serial: u64) -> bool {
+        self.doomed
+            .iter()
+            .any(|&(doomed, first, end)| doomed == incarnation && (first..end).contains(&serial))
     }
 }
 
@@ -138,29 +140,29 @@ impl Pair {
 pub(super) enum Event {
     /// A packet arrives.
     Packet(Packet),
-    /// An operation, by its serial number, reaches its target.
+    /// An operation, given by its serial number, reaches its target.
     Begin(u64),
     /// Its bytes move there.
     Land(u64),
     /// It ends.
     End(u64, Result<(), Failure>),
-    /// A port hears of a peer's death.
-    Loss(Life, PeerId),
-    /// The clock has a reason to move.
+    /// A port learns of a peer's death.
+    Loss(Process, PeerId),
+    /// No event; it only moves the clock.
     Tick,
 }
 
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) serial: u64,
-    pub(super) from: Life,
-    pub(super) to: Life,
+    pub(super) from: Process,
+    pub(super) to: Process,
     pub(super) bytes: Vec<u8>,
-    /// Whether the operation of the same serial number adds bytes from registered memory.
+    /// True if the operation with the same serial number appends bytes from registered memory.
     pub(super) zcopy: bool,
 }
 
-/// An event with its time; `number` keeps those of one time in order.
+/// An event with its time; `number` orders events of the same time.
 #[derive(Debug)]
 struct Due {
     time: u64,
@@ -170,7 +172,7 @@ struct Due {
 
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The heap gives the greatest first.
+        // The heap returns the greatest first.
         (other.time, other.number).cmp(&(self.time, self.number))
     }
 }
@@ -210,11 +212,12 @@ impl World {
     }
 
     pub(super) fn address(&self, rank: u32) -> Address {
-        let life = self.nodes.get(&rank).filter(|_| self.config.moves).map_or(0, |node| node.life);
-        Address([&self.token.to_le_bytes()[..], &rank.to_le_bytes(), &life.to_le_bytes()].concat())
+        let incarnation =
+            self.nodes.get(&rank).filter(|_| self.config.moves).map_or(0, |node| node.incarnation);
+        Address([&self.token.to_le_bytes()[..], &rank.to_le_bytes(), &incarnation.to_le_bytes()].concat())
     }
 
-    pub(super) fn resolve(&mut self, me: Life, address: &Address) -> Result<PeerId, PortError> {
+    pub(super) fn resolve(&mut self, me: Process, address: &Address) -> Result<PeerId, PortError> {
         let bad = |why: &str| PortError::BadAddress { why: why.into() };
         let rank = address.0.strip_prefix(&self.token.to_le_bytes()).ok_or_else(|| bad("of another net"))?;
         let (rank, place) = rank.split_at_checked(4).ok_or_else(|| bad("it is too short"))?;
@@ -222,15 +225,15 @@ impl World {
             |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).map_err(|_| bad("it is too long"));
         let (rank, place) = (number(rank)?, number(place)?);
         let known = |(_, peer): &(usize, &Peer)| {
-            let same_place = place == 0 || peer.life == place;
+            let same_place = place == 0 || peer.incarnation == place;
             peer.rank == rank && same_place && peer.standing == Standing::Known
         };
         if let Some((index, _)) = self.node(me.rank).peers.iter().enumerate().find(known) {
             return Ok(PeerId(index as u32));
         }
-        let (life, dead) = match self.nodes.get(&rank) {
-            Some(node) if place == 0 => (node.life, !node.alive),
-            Some(node) => (place, !node.alive || node.life != place),
+        let (incarnation, dead) = match self.nodes.get(&rank) {
+            Some(node) if place == 0 => (node.incarnation, !node.alive),
+            Some(node) => (place, !node.alive || node.incarnation != place),
             None => (1, false),
         };
         let peers_max = self.config.caps.peers_max;
@@ -239,7 +242,7 @@ impl World {
             return Err(PortError::Exhausted { what: "peers", hint: "raise Caps::peers_max".into() });
         }
         let peer = PeerId(node.peers.len() as u32);
-        node.peers.push(Peer { rank, life, standing: Standing::Known });
+        node.peers.push(Peer { rank, incarnation, standing: Standing::Known });
         node.barred.remove(&rank);
         if dead {
             self.announce_loss(me, peer);
@@ -267,7 +270,7 @@ impl World {
             Event::Land(serial) => self.land(serial),
             Event::End(serial, result) => self.end(serial, result),
             Event::Loss(watcher, peer) => {
-                if self.lives(watcher)
+                if self.is_present(watcher)
                     && self.node(watcher.rank).peers[peer.0 as usize].standing == Standing::Known
                 {
                     self.node(watcher.rank).ready.push_back(Ready::Lost(peer));
@@ -282,13 +285,14 @@ impl World {
         self.agenda.push(Due { time: time.max(self.now), number: self.scheduled, event });
     }
 
-    /// Whether a post of `me` towards `peer` is taken up, and who is meant; `None` is "again".
-    pub(super) fn admit(&mut self, me: Life, peer: PeerId) -> Result<Option<Life>, PortError> {
-        if !self.runs(me) {
+    /// Returns the target if a post of `me` towards `peer` is accepted; `None` means "again".
+    pub(super) fn admit(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
+        if !self.is_running(me) {
             return Ok(None);
         }
         let node = self.node(me.rank);
-        let Some(&Peer { rank, life, standing: Standing::Known }) = node.peers.get(peer.0 as usize) else {
+        let Some(&Peer { rank, incarnation, standing: Standing::Known }) = node.peers.get(peer.0 as usize)
+        else {
             return Err(PortError::PeerGone(peer));
         };
         if self.storms(me) {
@@ -296,16 +300,16 @@ impl World {
         }
         let (now, told) = (self.now, self.config.death != Death::Silent);
         let Some(target) = self.nodes.get(&rank) else { return Ok(None) };
-        if target.alive && (target.life == life || !told && !self.config.moves) {
-            return Ok(Some(Life { rank, number: target.life }));
+        if target.alive && (target.incarnation == incarnation || !told && !self.config.moves) {
+            return Ok(Some(Process { rank, incarnation: target.incarnation }));
         }
-        // The dead are written to until it is noticed.
-        let noticed = target.life > life || now >= target.missed_from;
-        Ok((!noticed).then_some(Life { rank, number: life }))
+        // A dead process is written to until its death is noticed.
+        let noticed = target.incarnation > incarnation || now >= target.missed_from;
+        Ok((!noticed).then_some(Process { rank, incarnation: incarnation }))
     }
 
-    /// Whether `me` is in a time of "again" to all, which may begin now.
-    fn storms(&mut self, me: Life) -> bool {
+    /// Returns true if `me` is in a period of "again", which may begin now.
+    fn storms(&mut self, me: Process) -> bool {
         let now = self.now;
         if self.node(me.rank).storm_until <= now && self.rng.happens(self.config.storms_per_million) {
             let until = now + 1 + self.rng.below(self.config.storm_ns);
@@ -315,8 +319,8 @@ impl World {
         self.node(me.rank).storm_until > now
     }
 
-    /// Whether the channel takes no more packets now.
-    pub(super) fn is_full(&mut self, from: Life, to: Life) -> bool {
+    /// Returns true if the channel takes no more packets now.
+    pub(super) fn is_full(&mut self, from: Process, to: Process) -> bool {
         let depth = self.config.channel_depth;
         let pair = self.pair(from.rank, to.rank);
         pair.packets.len() + pair.unpolled >= depth
@@ -327,8 +331,8 @@ impl World {
         self.serials
     }
 
-    /// When `len` bytes that `from` begins to send now have arrived.
-    pub(super) fn arrival(&mut self, from: Life, len: usize) -> u64 {
+    /// Returns the time of arrival of `len` bytes that `from` begins to send now.
+    pub(super) fn arrival(&mut self, from: Process, len: usize) -> u64 {
         let costs = self.config.costs;
         let begin = self.node(from.rank).sending_until.max(self.now + costs.overhead_ns);
         let bytes = len as u64 * costs.gap_per_byte_ps / 1000;
@@ -341,7 +345,8 @@ impl World {
         self.rng.below(1 + if late { self.config.spike_ns } else { self.config.jitter_ns })
     }
 
-    /// By how much a put or a change lands late, so that what follows overtakes it where that may be.
+    /// Returns a random delay for a put or a change, so that later operations can overtake it unless an order is
+    /// claimed.
     pub(super) fn lateness(&mut self) -> u64 {
         if self.config.caps.order == Order::all() || self.orders.below(2) == 0 {
             return 0;
@@ -354,7 +359,7 @@ impl World {
         let (from, to, serial) = (packet.from, packet.to, packet.serial);
         let len = packet.bytes.len() + body_len;
         self.note(What::Sent { from, to, serial, packet: Mark::new(&packet.bytes, body_len) });
-        self.pair(from.rank, to.rank).packets.insert((from.number, serial));
+        self.pair(from.rank, to.rank).packets.insert((from.incarnation, serial));
         let arrival = self.arrival(from, len);
         self.schedule(arrival, Event::Packet(packet));
     }
@@ -364,7 +369,7 @@ impl World {
         let overtakes_puts = !self.config.caps.order.contains(Order::SEND_AFTER_PUT);
         let pair = self.pair(from.rank, to.rank);
         let is_first = |set: &BTreeSet<(u32, u64)>| {
-            set.range((from.number, 0)..).next().is_none_or(|&first| first >= (from.number, serial))
+            set.range((from.incarnation, 0)..).next().is_none_or(|&first| first >= (from.incarnation, serial))
         };
         if !is_first(&pair.packets) || !(overtakes_puts || is_first(&pair.puts)) {
             return pair.parked.push(Event::Packet(packet));
@@ -372,8 +377,8 @@ impl World {
         if pair.cut == Some(Cut::Stall) {
             return pair.stalled.push(Event::Packet(packet));
         }
-        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(from.number, serial);
-        pair.packets.remove(&(from.number, serial));
+        let lost = pair.cut == Some(Cut::Drop) || pair.dooms(from.incarnation, serial);
+        pair.packets.remove(&(from.incarnation, serial));
         match self.receiver(from, to) {
             Some(at) if !lost => {
                 let mut bytes = packet.bytes;
@@ -394,16 +399,16 @@ impl World {
         self.release(from.rank, to.rank);
     }
 
-    /// Who takes in what `from` sent to `to`: that life, or the next one where addresses alone count, or
-    /// nobody.
-    pub(super) fn receiver(&self, from: Life, to: Life) -> Option<Life> {
+    /// Returns the receiver of packets from `from` to `to`: that incarnation, or the next one if the provider
+    /// identifies peers by address alone, or none.
+    pub(super) fn receiver(&self, from: Process, to: Process) -> Option<Process> {
         let node = self.nodes.get(&to.rank)?;
-        let barred = node.barred.get(&from.rank).is_some_and(|&last| from.number <= last);
-        let taken = node.alive && !barred && (node.life == to.number || self.config.stale);
-        taken.then_some(Life { rank: to.rank, number: node.life })
+        let barred = node.barred.get(&from.rank).is_some_and(|&last| from.incarnation <= last);
+        let taken = node.alive && !barred && (node.incarnation == to.incarnation || self.config.stale);
+        taken.then_some(Process { rank: to.rank, incarnation: node.incarnation })
     }
 
-    /// Something under way from `from` to `to` is no more: what waited for it is due.
+    /// Performs the events that waited for an operation from `from` to `to`, which has ended.
     pub(super) fn release(&mut self, from: u32, to: u32) {
         let now = self.now;
         for event in std::mem::take(&mut self.pair(from, to).parked) {
@@ -411,24 +416,26 @@ impl World {
         }
     }
 
-    pub(super) fn announce_loss(&mut self, watcher: Life, peer: PeerId) {
+    pub(super) fn announce_loss(&mut self, watcher: Process, peer: PeerId) {
         if let Death::Told { delay_ns } = self.config.death {
             let time = self.now + self.rng.below(1 + delay_ns);
             self.schedule(time, Event::Loss(watcher, peer));
         }
     }
 
-    /// Whether that life of the rank is the present one.
-    pub(super) fn lives(&self, life: Life) -> bool {
-        self.nodes.get(&life.rank).is_some_and(|node| node.alive && node.life == life.number)
+    /// Returns true if that incarnation is the present one.
+    pub(super) fn is_present(&self, process: Process) -> bool {
+        self.nodes
+            .get(&process.rank)
+            .is_some_and(|node| node.alive && node.incarnation == process.incarnation)
     }
 
-    /// Whether it also runs.
-    pub(super) fn runs(&self, life: Life) -> bool {
-        self.lives(life) && !self.nodes[&life.rank].paused
+    /// Returns true if it is also not paused.
+    pub(super) fn is_running(&self, process: Process) -> bool {
+        self.is_present(process) && !self.nodes[&process.rank].paused
     }
 
-    /// A rank that has been started once, as those have whose ports call.
+    /// Returns a rank that was started at least once, which every rank with a port was.
     pub(super) fn node(&mut self, rank: u32) -> &mut Node {
         self.nodes.get_mut(&rank).expect("the rank was started")
     }

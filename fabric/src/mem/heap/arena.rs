@@ -1,4 +1,4 @@
-//! The memory of the heap: a file in memory, mapped once for good, of which blocks are given out.
+//! The memory of the heap: a file in memory, mapped once for good, from which blocks are allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::iter;
@@ -14,42 +14,43 @@ use crate::PortError;
 use samite_os::fork::ForkMark;
 use samite_os::shared::{Mapping, PAGE, SharedFile, View};
 
-/// An allocator of large blocks in one file, and of others by [`System`].
+/// An allocator that takes large blocks from one file, and others from [`System`].
 pub(super) struct Arena {
     pub(super) file: SharedFile,
     pub(super) mapping: Arc<Mapping>,
-    /// Its first part.
+    /// The first part of the file.
     pub(super) table: View<AtomicU64>,
     keys: Keys,
     blocks: Mutex<Blocks>,
-    /// Bytes of a page of the system, which takes back whole ones.
+    /// Bytes of a page of the system, which takes back only whole pages.
     page: usize,
-    /// Whose it is: in a child of fork(2) it gives out, takes back and exposes nothing.
+    /// Identifies the owner: in a child of fork(2) the arena allocates, frees and exposes nothing.
     owner: ForkMark,
 }
 
 impl Arena {
-    /// The arena of a process: several times the machine's memory of address space, for each class of blocks to have
-    /// had most of it once, but at most [`BYTES_MAX`]; and a quarter of what the process may have, for others to have
-    /// room. None where the system has none to give.
+    /// Creates the arena of a process. Its address space is several times the machine's memory, since each class of
+    /// blocks may have used most of the memory once, but at most [`BYTES_MAX`], and at most a quarter of the process's
+    /// limit. Returns
+    /// `None` if the system has no address space to give.
     pub(super) fn of_process() -> Option<Self> {
-        // What the system promises does not hold for holes in a file.
+        // With strict overcommit the kernel does not guarantee pages for holes in a file.
         if samite_os::memory::is_promised().ok()? {
             return None;
         }
         let page = samite_os::memory::page().ok()?;
         let allowed = getrlimit(Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
         let bytes = samite_os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
-        // Where that is refused, by a limit of files or by a tool that the program runs under, less may do.
+        // A limit of files or a tool around the program may refuse that size; less may succeed.
         let sizes = iter::successors(Some(bytes), |bytes| Some(bytes / 2));
         sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes, page).ok())
     }
 
-    /// Of so many bytes, to the next multiple of [`PAGE`], the table included, where the system's pages are of `page` bytes.
+    /// Creates an arena of `bytes`, rounded up to [`PAGE`], the table included, for system pages of `page` bytes.
     pub(super) fn create(bytes: usize, page: usize) -> Result<Self, PortError> {
         let bytes = bytes.clamp(2 * keys::BYTES, BYTES_MAX).next_multiple_of(PAGE);
         let file = SharedFile::create(c"samite-heap", bytes)?;
-        // A part that is not in use stays shut, so that nothing that touches all memory fills it: mlockall(2), say.
+        // Unused parts stay inaccessible, so that nothing that touches all memory, such as mlockall(2), fills them.
         let mapping = file.map_shut(0..bytes)?;
         mapping.leave_out_of_dumps();
         mapping.prefer_huge_pages();
@@ -98,10 +99,10 @@ impl Arena {
         self.owner.is_in_child()
     }
 
-    /// A block for this layout, and whether it is zero.
+    /// Returns a block for this layout, and true if it is zero.
     fn take(&self, layout: Layout) -> Option<(NonNull<u8>, bool)> {
         let class = Class::of(layout)?;
-        // A child's lock may be held by a thread that it does not have.
+        // In a child, the lock may be held by a thread that does not exist there.
         if self.is_retired() {
             return None;
         }
@@ -117,7 +118,7 @@ impl Arena {
         Some((unsafe { self.mapping.origin().add(granule * GRANULE) }, is_zero))
     }
 
-    /// Opens as much more as a block of this class takes, and at least as much as there was.
+    /// Makes more of the file usable: as much as a block of this class needs, and at least as much as there was.
     #[cold]
     fn extend(&self, blocks: &mut Blocks, class: Class) -> Option<()> {
         let needed = blocks.needed_for(class).checked_mul(GRANULE)?;
@@ -134,7 +135,7 @@ impl Arena {
     /// Takes back the block that begins at `offset`.
     ///
     /// # Safety
-    /// It was given out for a layout of this class, and is not used any more.
+    /// It was allocated for a layout of this class, and is not used any more.
     unsafe fn give(&self, class: Class, offset: usize) {
         if self.is_retired() {
             return;
@@ -146,13 +147,13 @@ impl Arena {
             return;
         }
         drop(blocks);
-        // It takes the kernel long for a large block; nobody waits for that.
-        // SAFETY: nobody uses the block, by the caller's promise, and it is in no list yet.
+        // The kernel takes long for a large block, so the lock is not held meanwhile.
+        // SAFETY: the block is not used any more, as the caller guarantees, and it is in no list yet.
         let is_zero = unsafe { self.mapping.empty(offset..offset + class.bytes(), self.page) };
         self.lock().give(class, granule, is_zero);
     }
 
-    /// Where an address lies in the file, if it does.
+    /// Returns the place of an address in the file, if it lies there.
     pub(super) fn offset_of(&self, address: *const u8) -> Option<usize> {
         let offset = address.addr().checked_sub(self.mapping.origin().addr().get())?;
         (offset < self.mapping.size()).then_some(offset)
@@ -163,25 +164,25 @@ impl Arena {
     }
 }
 
-// SAFETY: a block is of its class's size, at least the layout's, and aligned as the start of a page is at least; it
-// belongs to one caller at a time, as `Blocks` gives none twice, and the mapping is as old as the arena. Whose a block
-// is, is decided by its address, which is `System`'s or in the mapping. Nothing unwinds.
+// SAFETY: a block has its class's size, which is at least the layout's, and is aligned at least as the start of a page.
+// It belongs to one caller at a time, since `Blocks` gives no block twice, and the mapping lives as long as the arena.
+// The address of a block tells its allocator: it lies in the mapping or is `System`'s. Nothing unwinds.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.take(layout) {
             Some((block, _)) => block.as_ptr(),
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             None => unsafe { System.alloc(layout) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let Some((block, is_zero)) = self.take(layout) else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             return unsafe { System.alloc_zeroed(layout) };
         };
         if !is_zero {
-            // SAFETY: the block is that long, and nobody else's.
+            // SAFETY: the block is that long, and has no other owner.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block.as_ptr()
@@ -189,15 +190,15 @@ unsafe impl GlobalAlloc for Arena {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match (self.offset_of(block), Class::of(layout)) {
-            // SAFETY: the caller gives up a block of this layout, which is of this class.
+            // SAFETY: the caller gives up a block of this layout, which has this class.
             (Some(offset), Some(class)) => unsafe { self.give(class, offset) },
-            // SAFETY: it is not ours, so it is `System`'s.
+            // SAFETY: it does not lie in the arena, so it is `System`'s.
             _ => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         let is_ours = self.offset_of(block).is_some();
         if is_ours && Class::of(new_layout) == Class::of(layout) {
@@ -205,14 +206,14 @@ unsafe impl GlobalAlloc for Arena {
         }
         let moved = match self.take(new_layout) {
             Some((moved, _)) => moved.as_ptr(),
-            // SAFETY: the caller's promise, and the block is `System`'s.
+            // SAFETY: the caller guarantees the layout, and the block is `System`'s.
             None if !is_ours => return unsafe { System.realloc(block, layout, new_size) },
-            // SAFETY: the new size is not 0, by the caller's promise.
+            // SAFETY: the new size is not 0, as the caller guarantees.
             None => unsafe { System.alloc(new_layout) },
         };
         if !moved.is_null() {
-            // SAFETY: both are as long, and no two allocations overlap; the old one is given up with all that the
-            // caller promised.
+            // SAFETY: both are that long, and two allocations never overlap. The old one is given up under the caller's
+            // guarantees.
             unsafe {
                 std::ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size));
                 self.dealloc(block, layout);
@@ -224,9 +225,9 @@ unsafe impl GlobalAlloc for Arena {
 
 /// An exposure of some bytes, which ends when it is dropped.
 pub(crate) struct Exposed {
-    /// The descriptor of the file they lie in.
+    /// The descriptor of the file that contains the bytes.
     pub(crate) fd: u32,
-    /// Where in the file.
+    /// The place in the file.
     pub(crate) offset: usize,
     pub(crate) key: u64,
     arena: &'static Arena,
@@ -240,11 +241,11 @@ impl Drop for Exposed {
     }
 }
 
-/// A remote address has so much room for an offset (shm/onesided.rs).
+/// The limit of an offset in a remote address (shm/onesided.rs).
 pub(super) const BYTES_MAX: usize = 1 << 40;
 
-/// An arena of less would not be worth its trouble.
+/// A smaller arena would not be worthwhile.
 const BYTES_MIN: usize = 1 << 30;
 
-/// Of this much use is announced first, and then twice as much each time: who reads maps it anew each time.
+/// The first usable size; it doubles each time, because readers map the file anew each time.
 const FIRST: usize = 64 << 20;

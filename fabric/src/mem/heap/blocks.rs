@@ -1,14 +1,13 @@
-//! Which blocks of an arena are free. Numbers only: the memory itself is the arena's.
+//! The free blocks of an arena. Numbers only: the memory itself is the arena's.
 //!
-//! An arena is cut into *granules*, and a block is a power of two of them: its [`Class`]. A block that was cut
-//! stays one, to be used again by its own class. Nothing is joined or split, since what that would save is but
-//! address space, of which there is enough: pages that nobody touches do not exist.
+//! An arena consists of *granules*, and a block of a power of two of them: its [`Class`]. A block is never
+//! joined or split. That would only save address space, of which there is enough, since untouched pages take no memory.
 //!
-//! No colouring: all blocks begin at the start of a page. Caches but the first are indexed by physical addresses, and
-//! the first has ways for what a loop has in hand: sums over 2 to 8 arrays of 64 KiB took the same time with their starts
-//! spread over the page, and only over 16, more than its 12 ways, half as long. In return a string copy from block to
-//! block finds both ends aligned: to 16 bytes behind the start of a line, where malloc has its mapped blocks, it took
-//! 1.4 times as long (an EPYC of 2024).
+//! There is no cache colouring: all blocks begin at the start of a page. All caches but the first are indexed by
+//! physical addresses, and the first has enough ways for the arrays of a loop. Sums over 2 to 8 arrays of 64 KiB took
+//! the same time with their starts spread over the page; only over 16, more than its 12 ways, they took half as long.
+//! On the other hand, a string copy from block to block finds both ends aligned. To an address 16 bytes behind the
+//! start of a line, where malloc puts its mapped blocks, it took 1.4 times as long (an EPYC of 2024).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::{Deref, DerefMut};
@@ -16,13 +15,13 @@ use std::ptr::NonNull;
 
 use samite_os::shared::PAGE;
 
-/// The free blocks of an arena, and what has never been a block.
+/// The free blocks of an arena, and the part that has never been in a block.
 pub(super) struct Blocks {
-    /// By the first granule of a free block: that of the next one in its list, 0 at the end.
+    /// By the first granule of a free block: the first granule of the next block in its list, 0 at the end.
     next: Links,
-    /// Never given out: from here to `len`.
+    /// The granules from here to `len` have never been in a block.
     top: usize,
-    /// Granules that can be used.
+    /// Number of usable granules.
     len: usize,
     lists: [Lists; CLASSES],
 }
@@ -30,16 +29,16 @@ pub(super) struct Blocks {
 /// The free blocks of a class.
 #[derive(Clone, Copy, Default)]
 struct Lists {
-    /// With what was in them last, and how many.
+    /// Blocks with pages and old contents, and their number.
     warm: u32,
     warm_count: usize,
-    /// Without pages: they read as zero.
+    /// Blocks without pages: they read as zero.
     empty: u32,
 }
 
 impl Blocks {
-    /// Of an arena that will never have more than `most` granules, of which none can be used yet, and the first
-    /// `reserved`, at least one, never. None without memory for the bookkeeping.
+    /// Returns the blocks of an arena of at most `most` granules, of which none is usable yet, and the first
+    /// `reserved`, at least one, never. Returns `None` without memory for the bookkeeping.
     pub(super) fn new(most: usize, reserved: usize) -> Option<Self> {
         assert!(reserved > 0 && u32::try_from(most).is_ok());
         Some(Self {
@@ -50,31 +49,31 @@ impl Blocks {
         })
     }
 
-    /// Granules that can be used.
+    /// Returns the number of usable granules.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Granules from the start on that have been given out.
+    /// Returns the number of granules from the start on that have been in blocks.
     #[cfg(test)]
     fn top(&self) -> usize {
         self.top
     }
 
-    /// How many granules must be usable for a block of this class to be cut from them.
+    /// Returns the number of granules that must be usable for a new block of this class.
     pub(super) fn needed_for(&self, class: Class) -> usize {
         self.start_of_new(class) + class.granules()
     }
 
-    /// Lets more granules be used.
+    /// Makes more granules usable.
     pub(super) fn extend(&mut self, len: usize) {
         self.len = len.clamp(self.len, self.next.len());
     }
 
-    /// A block: its first granule, and whether all of it is zero. None if there is no room.
+    /// Allocates a block. Returns its first granule, and true if all of it is zero; `None` if there is no room.
     pub(super) fn take(&mut self, class: Class) -> Option<(usize, bool)> {
         let lists = &mut self.lists[class.index()];
-        // Warm ones first: to write them anew costs less than to be given pages for the others.
+        // Blocks with pages first: overwriting them costs less than getting new pages.
         if lists.warm != 0 {
             let granule = lists.warm as usize;
             lists.warm = self.next[granule];
@@ -93,12 +92,12 @@ impl Blocks {
         })
     }
 
-    /// Whether a block of this class that is given back should keep its pages.
+    /// Returns true if a freed block of this class should keep its pages.
     pub(super) fn is_kept(&self, class: Class) -> bool {
         (self.lists[class.index()].warm_count + 1) * class.bytes() <= KEPT
     }
 
-    /// Takes a block back; `is_zero` if it has no pages any more.
+    /// Frees a block; `is_zero` if it has no pages any more.
     pub(super) fn give(&mut self, class: Class, granule: usize, is_zero: bool) {
         let lists = &mut self.lists[class.index()];
         let list = if is_zero {
@@ -111,7 +110,7 @@ impl Blocks {
     }
 
     fn start_of_new(&self, class: Class) -> usize {
-        // So that a block of whole pages consists of whole pages, on every machine.
+        // A block of at least a page begins at a page boundary on every machine.
         self.top.next_multiple_of(class.granules().min(PAGE / GRANULE))
     }
 }
@@ -121,8 +120,8 @@ impl Blocks {
 pub(super) struct Class(u8);
 
 impl Class {
-    /// What holds this layout, the same for all layouts that it may be changed to in place. None for what an arena
-    /// does not hold.
+    /// Returns the class for this layout. It is the same for all layouts to which the block may be resized in place.
+    /// `None` for layouts that an arena does not hold.
     pub(super) fn of(layout: Layout) -> Option<Self> {
         if layout.size() < GRANULE || layout.align() > ALIGN {
             return None;
@@ -131,7 +130,7 @@ impl Class {
         (class < CLASSES).then_some(Self(class as u8))
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub(super) fn bytes(self) -> usize {
         GRANULE << self.0
     }
@@ -145,8 +144,8 @@ impl Class {
     }
 }
 
-/// One word for each granule. Not a `Vec`: it would come from the allocator that it is part of. Not touched before
-/// they are used, they take no memory.
+/// One word for each granule. Not a `Vec`, which would come from the allocator that it is part of. Untouched words take
+/// no memory.
 struct Links(NonNull<[u32]>);
 
 impl Links {
@@ -162,7 +161,7 @@ impl Deref for Links {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
-        // SAFETY: `new` allocated so many words of zero, which this value owns.
+        // SAFETY: `new` allocated that many words of zero, which this value owns.
         unsafe { self.0.as_ref() }
     }
 }
@@ -176,7 +175,7 @@ impl DerefMut for Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // SAFETY: `new` allocated them so.
+        // SAFETY: `new` allocated them with this layout.
         unsafe { System.dealloc(self.0.as_ptr().cast(), Layout::for_value::<[u32]>(self)) }
     }
 }
@@ -184,19 +183,19 @@ impl Drop for Links {
 // SAFETY: it owns its words.
 unsafe impl Send for Links {}
 
-/// The least block, and the least allocation that an arena serves. A slice must be of some size for it to pay that
-/// others read it where it lies, shorter ones are better off in the ring; and malloc is faster at small ones.
+/// The smallest block, and the smallest allocation that an arena serves. Direct reads pay off only from some size on:
+/// shorter messages are faster through the ring, and malloc is faster for small blocks.
 pub(super) const GRANULE: usize = 16 << 10;
 
-/// Blocks are aligned to this; a divisor of every machine's page size.
+/// Alignment of blocks: a divisor of every machine's page size.
 pub(super) const ALIGN: usize = 4096;
 
-/// Bytes of free blocks of each class that keep their pages: as many as malloc does for blocks that it maps
-/// (DEFAULT_MMAP_THRESHOLD_MAX in mallopt(3)). By class, for the many blocks of one not to make another's pages go
-/// and come with each message.
+/// Bytes of free blocks of each class that keep their pages: as many as malloc keeps for blocks that it maps
+/// (DEFAULT_MMAP_THRESHOLD_MAX in mallopt(3)). The limit is per class, so that many blocks of one class do not take
+/// away the pages of another with each message.
 const KEPT: usize = 32 << 20;
 
-/// Up to an arena of the largest size as one block.
+/// One for each power of two up to the largest arena.
 const CLASSES: usize = (super::arena::BYTES_MAX / GRANULE).ilog2() as usize + 1;
 
 #[cfg(test)]
@@ -251,14 +250,14 @@ mod tests {
         });
         assert_eq!(kept.filter(|kept| *kept).count(), count);
         assert!(blocks.is_kept(Class(7)) && !blocks.is_kept(Class(20)));
-        // The last to come is the first to go, and those with pages before those without.
+        // Blocks are reused last in, first out, and those with pages before those without.
         assert_eq!(blocks.take(class), Some((taken[count - 1], false)));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-        /// Against a list of who has which granules.
+        /// Compares with a list of the owners of all granules.
         #[test]
         fn no_granule_is_given_twice(
             steps in prop::collection::vec((0u8..5, any::<Option<prop::sample::Index>>(), any::<bool>()), 0..200)

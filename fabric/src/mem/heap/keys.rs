@@ -1,21 +1,21 @@
-//! The first part of an arena's file: how much of it is in use, and which keys open it.
+//! The first part of an arena's file: the length in use, and the keys of exposures.
 //!
 //! ```text
 //!   ┌───────────────────┬───────────────┬───────────────┬─────┬───────────────┐
 //!   │ version · length  │ key 1         │ key 2         │  …  │ key SLOTS − 1 │   a cache line each
 //!   └───────────────────┴───────────────┴───────────────┴─────┴───────────────┘
 //! ```
-//! A key stands for one exposure, and says in its low bits where it stands. Who reads looks for it before and after
-//! its copy, and needs nothing of the owner for that; there is no other traffic.
+//! A key stands for one exposure; its low bits are its place in the table. A reader looks for it before and after
+//! its copy. That is all the synchronization with the owner.
 //!
 //! # Proof
-//! Let the copy have read a byte that the owner wrote after the end of the exposure. [`Keys::end`] stores 0, and then
-//! executes a release fence; the write comes after that fence, the reader's acquire fence ([`is_exposed_still`]) after
-//! the copy. So the first fence synchronizes with the second, 0 is stored before the reader looks for the second time,
-//! and no key that it can find there is the one it looks for, as none is given twice: the copy counts for nothing.
-//! The other way round, [`Keys::begin`] stores the key by a release, after all that the owner had written before, and a
-//! reader that finds the key ([`is_exposed`]) acquires that. (The copy itself is no atomic access of the language, but
-//! a string of loads by the machine, which the fences order as they do any others.)
+//! Assume that the copy has read a byte that the owner wrote after the end of the exposure. [`Keys::end`] stores 0, and
+//! then executes a release fence, and the write comes after that fence. The reader's acquire fence
+//! ([`is_exposed_still`]) comes after the copy. So the first fence synchronizes with the second: 0 was stored before
+//! the reader's second look, and no key that it can find there is its own, since no key is reused. The reader discards
+//! the copy. Conversely, [`Keys::begin`] stores the key with release order, after all earlier writes of the owner, and
+//! a reader that finds the key ([`is_exposed`]) acquires those. (The copy itself is no atomic access of the language,
+//! but a string of loads by the machine, which the fences order like any others.)
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -23,19 +23,19 @@ use super::blocks::GRANULE;
 
 /// The owner's side.
 pub(super) struct Keys {
-    /// Of the next key.
+    /// Serial number of the next key.
     serial: AtomicU64,
-    /// Where a free slot may be.
+    /// A slot that is probably free.
     likely_free: AtomicUsize,
 }
 
 impl Keys {
-    /// `serial` is where the keys begin: another number in each process.
+    /// Returns keys that start at `serial`, which differs between processes.
     pub(super) fn new(serial: u64) -> Self {
         Self { serial: AtomicU64::new(serial), likely_free: AtomicUsize::new(1) }
     }
 
-    /// Puts a new key in a free slot of the table. None if there is none.
+    /// Puts a new key in a free slot of the table. Returns `None` if there is none.
     pub(super) fn begin<W: Word>(&self, words: &[W]) -> Option<u64> {
         let (likely, slots) = (self.likely_free.load(Ordering::Relaxed), words.len() / LINE);
         // It wraps after 2^52 keys.
@@ -46,7 +46,7 @@ impl Keys {
         Some(key)
     }
 
-    /// Takes a key away. Nothing that the caller writes from here on is seen by who still finds the key.
+    /// Removes a key. A reader that still finds the key sees none of the caller's later writes.
     pub(super) fn end<W: Word>(&self, words: &[W], key: u64) {
         let slot = slot_of(key);
         words[slot * LINE].store_zero();
@@ -55,14 +55,14 @@ impl Keys {
     }
 }
 
-/// Whether this key is in the table; then all that the owner had written before it put it there is seen.
+/// Returns true if this key is in the table; then all writes of the owner before [`Keys::begin`] are visible.
 pub(super) fn is_exposed<W: Word>(words: &[W], key: u64) -> bool {
     let found = find(words, key);
     W::fence(Ordering::Acquire);
     found
 }
 
-/// Whether this key is in the table after the copies that were made before.
+/// Returns true if this key is in the table after the copies made before this call.
 pub(super) fn is_exposed_still<W: Word>(words: &[W], key: u64) -> bool {
     W::fence(Ordering::Acquire);
     find(words, key)
@@ -77,14 +77,14 @@ fn slot_of(key: u64) -> usize {
     key as usize % SLOTS
 }
 
-/// A word of the table: a trait, so that a model checker's can take its place.
+/// A word of the table; a trait, so that a model checker's word can take its place.
 pub(super) trait Word {
-    /// Relaxed, as all loads are that memory mapped for reading is sure to allow (std::sync::atomic).
+    /// Relaxed, since memory mapped for reading is sure to allow only such loads (std::sync::atomic).
     fn load(&self) -> u64;
     fn store_zero(&self);
-    /// Whether it was 0; then it is `key`, and who sees that sees all that was written before.
+    /// Stores `key` if the word is 0, with release order. Returns true if it was 0.
     fn replace_zero(&self, key: u64) -> bool;
-    /// As of std::sync::atomic.
+    /// As std::sync::atomic::fence.
     fn fence(order: Ordering);
 }
 
@@ -119,19 +119,19 @@ word!(AtomicU64 in std::sync::atomic);
 #[cfg(all(test, loom))]
 word!(AtomicU64 in loom::sync::atomic);
 
-/// Who reads and who writes the file agree on its layout.
+/// The version of the file's layout, which owner and readers must share.
 pub(super) const VERSION: u64 = u64::from_le_bytes(*b"sm-heap\x01");
-/// Words of the first line: what version it is, and the bytes in use.
+/// Words of the first line: the version, and the number of bytes in use.
 pub(super) const AT_VERSION: usize = 0;
 pub(super) const AT_LEN: usize = 1;
 
-/// The first of them is the header, so that no key is 0.
+/// Slot 0 is the header, so that no key is 0.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
-/// Words of a line: exposures do not share any, as they are read and written by several processors.
+/// Words of a line. Each exposure has its own, since several processors read and write them.
 const LINE: usize = 8;
 
-/// Bytes of all this.
+/// Bytes of the table.
 pub(super) const BYTES: usize = SLOTS * LINE * size_of::<AtomicU64>();
 
 const _: () = assert!(BYTES.is_multiple_of(GRANULE));

@@ -8,11 +8,11 @@ use crate::copy::copy_out;
 use samite_os::process::Process;
 use samite_os::shared::{SharedFile, View};
 
-/// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word of it can be
-/// anything: what it says is looked at, and never relied upon.
+/// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word may have any
+/// value: its contents are checked and never trusted.
 pub(crate) struct PeerHeap {
     file: SharedFile,
-    /// From the start of the file on; at least the table.
+    /// The words from the start of the file on; at least the table.
     words: View<AtomicU64>,
 }
 
@@ -30,8 +30,8 @@ impl PeerHeap {
         Ok(Self { file, words })
     }
 
-    /// Copies bytes from `offset` on. False if they were not exposed by this key all the time: then what was copied
-    /// means nothing.
+    /// Copies bytes from `offset` on. Returns false if they were not exposed by this key all the time: then the copied
+    /// bytes are meaningless.
     pub(crate) fn read(&mut self, key: u64, offset: usize, into: &mut [u8]) -> Result<bool, PortError> {
         let Some(end) = offset.checked_add(into.len()) else { return Ok(false) };
         if !is_exposed(&self.words, key) || !self.reach(end)? {
@@ -41,12 +41,12 @@ impl PeerHeap {
         Ok(is_exposed_still(&self.words, key))
     }
 
-    /// Whether the first `end` bytes are mapped; if they were not, but are in use now, they are.
+    /// Returns true if the first `end` bytes are mapped. Maps the file again if they are in use by now.
     #[inline]
     fn reach(&mut self, end: usize) -> Result<bool, PortError> {
         if end > size_of_val(&*self.words) {
             let in_use = self.words[keys::AT_LEN].load(Ordering::Relaxed);
-            // However much it says, beyond the end of the file, which is fixed, there is nothing.
+            // The owner's word is bounded by the end of the file, which is fixed.
             let in_use = usize::try_from(in_use).unwrap_or(usize::MAX).min(self.file.size());
             if end > in_use {
                 return Ok(false);

@@ -27,11 +27,11 @@ fn peer(arena: &Arena) -> PeerHeap {
     PeerHeap::open(Process::current().unwrap(), arena.file.fd()).unwrap()
 }
 
-/// A slice of an arena, for as long as the test runs.
+/// Allocates a slice of an arena for the rest of the test.
 #[expect(clippy::mut_from_ref, reason = "of another block each time")]
 fn slice(arena: &'static Arena, len: usize) -> &'static mut [u8] {
     let layout = Layout::from_size_align(len, 1).unwrap();
-    // SAFETY: the length is not 0, and what is allocated has that length, is initialized, and is never freed.
+    // SAFETY: the length is not 0. The allocation has that length, is initialized, and is never freed.
     let bytes = unsafe { std::slice::from_raw_parts_mut(arena.alloc_zeroed(layout), len) };
     assert!(arena.offset_of(bytes.as_ptr()).is_some());
     bytes
@@ -60,7 +60,7 @@ impl Block {
     #[expect(clippy::mut_from_ref, reason = "one thread at a time has a block, and one slice of it")]
     fn bytes(&self) -> &mut [u8] {
         let block = std::ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: the block is that long, nobody else's, and initialized by its first writer, or looked at only where
+        // SAFETY: the block is that long and has no other owner. Its first writer initializes it, or it is read only if
         // it is zeroed.
         unsafe { std::slice::from_raw_parts_mut(block, self.layout.size()) }
     }
@@ -91,7 +91,7 @@ impl Block {
 }
 
 static ZEROS: [u8; SIZE_MAX] = [0; SIZE_MAX];
-/// It repeats itself so late that it tells one seed from another.
+/// Its period is so long that it distinguishes one seed from another.
 static PATTERN: [u8; SIZE_MAX + 256] = {
     let mut bytes = [0; SIZE_MAX + 256];
     let mut i = 0;
@@ -103,14 +103,14 @@ static PATTERN: [u8; SIZE_MAX + 256] = {
 };
 const SIZE_MAX: usize = 512 << 10;
 
-/// From a byte to [`SIZE_MAX`].
+/// Returns a size from 1 to [`SIZE_MAX`].
 fn size(rng: &mut SplitMix64) -> usize {
     let shift = rng.below(SIZE_MAX.ilog2() as u64 + 1);
     1 + rng.below(1 << shift) as usize
 }
 
-/// Blocks that threads get, resize, free and hand to one another keep what was written to them; and zeroed ones are
-/// zero. There is not room for all, so that they come from both allocators.
+/// Blocks that threads allocate, resize, free and pass to one another keep their contents, and zeroed ones are
+/// zero. The arena is too small for all, so that they come from both allocators.
 #[test]
 fn threads_keep_what_they_write() {
     for page in PAGES {
@@ -129,7 +129,7 @@ fn threads_share(arena: &'static Arena) {
                 let put = |block: Block, rng: &mut SplitMix64| {
                     let mut pool = pool.lock().unwrap();
                     pool.push(block);
-                    // What is left over is freed.
+                    // The remaining blocks are freed.
                     let index = rng.below(pool.len() as u64) as usize;
                     (pool.len() > 40).then(|| pool.swap_remove(index))
                 };
@@ -160,7 +160,7 @@ fn threads_share(arena: &'static Arena) {
 fn a_block_stays_where_it_is_within_its_class() {
     let arena = arena_of(64 << 20);
     let layout = |size| Layout::from_size_align(size, 8).unwrap();
-    // SAFETY: layouts are those of the block at that time, and no size is 0.
+    // SAFETY: each layout is that of the block at that time, and no size is 0.
     unsafe {
         let block = arena.alloc(layout(5 * GRANULE));
         assert_eq!(arena.realloc(block, layout(5 * GRANULE), 8 * GRANULE), block);
@@ -199,8 +199,8 @@ fn what_is_not_kept_goes_back_to_the_system() {
     }
 }
 
-/// Of several sizes, which this machine's divides: so the kernel does as that of a machine with such pages would, if it is
-/// asked for nothing but whole ones.
+/// Page sizes that are multiples of this machine's. If only whole pages of such a size are requested, this kernel
+/// behaves like that of a machine with such pages.
 const PAGES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
 
 #[test]
@@ -210,7 +210,7 @@ fn only_whole_pages_go_back_to_the_system() {
         let used =
             || fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().blocks() as usize * 512;
         for len in [GRANULE, 2 * GRANULE, 4 * GRANULE] {
-            // More than are kept of those that are freed, every other one.
+            // More blocks than a free list keeps; every other one is freed.
             let layout = Layout::from_size_align(len, 1).unwrap();
             let blocks: Vec<_> = (0..(34 << 20) / len * 2).map(|_| slice(arena, len)).collect();
             let (mut freed, mut left) = (Vec::new(), Vec::new());
@@ -220,7 +220,7 @@ fn only_whole_pages_go_back_to_the_system() {
             }
             let before = used();
             for &block in &freed {
-                // SAFETY: it was allocated so, and is not used again.
+                // SAFETY: it was allocated with this layout, and is not used again.
                 unsafe { arena.dealloc(block, layout) };
             }
             assert_eq!(used() < before, len >= page, "{len} in pages of {page}");
@@ -265,7 +265,7 @@ fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
         // SAFETY: the size is not 0.
         let block = unsafe { Heap.alloc(layout) };
         let is_inside = ARENA.get().is_some_and(|made| made.as_ref().unwrap().offset_of(block).is_some());
-        // SAFETY: it was allocated so.
+        // SAFETY: it was allocated with this layout.
         unsafe { Heap.dealloc(block, layout) };
         is_inside
     };
@@ -304,7 +304,7 @@ fn nobody_waits_long_for_the_arena_to_be_made() {
         begun.wait();
         let unexpected = || -> Option<i32> { unreachable!("it is made once") };
         let absent = once.make(unexpected).is_none();
-        // The thread that makes it is not there.
+        // The thread that makes the value does not exist in the child.
         let absent_in_child = in_a_child(|| once.get().is_none() && once.make(unexpected).is_none()).unwrap();
         end.wait();
         assert!(absent && absent_in_child);
@@ -327,7 +327,7 @@ fn what_is_exposed_is_read_until_the_end() {
         drop(exposed);
         assert_eq!(theirs.read(key, offset, &mut read), Ok(false), "a stale key");
     }
-    // Beyond what was in use when it was mapped.
+    // Beyond the part that was in use when it was mapped.
     let far = slice(arena, 100 << 20);
     far[99 << 20] = 9;
     let exposed = arena.expose(&far[99 << 20..]).unwrap();
@@ -363,7 +363,7 @@ fn a_reader_believes_nothing() {
             assert_eq!(read(key, exposed.offset, 8), Ok(false));
         }
     }
-    // To its very end there is something, if only holes.
+    // The whole file is readable, if only as holes.
     arena.table[keys::AT_LEN].store(u64::MAX, Ordering::Relaxed);
     assert_eq!(read(exposed.key, len - 8, 8), Ok(true));
 }
@@ -374,7 +374,7 @@ fn other_files_are_no_heaps() {
     let unreachable = |fd| matches!(PeerHeap::open(this, fd), Err(PortError::Unreachable { .. }));
     let plain = fs::File::open("/proc/self/stat").unwrap();
     let (short, other) = (SharedFile::create(c"a", 100).unwrap(), SharedFile::create(c"b", 1 << 20).unwrap());
-    // Its owner could cut it off below a reader.
+    // Its owner could truncate it under a reader.
     let unsealed = fs::File::from(memfd_create("c", MemfdFlags::ALLOW_SEALING).unwrap());
     unsealed.set_len(1 << 20).unwrap();
     unsealed.write_all_at(&keys::VERSION.to_ne_bytes(), 0).unwrap();
