@@ -1,21 +1,21 @@
-//! To what the ranks of a host are bound.
+//! The binding of a host's ranks to cores.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What each rank is bound to.
+/// The part of the host to which each rank is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bind {
-    /// Nothing: the system moves it between cores as it likes. Two jobs that share a host do not get into each
-    /// other's way.
+    /// None: the system may move a rank between cores. Two jobs that share a host do not disturb each
+    /// other.
     #[default]
     None,
     /// A core of its own, neighbouring ranks to neighbouring cores.
     Core,
-    /// All cores of a NUMA node; the ranks are dealt out in equal shares, neighbours together.
+    /// All cores of a NUMA node; the nodes get equal shares of the ranks, neighbours together.
     Numa,
 }
 

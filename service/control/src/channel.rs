@@ -13,11 +13,11 @@ use crate::printable::one_line;
 /// The longest line that a rank or an agent may send, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How much a turn reads of a socket, in bytes: some hundred messages.
+/// Bytes that a turn reads from a socket: some hundred messages.
 const TURN_BYTES: usize = 64 << 10;
 
-/// One end of a connection over a stream socket. Neither reading nor writing blocks: what the other end does not
-/// take yet is kept here.
+/// One end of a connection over a stream socket. Neither reading nor writing blocks; bytes that the other end does not
+/// accept yet wait in a queue.
 ///
 /// A caller that receives until [`Incoming::Nothing`] takes a *turn*. A turn reads a bounded number of bytes, however
 /// fast the other end writes, so that one connection cannot keep a thread from the others.
@@ -27,15 +27,15 @@ pub struct Channel {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     line_bytes_max: usize,
-    /// How many bytes are still read in this turn.
+    /// Bytes that this turn may still read.
     allowance: usize,
-    /// Whether the last turn ended because of that.
+    /// True if the last turn ended at that limit.
     has_more: bool,
-    /// Why nothing can be sent any more, until [`Channel::receive`] has said so.
+    /// The reason why nothing can be sent any more, until [`Channel::receive`] has returned it.
     broken: Option<Errno>,
 }
 
-/// What [`Channel::receive`] found.
+/// The result of [`Channel::receive`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming<M> {
     /// A message.
@@ -43,17 +43,17 @@ pub enum Incoming<M> {
     /// No whole message has arrived yet, or this turn has read its share. No whole line is kept back, so the
     /// socket is readable if there is more.
     Nothing,
-    /// The other end is closed, and everything it sent has been received.
+    /// The other end is closed, and everything that it sent has been received.
     Closed,
 }
 
-/// Why a connection cannot go on.
+/// The reason why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// A line longer than the limit.
     #[error("a line longer than {0} bytes")]
     LineTooLong(usize),
-    /// A line that is not the message expected.
+    /// A line that is not the expected message.
     #[error("a line that is no message of this protocol: {}", one_line(&.0.to_string()))]
     Malformed(#[source] serde_json::Error),
     /// The socket itself failed.
@@ -62,12 +62,12 @@ pub enum ChannelError {
 }
 
 impl Channel {
-    /// A channel over a connected socket, with lines of at most [`LINE_BYTES_MAX`] bytes.
+    /// Returns a channel over a connected socket, with lines of at most [`LINE_BYTES_MAX`] bytes.
     pub fn new(socket: impl Into<OwnedFd>) -> Channel {
         Channel::with_line_limit(socket, LINE_BYTES_MAX)
     }
 
-    /// A channel with another limit for its lines.
+    /// Returns a channel with another limit for its lines.
     pub fn with_line_limit(socket: impl Into<OwnedFd>, line_bytes_max: usize) -> Channel {
         let socket = socket.into();
         Channel {
@@ -81,17 +81,17 @@ impl Channel {
         }
     }
 
-    /// The same connection, with longer lines.
+    /// Returns the same connection with a higher limit.
     pub fn allowing(self, line_bytes_max: usize) -> Channel {
         Channel { line_bytes_max, ..self }
     }
 
-    /// Receives the next message. Beats are skipped.
+    /// Receives the next message. Skips heartbeats.
     pub fn receive<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
         self.receive_line(true)
     }
 
-    /// Receives the first message of a connection that any process may have made. A beat before it is an error.
+    /// Receives the first message of a connection that any process may have made. A heartbeat before it is an error.
     pub fn receive_first<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
         self.receive_line(false)
     }
@@ -133,14 +133,14 @@ impl Channel {
                     return self.broken.take().map_or(Ok(Incoming::Nothing), |why| Err(failed(why)));
                 }
                 Err(Errno::INTR) => {}
-                // A Unix socket says so when its peer closed with something from us still unread.
+                // A Unix socket reports this if its peer closed while bytes from this end were unread.
                 Err(Errno::CONNRESET) => return Ok(Incoming::Closed),
                 Err(error) => return Err(failed(error)),
             }
         }
     }
 
-    /// Queues `message` and sends as much of the queue as the other end takes now.
+    /// Queues `message` and sends as much of the queue as the other end accepts now.
     pub fn send<M: Serialize>(&mut self, message: &M) -> Result<(), ChannelError> {
         serde_json::to_writer(&mut self.outbound, message).map_err(ChannelError::Malformed)?;
         self.outbound.push(b'\n');
@@ -148,7 +148,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends something that means nothing, so that a broken connection shows: see [`super::liveness`].
+    /// Sends a heartbeat, so that a broken connection is detected: see [`super::liveness`].
     pub fn beat(&mut self) {
         if self.outbound.is_empty() {
             self.outbound.extend_from_slice(BEAT);
@@ -157,8 +157,8 @@ impl Channel {
         self.flush();
     }
 
-    /// Sends as much of the queue as the other end takes now. If nothing can be sent any more the queue is
-    /// dropped: it is [`receive`](Self::receive) that reports it, after the last message.
+    /// Sends as much of the queue as the other end accepts now. If nothing can be sent any more, drops the
+    /// queue; [`receive`](Self::receive) reports the error after the last message.
     pub fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.outbound.len() {
@@ -177,7 +177,7 @@ impl Channel {
         self.outbound.drain(..sent);
     }
 
-    /// Whether something waits for the other end to take it.
+    /// Returns true if messages wait for the other end to accept them.
     pub fn is_backed_up(&self) -> bool {
         !self.outbound.is_empty()
     }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(channel.receive::<u32>().unwrap(), Incoming::Nothing);
     }
 
-    /// The other end fills the socket again whenever it has been read.
+    /// The other end fills the socket again after each read.
     #[test]
     fn a_turn_ends_however_fast_the_other_end_writes() {
         for flood in ["\n", "7\n", "[1,\n", "1"] {
@@ -260,7 +260,7 @@ mod tests {
                 }
             }
             assert!(channel.has_more());
-            // What has been read so far has been handed out.
+            // The messages read so far have been returned.
             assert!(!channel.inbound.contains(&b'\n'), "{flood:?}");
         }
     }

@@ -21,45 +21,46 @@ const PEERS_MAX: usize = 200;
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
-    /// Endings that came together with one that was reported.
+    /// Reports of ends that arrived together with one that was returned.
     ended: VecDeque<Obituary>,
     is_closed: bool,
 }
 
-/// What the launcher tells a rank.
+/// A notice from the launcher to a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// The answer to [`Connection::request_address`].
     Address {
-        /// The rank that was asked for.
+        /// The requested rank.
         rank: u32,
         /// The bytes that it published.
         address: Vec<u8>,
-        /// Which life of that rank published them, from 1.
+        /// The incarnation of that rank that published them, from 1.
         incarnation: u32,
     },
-    /// A rank has ended. Every other rank is told. What that rank sent before may still be on its way. It may be told
-    /// once more of the same life: that a rank has failed after it had left, or is not started again after all.
+    /// A rank has ended. Every other rank gets this notice. Earlier messages of that rank may still be under way. A
+    /// second notice about the same incarnation may follow, if the rank has failed after it had left, or is not
+    /// restarted after all.
     Died {
         /// The rank that ended.
         rank: u32,
-        /// Which life of it, from 1.
+        /// Its incarnation, from 1.
         incarnation: u32,
-        /// How.
+        /// The way in which it ended.
         ending: Ending,
-        /// Whether the launcher starts it again.
+        /// True if the launcher restarts it.
         returns: bool,
     },
-    /// The process of a rank was stopped, by SIGSTOP say, or goes on.
+    /// The process of a rank was stopped, for example by SIGSTOP, or continued.
     Stopped {
         /// The rank.
         rank: u32,
-        /// Which life of it.
+        /// Its incarnation.
         incarnation: u32,
-        /// Whether it is stopped now.
+        /// True if it is stopped now.
         is_stopped: bool,
     },
-    /// A living rank has given up this one by its own judgement: see [`Connection::give_up`].
+    /// A living rank has given up this one by its own decision: see [`Connection::give_up`].
     GaveUp {
         /// The rank that has given up this one.
         rank: u32,
@@ -67,25 +68,25 @@ pub enum Notice {
         incarnation: u32,
         /// The incarnation of this rank that it has given up.
         verdict_on: u32,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The launcher wants to know what this rank does: see [`Connection::tell`].
+    /// The launcher asks for this rank's activity: see [`Connection::tell`].
     Asked {
-        /// When it leaves, with its peers; else now, without.
+        /// True if the answer is due when the rank leaves, with its peers; otherwise now, without them.
         at_end: bool,
     },
-    /// This rank was given up: the others take it for dead, or soon will, and it is about to be ended. It
-    /// must not write to anything that the others rely on any more.
+    /// This rank was given up: the others take it for dead, or soon will, and its process is about to be killed. It
+    /// must not write any more to anything that the others rely on.
     Condemned {
-        /// What happened, as a sentence.
+        /// The event, as a sentence.
         why: String,
     },
-    /// The agent is gone, and with it every later notice. Reported once; this process is about to be ended.
+    /// The agent is gone, and with it every later notice. Reported once; this process is about to be killed.
     LauncherGone,
 }
 
-/// Why talking to the launcher failed.
+/// The reason why communication with the launcher failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The connection is unusable.
@@ -97,12 +98,12 @@ pub enum ControlError {
 }
 
 impl Connection {
-    /// The connection over a channel to the agent, or to a rendezvous.
+    /// Returns the connection over a channel to the agent, or to a rendezvous.
     pub fn new(channel: Channel) -> Connection {
         Connection { channel, ended: VecDeque::new(), is_closed: false }
     }
 
-    /// Tells where this rank can be reached.
+    /// Publishes this rank's address.
     pub fn publish(&mut self, address: &[u8]) -> Result<(), ControlError> {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(ControlError::AddressTooLong(address.len()));
@@ -110,20 +111,20 @@ impl Connection {
         Ok(self.channel.send(&FromRank::Publish { address: address.to_vec() })?)
     }
 
-    /// Asks where `rank` can be reached. [`Notice::Address`] follows when that is known, [`Notice::Died`] if
+    /// Asks for the address of `rank`. [`Notice::Address`] follows when it is known, [`Notice::Died`] if
     /// it never will be.
     pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Request { rank })?)
     }
 
-    /// Tells that this rank has given up an incarnation of another one, which may be alive and then gets
-    /// [`Notice::GaveUp`]. A reason longer than [`WHY_BYTES_MAX`] is cut off.
+    /// Reports that this rank has given up an incarnation of another rank, which gets [`Notice::GaveUp`] if it is
+    /// alive. Truncates a reason longer than [`WHY_BYTES_MAX`].
     pub fn give_up(&mut self, rank: u32, incarnation: u32, mut why: String) -> Result<(), ControlError> {
         why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
         Ok(self.channel.send(&FromRank::GaveUp { rank, incarnation, why })?)
     }
 
-    /// The next notice, if there is one. One system call when there is none.
+    /// Returns the next notice, if there is one. Takes one system call if there is none.
     pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
         if let Some(notice) = self.next_ended() {
             return Ok(Some(notice));
@@ -161,7 +162,7 @@ impl Connection {
         Some(Notice::Died { rank, incarnation, ending, returns })
     }
 
-    /// Tells what this rank did so far, and with whom.
+    /// Reports this rank's activity so far, and its peers.
     pub fn tell(&mut self, figures: Figures, peers: &[PeerStats]) -> Result<(), ControlError> {
         self.channel.send(&FromRank::Figures(Box::new(figures)))?;
         for part in peers.chunks(PEERS_MAX) {
@@ -170,26 +171,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Says that this rank has ended its part, and gets no more notices. The others are told that it has left when its
-    /// process has exited with code 0, or still runs a second later; and that it has failed if the process fails, now
-    /// or later.
+    /// Reports that this rank has finished its part; it gets no more notices. The other ranks learn that it has left
+    /// when its process has exited with code 0, or still runs a second later; and that it has failed if the process
+    /// fails, now or later.
     pub fn close(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Closed)?)
     }
 
-    /// Says that this rank is done: the others are told that it has left, and it gets no more notices. Whatever its
-    /// process does afterwards is no failure for them.
+    /// Reports that this rank has finished: the other ranks learn that it has left, and it gets no more notices. Its
+    /// process may fail afterwards without being reported.
     pub fn leave(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Leave)?)
     }
 
-    /// Says that this rank has failed, because of a panic, and gets no more notices.
+    /// Reports that this rank has failed, because of a panic; it gets no more notices.
     pub fn panicked(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Panicked)?)
     }
 }
 
-/// Readable when [`Connection::poll`] may have a notice.
+/// Readable if [`Connection::poll`] may have a notice.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(connection.poll().unwrap(), None);
     }
 
-    /// Between two characters, though they have two or three bytes.
+    /// The cut lies between two characters, though they have two or three bytes.
     #[test]
     fn a_long_reason_is_cut_off() {
         for character in ["y", "é", "€"] {

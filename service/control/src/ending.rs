@@ -1,4 +1,4 @@
-//! How a rank ended.
+//! The ways in which a rank ends.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -6,16 +6,16 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
-/// How a rank ended, as its node's agent saw it.
+/// The end of a rank, as its node's agent saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// It left without failing: it said so, or its process exited with 0, or closed its world and ran on.
+    /// It left without failing: it reported so, or its process exited with 0, or it closed its world and continued.
     Left,
-    /// It panicked, as it said itself.
+    /// It panicked, as it reported itself.
     Panicked,
-    /// Its process exited with this code, which is not 0.
+    /// Its process exited with a code other than 0.
     Exited {
         /// The exit code, 1 to 255.
         code: i32,
@@ -24,30 +24,30 @@ pub enum Ending {
     Killed {
         /// The signal's number.
         signal: i32,
-        /// Whether the kernel says that it dumped core.
+        /// True if the kernel reports a core dump.
         core: bool,
     },
-    /// Its connection to the rendezvous closed without a word, as happens when its process ends.
+    /// Its connection to the rendezvous closed without a message, as happens when its process ends.
     Gone,
-    /// Nothing is heard any more from its host, or from the agent there: it is taken for dead, and ends if it
+    /// Its host, or the agent there, is unreachable: the rank is taken for dead, and is killed if it
     /// is not.
     Lost {
-        /// Its host, as the user calls it.
+        /// Its host, as named by the user.
         host: String,
-        /// What was seen.
+        /// The observation.
         how: String,
     },
 }
 
 impl Ending {
-    /// The code that a shell gives to a process that ended so: its exit code, or 128 + signal.
+    /// Returns the exit code that a shell reports for such an end: the process's own, or 128 + signal.
     pub fn exit_code(&self) -> u8 {
         match *self {
             Ending::Left => 0,
             Ending::Panicked => 101,
             Ending::Exited { code } => code as u8,
             Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
-            // As ssh(1) has it.
+            // As ssh(1).
             Ending::Gone | Ending::Lost { .. } => 255,
         }
     }
@@ -63,7 +63,7 @@ impl From<ExitStatus> for Ending {
     }
 }
 
-/// Reads after a subject: "rank 3 …".
+/// Reads as the rest of a sentence: "rank 3 …".
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -83,7 +83,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// By number, as signal(7) gives them for Linux on x86, ARM, RISC-V and POWER.
+/// By number, as in signal(7) for Linux on x86, ARM, RISC-V and POWER.
 const SIGNAL_NAMES: [&str; 32] = [
     "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
     "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",

@@ -1,4 +1,4 @@
-//! What a rank tells its launcher of itself: sums over its peers, and what it waits for.
+//! A rank's report to its launcher: sums over its peers, and its oldest pending operation.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::printable::one_line;
 
-/// What a rank did until it said so, and what it did then.
+/// A rank's activity up to the report.
 ///
 /// With serde it becomes an object with these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Time since it began, nanoseconds.
+    /// Time since its start, nanoseconds.
     pub age_ns: u64,
     /// Messages sent.
     pub sent: u64,
@@ -24,39 +24,39 @@ pub struct Figures {
     pub bytes_received: u64,
     /// Messages that came before their receive.
     pub unexpected: u64,
-    /// Messages now that wait for their receive.
+    /// Messages that wait for their receive now.
     pub unexpected_messages: usize,
-    /// The most messages that waited for their receive at a time.
+    /// The largest number of messages that waited for their receive at a time.
     pub unexpected_max: u64,
-    /// Requests now that are not finished, or not yet collected.
+    /// Requests that are not finished, or not yet collected.
     pub requests: usize,
-    /// Packets and messages now that wait for room or credit.
+    /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Time spent in calls that had nothing to do but wait, nanoseconds.
+    /// Time spent waiting in calls without progress, nanoseconds.
     pub waited_ns: u64,
-    /// What the oldest operation waits for that has not ended.
+    /// The oldest operation that has not ended.
     pub awaits: Option<Awaits>,
 }
 
 /// An operation that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaits {
-    /// Whether it is a send; else a receive.
+    /// True for a send, false for a receive.
     pub is_send: bool,
-    /// The peer; none for a receive from any source.
+    /// The peer; `None` for a receive from any source.
     pub peer: Option<u32>,
-    /// The tag as it was asked for.
+    /// The requested tag.
     pub tag: u64,
-    /// The bits of the tag that count: 2⁶⁴-1 for an exact tag, 0 for any tag.
+    /// The significant bits of the tag: 2⁶⁴-1 for an exact tag, 0 for any tag.
     #[serde(default = "all_bits")]
     pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
-    /// Time since it began, nanoseconds.
+    /// Time since its start, nanoseconds.
     pub age_ns: u64,
-    /// What it waits for: `address`, `room`, `match`, `message`, `bytes` or `fin`.
+    /// The awaited event: `address`, `room`, `match`, `message`, `bytes` or `fin`.
     pub awaited: String,
-    /// For a receive without its message: how many messages from the peer wait there under other tags.
+    /// For a receive without its message: number of waiting messages from the peer with other tags.
     #[serde(default)]
     pub other_tags: usize,
     /// The tag of the first of those.
@@ -64,12 +64,12 @@ pub struct Awaits {
     pub other_tag: Option<u64>,
 }
 
-/// The mask of an exact tag, as it was for all before masks were told.
+/// The mask of an exact tag, which also holds for reports without a mask.
 const fn all_bits() -> u64 {
     u64::MAX
 }
 
-/// Messages exchanged with one rank, in all its lives. A message counts from its first packet.
+/// Messages exchanged with one rank, in all its incarnations. A message counts from its first packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStats {
     /// The other rank.

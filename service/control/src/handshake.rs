@@ -1,18 +1,19 @@
-//! How the launcher and the agent of another host show each other that they belong together.
+//! The mutual proof of the launcher and the agent of another host.
 //!
 //! ```text
-//! samite run (front)                                     guard of a host
+//! samite run (coordinator)                               supervisor of a host
 //!      ── over the remote shell ── Invitation: two secrets ──▶
 //!      ◀────────────────── connects over TCP ──────────────────
 //!      ── Challenge: a nonce ─────────────────────────────────▶
 //!      ◀────────── Hello: a nonce, proof of the agent's secret ─
-//!      ── Answer: proof of the front's secret ────────────────▶
+//!      ── Answer: proof of the coordinator's secret ──────────▶
 //!      ── the plan ───────────────────────────────────────────▶
 //! ```
-//! A proof is HMAC-SHA-256 (RFC 2104), with the secret as its key, of both nonces, the host, and the address that the
-//! guard called. So no secret is sent, no proof serves a second time, and neither side believes anything before it has
-//! the other's. Because of the address, a process that listens at a wrong address cannot pass the messages on to the
-//! front and then take the agent's place. A process that changes packets on their way can: nothing is encrypted.
+//! A proof is HMAC-SHA-256 (RFC 2104), with the secret as its key, of both nonces, the host, and the address to which
+//! the supervisor connected. So no secret is sent, no proof is valid a second time, and neither side believes a message
+//! before it has the other's proof. Because of the address, a process that listens at a wrong address cannot relay the
+//! messages to the coordinator and then take the agent's place. A process that changes packets on their way can:
+//! nothing is encrypted.
 
 use std::net::IpAddr;
 
@@ -22,69 +23,69 @@ use sha2::Sha256;
 
 use super::{PROTOCOL, Secret};
 
-/// Chosen at random by each side, for one connection.
+/// A random number that each side chooses for one connection.
 pub type Nonce = [u8; 16];
 
 /// The secrets of one host, which its invitation carries. No other process knows them.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Keys {
-    /// By which the front proves that it sent the invitation.
+    /// The coordinator proves with it that it sent the invitation.
     pub front: Secret,
-    /// By which the guard proves that it received the invitation.
+    /// The supervisor proves with it that it received the invitation.
     pub agent: Secret,
 }
 
-/// The front's first message on a connection.
+/// The coordinator's first message on a connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Challenge {
-    /// The front's nonce.
+    /// The coordinator's nonce.
     pub nonce: Nonce,
 }
 
-/// The guard's only message.
+/// The supervisor's only message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
     /// The host's index.
     pub host: u32,
-    /// The guard's nonce.
+    /// The supervisor's nonce.
     pub nonce: Nonce,
-    /// The proof that the guard received the invitation.
+    /// The proof that the supervisor received the invitation.
     pub proof: Proof,
 }
 
-/// The front's answer to a hello that is proven. What follows is for the agent.
+/// The coordinator's answer to a proven hello. The messages after it are for the agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// The proof that the front sent the invitation.
+    /// The proof that the coordinator sent the invitation.
     pub proof: Proof,
 }
 
-/// That a side knows its secret.
+/// A proof that a side knows its secret.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Proof([u8; 32]);
 
-/// What both sides know of a connection, and prove with their secrets.
+/// The facts of a connection that both sides know, and prove with their secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct Transcript {
     /// The host's index.
     pub host: u32,
-    /// The front's address on this connection: where the guard has called, and where the front was called.
+    /// The coordinator's address on this connection: to which the supervisor connected, and at which it was accepted.
     pub front: IpAddr,
-    /// The front's nonce.
+    /// The coordinator's nonce.
     pub front_nonce: Nonce,
-    /// The guard's nonce.
+    /// The supervisor's nonce.
     pub agent_nonce: Nonce,
 }
 
-/// Who proves.
+/// The side that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The front.
+    /// The coordinator.
     Front,
-    /// The guard, for the agent of its host.
+    /// The supervisor, for the agent of its host.
     Agent,
 }
 
@@ -99,7 +100,8 @@ impl Transcript {
         self.mac(side, keys).verify_slice(&proof.0).is_ok()
     }
 
-    /// Each part has a fixed length, so that no two transcripts are the same bytes.
+    /// Returns the hash state over the transcript. Each part has a fixed length, so that no two transcripts are the
+    /// same bytes.
     fn mac(&self, side: Side, keys: &Keys) -> Hmac<Sha256> {
         let (name, key) = match side {
             Side::Front => (b"samite front", keys.front),

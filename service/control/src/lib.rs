@@ -1,17 +1,17 @@
-//! What the ranks of a job, its launcher and the `samite` command share.
+//! The parts shared by the ranks of a job, its launcher and the `samite` command.
 //!
 //! Ranks and launcher speak the control protocol:
 //! ```text
-//! samite run (front) ── one connection ── agent of a host ── one connection each ── ranks
+//! samite run (coordinator) ── one connection ── agent of a host ── one connection each ── ranks
 //! ```
-//! Every connection carries JSON, one message a line, so that it can be read with any tool. Lines are
+//! Every connection carries JSON, one message a line, so that any tool can read it. Lines are
 //! bounded, reading and writing never block, and malformed input is an error of that connection. A turn
-//! reads a bounded number of bytes of a connection, so that none keeps its process from the others.
+//! reads a bounded number of bytes from a connection, so that none keeps its process from the others.
 //!
-//! A rendezvous speaks the same protocol without a launcher, and one of the ranks may be it. So the server and its
+//! A rendezvous speaks the same protocol without a launcher, and one of the ranks may serve it. So the server and its
 //! [`Registry`] are here too, and so is the table of all settings, which a launcher checks before it starts ranks.
 //!
-//! The crate is an inner part of Samite: programs depend on `samite`.
+//! The crate is internal to Samite: programs depend on `samite`.
 
 #![forbid(unsafe_code)]
 

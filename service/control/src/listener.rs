@@ -1,9 +1,10 @@
-//! A listening socket, and the connections to it whose other side has not said who it is.
+//! A listening socket with its unauthenticated connections.
 //!
-//! Any process that reaches the socket can connect, so what such a connection may cost is bounded: how many there are,
-//! how many are accepted in a turn, how many bytes are read of each, and for how long each is kept. Its first line is
-//! the hello, and anything else closes it. Where there are too many, the oldest of those from the host with the most is
-//! closed. A hello may take a round trip, in which a stranger makes hundreds of connections: they are from its own host.
+//! Any process that reaches the socket can connect, so the cost of such a connection is bounded. Limits apply to the
+//! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
+//! The first line must be the hello; anything else closes the connection. At the limit, the oldest connection from the
+//! host with the most is closed. A hello may take a round trip, in which an unauthenticated client can make hundreds of
+//! connections; they come from its own host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,14 +17,14 @@ use serde::de::DeserializeOwned;
 
 use super::{Channel, Incoming};
 
-/// A listening socket, and the connections to it that have not sent their hello. The caller keeps a `C` for each
+/// A listening socket, and the connections that have not sent their hello. The caller keeps a `C` for each
 /// until then.
 #[derive(Debug)]
 pub struct Listener<C> {
     socket: TcpListener,
     /// The oldest first.
     connections: VecDeque<Unidentified<C>>,
-    /// Until when no connection is accepted, after the system could not do it.
+    /// Until this time no connection is accepted, because the system failed to accept one.
     shut_until: Option<Instant>,
 }
 
@@ -31,7 +32,7 @@ pub struct Listener<C> {
 struct Unidentified<C> {
     channel: Channel,
     context: C,
-    /// The host that it was made from; see [`origin`].
+    /// The host from which it was made; see [`origin`].
     origin: IpAddr,
     until: Instant,
 }
@@ -41,31 +42,32 @@ struct Unidentified<C> {
 pub struct Identified<C, M> {
     /// The connection.
     pub channel: Channel,
-    /// What belongs to the connection.
+    /// The caller's value for the connection.
     pub context: C,
     /// Its first message.
     pub hello: M,
 }
 
 impl<C> Listener<C> {
-    /// A listener on a socket that listens, or is about to.
+    /// Returns a listener on a socket that listens already or will at once.
     ///
     /// # Errors
-    /// The socket cannot be made one that does not block.
+    /// If the socket cannot be made nonblocking.
     pub fn new(socket: TcpListener) -> io::Result<Listener<C>> {
         socket.set_nonblocking(true)?;
-        // With a short queue, strangers who connect faster than a turn accepts would have others wait for seconds.
+        // With a short queue, clients that connect faster than a turn accepts would delay others for seconds.
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Listener { socket, connections: VecDeque::new(), shut_until: None })
     }
 
-    /// The listening socket.
+    /// Returns the listening socket.
     pub fn socket(&self) -> &TcpListener {
         &self.socket
     }
 
-    /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a hello.
-    /// `prepare` makes a new connection ready, or refuses it.
+    /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a
+    /// hello.
+    /// `prepare` configures a new connection, or refuses it.
     pub fn turn<M: DeserializeOwned>(
         &mut self,
         now: Instant,
@@ -94,11 +96,12 @@ impl<C> Listener<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // accept(2) takes a descriptor before it looks for a connection, so it fails without one too.
+                // accept(2) takes a descriptor before it looks for a connection, so it fails even without a waiting
+                // connection.
                 Err(_) if !self.has_waiting() => break,
                 // For example, no descriptor is left.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
-                // Nothing tells when there is one again, and until then the socket stays readable.
+                // Nothing reports when a descriptor is free again, and until then the socket stays readable.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }
@@ -133,15 +136,15 @@ impl<C> Listener<C> {
         }
     }
 
-    /// The descriptors that [`turn`](Self::turn) reads.
+    /// Returns the descriptors that [`turn`](Self::turn) reads.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let socket = self.shut_until.is_none().then(|| self.socket.as_fd());
         socket.into_iter().chain(self.connections.iter().map(|connection| connection.channel.as_fd()))
     }
 
-    /// When [`turn`](Self::turn) is to be called even if no descriptor is readable.
+    /// Returns the time at which [`turn`](Self::turn) is due even if no descriptor is readable.
     pub fn deadline(&self) -> Option<Instant> {
-        // The oldest is the first to be closed.
+        // The oldest is closed first.
         let closes = self.connections.front().map(|connection| connection.until);
         closes.into_iter().chain(self.shut_until).min()
     }
@@ -165,8 +168,8 @@ impl<C> Unidentified<C> {
     }
 }
 
-/// The host at an address, as far as the address shows: any user of this host can connect from any of its loopback
-/// addresses, and a host of an IPv6 network has as many of that as it likes (RFC 7934).
+/// Returns the host of an address, as far as the address shows it: any user of this host can connect from any of its
+/// loopback addresses, and a host in an IPv6 network has any number of addresses there (RFC 7934).
 fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv6Addr::LOCALHOST.into(),
@@ -175,19 +178,19 @@ fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The most connections that have not sent their hello.
+/// Largest number of connections without a hello.
 const UNIDENTIFIED_MAX: usize = 256;
 
-/// The most connections that one turn accepts.
+/// Largest number of connections accepted in one turn.
 const ACCEPTED_MAX: usize = 64;
 
-/// The most connections that wait to be accepted; the system has a limit of its own, by default 4,096.
+/// Largest number of connections that wait to be accepted; the system has its own limit, by default 4,096.
 const BACKLOG: i32 = 4096;
 
-/// How long a connection is kept without a hello.
+/// The time for which a connection is kept without a hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long no connection is accepted after the system could not do it.
+/// The pause after the system failed to accept a connection.
 const SHUT_FOR: Duration = Duration::from_millis(100);
 
 /// The longest hello, in bytes.
@@ -214,7 +217,7 @@ mod tests {
         identified.into_iter().map(|Identified { hello, .. }| hello).collect()
     }
 
-    /// Turns until this many connections have been accepted and not closed.
+    /// Takes turns until this many connections have been accepted and not closed.
     fn turn_until(listener: &mut Listener<()>, count: usize) {
         let now = Instant::now();
         while listener.connections.len() != count {
@@ -227,7 +230,7 @@ mod tests {
         !matches!(stream.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Connections that say nothing, each accepted before the next is made.
+    /// Makes silent connections, each accepted before the next is made.
     fn strangers(listener: &mut Listener<()>, count: usize) -> (Vec<TcpStream>, Vec<u32>) {
         let (mut strangers, mut heard) = (Vec::new(), Vec::new());
         for _ in 0..count {
@@ -254,7 +257,7 @@ mod tests {
         turn_until(&mut listener, 1);
         let (first, heard) = strangers(&mut listener, UNIDENTIFIED_MAX - 1);
         assert_eq!((listener.connections.len(), heard), (UNIDENTIFIED_MAX, Vec::new()));
-        // There is no place left, and more than one turn accepts are waiting when its hello arrives.
+        // All places are taken, and more connections than a turn accepts are waiting when its hello arrives.
         let more: Vec<_> = (0..ACCEPTED_MAX + 10).map(|_| connect(&listener)).collect();
         oldest.write_all(b"7\n").unwrap();
         let mut heard = Vec::new();

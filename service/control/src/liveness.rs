@@ -1,13 +1,13 @@
-//! When a connection over a network counts as lost.
+//! Detection of lost connections over a network.
 //!
-//! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: it is the other
-//! side's *kernel* that acknowledges, so a process that is busy or stopped is not taken for dead. What is not
-//! acknowledged is repeated by the kernel, ever less often, and given up after TCP_USER_TIMEOUT (RFC 5482),
-//! by each side for itself: a host that is cut off for the detection time is given up, whichever direction
-//! fails. A cut of less than a quarter of it is survived, since one of the repetitions comes after it.
+//! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: the other side's *kernel*
+//! acknowledges, so a busy or stopped process is not taken for dead. The kernel repeats unacknowledged bytes, ever less
+//! often, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side does so for itself: a host that is cut off for the
+//! detection time is given up, whichever direction fails. A cut of less than a quarter of that time is survived, since
+//! one of the repetitions comes after it.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
-//! and not while something is on its way.
+//! and stop while bytes are under way.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// The detection time that holds where none is asked for.
+/// The default detection time.
 pub const DETECTION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The least detection time: below, a kernel has not repeated a lost packet once.
+/// The least detection time: a shorter one would end before a kernel repeats a lost packet once.
 pub const DETECTION_MIN: Duration = Duration::from_millis(200);
 
-/// The time before a kernel first repeats what was not acknowledged, on a fast network (Linux: TCP_RTO_MIN).
-/// Only from then on it counts the time towards TCP_USER_TIMEOUT.
+/// The time before a kernel first repeats unacknowledged bytes, on a fast network (Linux: TCP_RTO_MIN).
+/// Only then it starts to count the time towards TCP_USER_TIMEOUT.
 const FIRST_REPETITION: Duration = Duration::from_millis(200);
 
-/// Makes this TCP connection fail when the other side's host has not been heard of for `detection`, provided
-/// that both sides beat.
+/// Makes this TCP connection fail when the other side's host has been unreachable for `detection`, provided
+/// that both sides send heartbeats.
 pub fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     let timeout = u32::try_from(user_timeout(detection).as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_nodelay(connection, true)?;
@@ -34,7 +34,7 @@ pub fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// The same, with nobody to beat: the kernel itself sends what shows that a connection is broken, but counts in
+/// As [`bound`], without heartbeats: the kernel itself probes the connection, but counts in
 /// whole seconds, so that a detection time of less than 3 s is exceeded.
 pub fn bound_by_kernel(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     let idle = Duration::from_secs((detection.as_secs() / 4).max(1));
@@ -45,12 +45,13 @@ pub fn bound_by_kernel(connection: &impl AsFd, detection: Duration) -> io::Resul
     Ok(())
 }
 
-/// How often to beat.
+/// Returns the interval between heartbeats.
 pub fn beat_interval(detection: Duration) -> Duration {
     (detection / 4).min(Duration::from_millis(500))
 }
 
-/// What is left of the detection time when a cut has lasted until the next beat, and that until it is repeated.
+/// Returns the rest of the detection time after a cut has lasted until the next heartbeat, and that until its
+/// repetition.
 fn user_timeout(detection: Duration) -> Duration {
     detection.saturating_sub(beat_interval(detection) + FIRST_REPETITION).max(Duration::from_millis(50))
 }
@@ -70,7 +71,7 @@ mod tests {
                 repetitions.push(*repetitions.last().unwrap() * 2 + FIRST_REPETITION);
             }
             repetitions.pop();
-            // At worst the cut begins just before a beat, or just after one.
+            // In the worst case the cut begins just before a heartbeat, or just after one.
             assert!(*repetitions.last().unwrap() >= detection / 4, "{detection:?}");
             let slack = Duration::from_millis(100);
             assert!(beat_interval(detection) + given_up <= detection + slack, "{detection:?}");

@@ -16,12 +16,12 @@ use super::{Ending, Keys};
 use crate::bind::Bind;
 use crate::figures::{Figures, PeerStats};
 
-/// From the launcher to a host's agent. The agent ends its ranks when this connection fails.
+/// A message from the launcher to a host's agent. The agent ends its ranks when this connection fails.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum ToAgent {
-    /// The first message: what to start.
+    /// The first message: the ranks to start.
     Start(Plan),
     /// Send this signal to every rank.
     Signal(i32),
@@ -29,19 +29,19 @@ pub enum ToAgent {
     End,
     /// Kill every rank now.
     Kill,
-    /// An agent asks where one of your ranks is; the number is to be given back with the answer.
+    /// An agent asks for the address of one of your ranks; return the number with the answer.
     Question { host: u32, rank: u32 },
     /// The answer to [`FromAgent::Question`].
     Address(Whereabouts),
     /// Ranks of other agents have ended.
     Ended(Vec<Obituary>),
-    /// A rank of another agent was started again, and is here.
+    /// A rank of another agent was restarted, at this address.
     Returned(Whereabouts),
-    /// A rank of another agent was stopped, or goes on.
+    /// A rank of another agent was stopped, or continued.
     Stopped(Stop),
     /// A rank of another agent has given up a rank of this agent.
     GaveUp(GivenUp),
-    /// What do your ranks do?
+    /// Report the activity of your ranks.
     Ask,
 }
 
@@ -60,66 +60,66 @@ impl ToAgent {
     }
 }
 
-/// From a host's agent to the launcher.
+/// A message from a host's agent to the launcher.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum FromAgent {
     /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
-    /// The ranks of this agent cannot be bound as asked for; none was started.
+    /// The ranks of this agent cannot be bound as requested; none was started.
     NotBound { why: String },
-    /// This rank's process has ended, and is started again after this time, or not.
+    /// This rank's process has ended, and is restarted after this time, or not.
     Exited { rank: u32, ending: Ending, again: Option<Duration> },
-    /// This rank broke the control protocol; its connection was closed.
+    /// This rank violated the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
-    /// Where is this rank of another agent? Asked once.
+    /// The address of this rank of another agent is needed. Asked once.
     Question { rank: u32 },
     /// The answer to [`ToAgent::Question`].
     Answer { host: u32, whereabouts: Whereabouts },
     /// Ranks of this agent have ended, as far as other ranks are concerned.
     Ended(Vec<Obituary>),
-    /// A rank of this agent was started again, and is here.
+    /// A rank of this agent was restarted, at this address.
     Returned(Whereabouts),
-    /// A rank of this agent was stopped, or goes on.
+    /// A rank of this agent was stopped, or continued.
     Stopped(Stop),
     /// A rank of this agent has given up a rank of another agent.
     GaveUp(GivenUp),
-    /// A rank of this agent tells what it did so far.
+    /// A rank of this agent reports its activity so far.
     Figures { rank: u32, figures: Box<Figures> },
-    /// A rank of this agent tells with whom it dealt; several in a row are parts of one list.
+    /// A rank of this agent reports its peers; several in a row are parts of one list.
     Peers { rank: u32, peers: Vec<PeerStats> },
-    /// What ranks of this agent print cannot be written any more, as the agent has said.
+    /// The agent has reported that the output of its ranks cannot be written any more.
     OutputLost,
     /// The last message: no rank is left, and all output is written.
     Done,
 }
 
-/// What `samite run` writes to the remote shell for the process that that starts on a host: how to find back.
-/// One line of JSON, and the only way for the keys, which others could see on a command line.
+/// The message of `samite run`, through the remote shell, to the process that this starts on a host: how to connect
+/// back. One line of JSON. The keys travel only here, since others could see them on a command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Invitation {
-    /// The version of the protocol that the launcher speaks.
+    /// The launcher's version of the protocol.
     pub protocol: u32,
     /// The host's index among those of the job.
     pub host: u32,
-    /// What the launcher calls the host.
+    /// The launcher's name for the host.
     pub name: String,
     /// The secrets of this host.
     pub keys: Keys,
-    /// Where the launcher listens, the likeliest first.
+    /// The addresses of the launcher, the likeliest first.
     pub addresses: Vec<IpAddr>,
-    /// Whether the user has given the address.
+    /// True if the user has given the address.
     pub is_given: bool,
-    /// The port at which the launcher listens.
+    /// The port of the launcher's listener.
     pub port: u16,
     /// The directory in which the ranks start.
     pub directory: PathBuf,
-    /// The time within which the loss of the connection is to be noticed.
+    /// The time within which the loss of the connection must be detected.
     pub detection: Duration,
 }
 
-/// The ranks that an agent starts, and how.
+/// The ranks that an agent starts, with their environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// The job's name.
@@ -128,25 +128,25 @@ pub struct Plan {
     pub secret: Secret,
     /// The ranks of the job.
     pub size: u32,
-    /// Those of them that the agent starts.
+    /// The ranks of this agent.
     pub ranks: Range<u32>,
     /// The agent's host, by its index among those of the job.
     pub host: u32,
     /// The number of hosts.
     pub hosts: u32,
-    /// The time within which the loss of this connection is to be noticed.
+    /// The time within which the loss of this connection must be detected.
     pub detection: Duration,
-    /// How often each rank is started again when it fails.
+    /// Number of restarts of each rank that fails.
     pub restarts: u32,
-    /// To what each rank is bound.
+    /// The part of the host to which each rank is bound.
     pub bind: Bind,
-    /// The transport that the user asked for.
+    /// The transport that the user selected.
     pub transport: Option<String>,
     /// Variables to set for the ranks.
     pub env: Vec<(String, String)>,
-    /// Whether each line of output begins with its rank.
+    /// True if each line of output begins with its rank.
     pub prefix: bool,
-    /// Whether the ranks are to tell at their end what they did.
+    /// True if the ranks report their activity at their end.
     pub stats: bool,
     /// The program.
     pub program: OsString,
@@ -154,43 +154,43 @@ pub struct Plan {
     pub args: Vec<OsString>,
 }
 
-/// Where a rank can be reached.
+/// The address of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whereabouts {
     /// The rank.
     pub rank: u32,
-    /// Which life of the rank this is of.
+    /// The incarnation of the rank.
     pub incarnation: u32,
     /// The address that it published.
     pub address: Vec<u8>,
 }
 
-/// The end of a life of a rank.
+/// The end of an incarnation of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obituary {
     /// The rank.
     pub rank: u32,
     /// The incarnation that ended.
     pub incarnation: u32,
-    /// How it ended.
+    /// The way in which it ended.
     pub ending: Ending,
-    /// Whether the rank is started again. If that changes its mind, it is told again.
+    /// True if the rank is restarted. If that is cancelled, another report follows.
     pub returns: bool,
 }
 
-/// A process of a rank was stopped, by SIGSTOP say, or goes on.
+/// A process of a rank was stopped, for example by SIGSTOP, or continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The rank.
     pub rank: u32,
     /// Its incarnation.
     pub incarnation: u32,
-    /// Whether it is stopped now.
+    /// True if it is stopped now.
     pub is_stopped: bool,
 }
 
-/// A living rank has given up another one by its own judgement, for example after a breach of the protocol. It has cut
-/// off the path between the two, so it cannot tell the other one itself.
+/// A living rank has given up another one by its own decision, for example after a breach of the protocol. It has cut
+/// off the path between the two, so it cannot inform the other one itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenUp {
     /// The rank that has given up the other one.
@@ -201,54 +201,54 @@ pub struct GivenUp {
     pub rank: u32,
     /// The incarnation that is given up.
     pub incarnation: u32,
-    /// Why, of at most [`WHY_BYTES_MAX`] bytes.
+    /// The reason, at most [`WHY_BYTES_MAX`] bytes.
     pub why: String,
 }
 
 /// The longest reason in a [`GivenUp`], in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
 
-/// From a rank to its agent.
+/// A message from a rank to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum FromRank {
-    /// This is where my port can be reached.
+    /// My port has this address.
     Publish { address: Vec<u8> },
-    /// Tell me the address of this rank, as soon as it is known.
+    /// Send me the address of this rank, as soon as it is known.
     Request { rank: u32 },
-    /// I have given up this incarnation of this rank, which may be alive: tell it.
+    /// I have given up this incarnation of this rank, which may be alive: inform it.
     GaveUp { rank: u32, incarnation: u32, why: String },
-    /// What I did so far: an answer to [`ToRank::Asked`].
+    /// My activity so far: an answer to [`ToRank::Asked`].
     Figures(Box<Figures>),
-    /// With whom I dealt, in as many parts as it takes. It comes after the last figures.
+    /// My peers, in as many parts as needed, after the last figures.
     Peers(Vec<PeerStats>),
-    /// I am done and need no notices any more; nothing sent to me will be received. What my process does from now on is no
-    /// failure.
+    /// I have finished and need no more notices; later messages to me will not be received. My process may fail from
+    /// now on without being reported.
     Leave,
-    /// I have ended my part. My process will show whether I have left in good order.
+    /// I have finished my part. The end of my process will show if I have left in good order.
     Closed,
-    /// I am done because of a panic. The process may take long to end, or may even go on.
+    /// I have failed because of a panic. The process may take long to end, or may even go on.
     Panicked,
 }
 
-/// From an agent to a rank.
+/// A message from an agent to a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum ToRank {
-    /// The answer to [`FromRank::Request`], and news of a rank that was started again.
+    /// The answer to [`FromRank::Request`], or the address of a restarted rank.
     Address(Whereabouts),
-    /// These ranks have ended. Told to every rank, and again if a rank that left has failed, or one that failed is not
-    /// started again after all.
+    /// These ranks have ended. Sent to every rank, and again if a rank that left has failed, or a failed one is not
+    /// restarted after all.
     Ended(Vec<Obituary>),
-    /// A rank was stopped, or goes on: so that whoever waits for it in vain knows why.
+    /// A rank was stopped, or continued, so that ranks which wait for it know the reason.
     Stopped(Stop),
     /// A rank has given up this one.
     GaveUp(GivenUp),
-    /// Tell what you do: now, or when you leave, and with whom you dealt too.
+    /// Report your activity: now, or when you leave and with your peers.
     Asked { at_end: bool },
-    /// For the other ranks you are dead, and about to be ended.
+    /// The other ranks take you for dead, and your process will be killed.
     Condemned { why: String },
 }
 
@@ -285,13 +285,13 @@ impl TryFrom<String> for JobId {
     }
 }
 
-/// What the ranks of a job know and strangers do not. Never in the environment, where `/proc` would show it.
+/// The secret that the ranks of a job share. It is never in the environment, where `/proc` would show it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 16]);
 
 impl Secret {
-    /// The first life of a rank, of which the next are counted from there: what a packet must carry besides
-    /// its place in the sequence to be taken for that rank's, so no stranger may guess it.
+    /// The first incarnation of a rank, from which the next ones are counted. A packet must carry it, besides its place
+    /// in the sequence, to be taken for that rank's, so no unauthenticated process may guess it.
     pub fn first_incarnation(&self, rank: u32) -> u32 {
         let half = |from: usize| {
             self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))

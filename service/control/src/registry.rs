@@ -1,11 +1,11 @@
-//! Who is where, and who has ended: the rendezvous of a host's ranks, without any input or output.
+//! Addresses and ends of the ranks: the state machine of a host's rendezvous, without input or output.
 //!
 //! ```text
-//!  rank ── Request ──▶ this ── Question, once ──▶ front ── Question ──▶ the agent of that rank
-//!       ◀─ Address ───      ◀─── Address ────────       ◀─── Answer ───
+//!  rank ── Request ──▶ registry ── Question, once ──▶ coordinator ── Question ──▶ the agent of that rank
+//!       ◀─ Address ───          ◀─── Address ────────             ◀─── Answer ───
 //! ```
-//! A rank costs one publication, and for each partner one question and one answer. The end of a rank is told
-//! to all, but those that end without failing are told of together.
+//! A rank costs one publication, and for each partner one question and one answer. The end of a rank is reported
+//! to all ranks; those that end without failing are reported together.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use crate::{
     Ending, FromAgent, FromRank, GivenUp, Obituary, Secret, Stop, ToRank, WHY_BYTES_MAX, Whereabouts,
 };
 
-/// Addresses and endings of a job's ranks, as one agent knows them. Each step leaves in `outbox` what is to
-/// be sent.
+/// Addresses and ends of a job's ranks, as one agent knows them. Each step appends the resulting messages to
+/// `outbox`.
 #[derive(Debug)]
 pub struct Registry {
     /// The ranks of the agent.
@@ -23,19 +23,19 @@ pub struct Registry {
     /// All ranks of the job.
     members: Vec<Member>,
     secret: Secret,
-    /// Endings that were not told yet, and whether there is haste.
+    /// Ends that were not reported yet; the flag says if one is urgent.
     untold: Vec<Obituary>,
     urgent: bool,
-    /// Messages to be sent.
+    /// Messages to send.
     pub outbox: Vec<Post>,
 }
 
-/// What is to be sent, and to whom.
+/// A message with its receiver.
 #[derive(Debug, PartialEq)]
 pub enum Post {
     /// A message to a rank of this agent.
     Rank(u32, ToRank),
-    /// A message to the front.
+    /// A message to the coordinator.
     Front(FromAgent),
 }
 
@@ -43,14 +43,14 @@ pub enum Post {
 struct Member {
     incarnation: u32,
     address: Option<Vec<u8>>,
-    /// Who has asked for the address before it was known.
+    /// Ranks and hosts that have asked for the address before it was known.
     waiting: Vec<Asker>,
     ended: Option<Ending>,
-    /// Whether it has said that it leaves, so that its process cannot fail any more for the others.
+    /// True if it has announced that it leaves, so that a later failure of its process is not reported.
     has_left: bool,
-    /// Whether it is started again, of one that has failed.
+    /// True if the failed rank is restarted.
     returns: bool,
-    /// The ranks that this incarnation has given up, and which incarnation of each last.
+    /// By rank: the last incarnation of it that this incarnation has given up.
     given_up: BTreeMap<u32, u32>,
 }
 
@@ -63,7 +63,7 @@ enum Asker {
 }
 
 impl Registry {
-    /// The registry of a job of `size` ranks, of which `here` are this agent's.
+    /// Returns the registry of a job of `size` ranks, of which `here` are this agent's.
     pub fn new(size: u32, here: Range<u32>, secret: Secret) -> Registry {
         let member = |rank| Member {
             incarnation: secret.first_incarnation(rank),
@@ -78,10 +78,10 @@ impl Registry {
         Registry { here, members, secret, untold: Vec::new(), urgent: false, outbox: Vec::new() }
     }
 
-    /// Acts on what `rank` said.
+    /// Handles a message of `rank`.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence.
+    /// The defect of the message, as the end of a sentence.
     pub fn handle(&mut self, rank: u32, message: FromRank) -> Result<(), String> {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
@@ -97,7 +97,7 @@ impl Registry {
                 self.outbox.push(Post::Front(FromAgent::Peers { rank, peers }));
                 Ok(())
             }
-            // Whoever sees the process takes care of the latter, and does not hand it on.
+            // The agent, which sees the process, handles Closed itself.
             FromRank::Leave | FromRank::Closed => {
                 self.end(rank, Ending::Left, false);
                 self.members[rank as usize].has_left = true;
@@ -110,13 +110,13 @@ impl Registry {
         }
     }
 
-    /// The agent of `host` asks for a rank of this one.
+    /// Handles a question of the agent of `host` for a rank of this one.
     pub fn question(&mut self, host: u32, rank: u32) {
-        // The front asks for nothing that is not there.
+        // The coordinator asks only for existing ranks.
         let _ = self.request(Asker::Host(host), rank);
     }
 
-    /// Where a rank of another agent is.
+    /// Stores the address of a rank of another agent.
     pub fn learn(&mut self, whereabouts: Whereabouts) {
         let Whereabouts { rank, incarnation, address } = whereabouts;
         let Some(member) = self.members.get_mut(rank as usize) else { return };
@@ -126,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// A rank of another agent is back, in another life.
+    /// Notes that a rank of another agent has restarted, with its new address.
     pub fn welcome(&mut self, whereabouts: Whereabouts) {
         let rank = whereabouts.rank;
         if self.members.len() > rank as usize {
@@ -136,8 +136,8 @@ impl Registry {
         }
     }
 
-    /// A rank of this agent was started again: the others hear of it when it says where it is. It is told who
-    /// has ended, since it was not there to hear of it.
+    /// Notes that a rank of this agent was restarted. The others are informed when it publishes its address. The rank
+    /// gets all ends so far, since it was not there to receive the notices.
     pub fn restart(&mut self, rank: u32) {
         self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
         let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
@@ -150,13 +150,13 @@ impl Registry {
         }
     }
 
-    /// The incarnation of a rank of this agent that runs now, or ran last.
+    /// Returns the present or last incarnation of a rank of this agent.
     pub fn incarnation(&self, rank: u32) -> u32 {
         self.members[rank as usize].incarnation
     }
 
-    /// A rank of this agent has ended, and is started again or not. Only the first of several endings of a life counts, but
-    /// a failure counts after a leaving that the rank did not announce.
+    /// Notes that a rank of this agent has ended, and is restarted or not. Only the first end of an incarnation counts,
+    /// except that a failure counts after a leaving that the rank did not announce.
     pub fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
         let member = &self.members[rank as usize];
         if !member.has_left {
@@ -164,7 +164,7 @@ impl Registry {
         }
     }
 
-    /// A rank of this agent is not started again after all.
+    /// Notes that a rank of this agent is not restarted after all.
     pub fn give_up(&mut self, rank: u32) {
         let member = &self.members[rank as usize];
         if let Some(ending) = member.ended.clone() {
@@ -172,12 +172,12 @@ impl Registry {
         }
     }
 
-    /// Whether a rank of this agent has said that it leaves.
+    /// Returns true if a rank of this agent has announced that it leaves.
     pub fn has_left(&self, rank: u32) -> bool {
         self.members[rank as usize].has_left
     }
 
-    /// Ranks of other agents have ended.
+    /// Notes that ranks of other agents have ended.
     pub fn hear(&mut self, obituaries: Vec<Obituary>) {
         for obituary in obituaries {
             if self.members.len() > obituary.rank as usize {
@@ -199,14 +199,14 @@ impl Registry {
         }
     }
 
-    /// A rank of this agent was stopped, or goes on.
+    /// Notes that a rank of this agent was stopped, or continued.
     pub fn stop(&mut self, rank: u32, is_stopped: bool) {
         let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
         self.spread_stop(stop);
         self.outbox.push(Post::Front(FromAgent::Stopped(stop)));
     }
 
-    /// Tells the ranks of this agent that a rank was stopped, or goes on.
+    /// Informs the ranks of this agent that a rank was stopped, or continued.
     pub fn spread_stop(&mut self, stop: Stop) {
         let others = self.listening().filter(|&to| to != stop.rank);
         let posts: Vec<_> = others.map(|to| Post::Rank(to, ToRank::Stopped(stop))).collect();
@@ -228,13 +228,13 @@ impl Registry {
         self.members[rank as usize].ended == Some(Ending::Panicked)
     }
 
-    /// Whether endings are to be told, and whether that cannot wait.
+    /// Returns the urgency of unreported ends, or `None` if there are none.
     pub fn untold(&self) -> Option<Urgent> {
         (!self.untold.is_empty()).then_some(Urgent(self.urgent))
     }
 
-    /// Tells of all endings that were not told yet: to the ranks of this agent, and the front of those here.
-    /// Returns how many are told.
+    /// Reports all unreported ends: to the ranks of this agent, and those of this agent's ranks to the coordinator.
+    /// Returns the number of informed ranks.
     pub fn tell(&mut self) -> u32 {
         let untold = std::mem::take(&mut self.untold);
         if untold.is_empty() {
@@ -252,7 +252,7 @@ impl Registry {
         (self.outbox.len() - before) as u32
     }
 
-    /// The ranks of this agent that have not ended.
+    /// Returns the ranks of this agent that have not ended.
     fn listening(&self) -> impl Iterator<Item = u32> {
         self.here.clone().filter(|&rank| !self.has_ended(rank))
     }
@@ -287,9 +287,9 @@ impl Registry {
         };
     }
 
-    /// Tells the ranks of this agent where a rank is that was started again.
+    /// Sends the ranks of this agent the address of a restarted rank.
     fn announce(&mut self, whereabouts: &Whereabouts) {
-        // That its former life has ended comes first.
+        // The end of its former incarnation must be reported first.
         self.tell();
         for to in self.here.clone() {
             if !self.has_ended(to) {
@@ -313,8 +313,9 @@ impl Registry {
         Ok(())
     }
 
-    /// A rank of this agent has given up another one. An honest rank gives up each incarnation once, and knows none
-    /// that was not started. More is refused or ignored, so a hostile rank cannot fill the connections of others.
+    /// Handles a verdict of a rank of this agent on another rank. An honest rank gives up each incarnation once, and
+    /// knows none that was not started. Others are refused or ignored, so a hostile rank cannot fill the connections of
+    /// others.
     fn give_up_peer(&mut self, by: u32, rank: u32, incarnation: u32, why: String) -> Result<(), String> {
         let size = self.members.len();
         let Some(member) = self.members.get(rank as usize).filter(|_| rank != by) else {
@@ -323,7 +324,7 @@ impl Registry {
         if why.len() > WHY_BYTES_MAX {
             return Err(format!("it gave up rank {rank} for a reason of {} bytes", why.len()));
         }
-        // A rank of another host may have met an incarnation that this agent has not heard of yet.
+        // A rank of another host may have met an incarnation that this agent does not know yet.
         if incarnation.wrapping_sub(member.incarnation) > INCARNATIONS_AHEAD {
             return Ok(());
         }
@@ -347,7 +348,7 @@ impl Registry {
         let Some(member) = self.members.get_mut(wanted as usize) else {
             return Err(format!("it asked for rank {wanted} of a job of {size}"));
         };
-        // Whoever asks for a rank that has ended hears of that.
+        // An asker for a rank that has ended gets the report of its end.
         if member.ended.is_some() || member.waiting.contains(&asker) {
             return Ok(());
         }
@@ -361,7 +362,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Tells those who wait for it where `rank` is.
+    /// Sends the address of `rank` to all that wait for it.
     fn answer(&mut self, rank: u32) {
         let member = &mut self.members[rank as usize];
         let Some(address) = &member.address else { return };
@@ -376,10 +377,10 @@ impl Registry {
     }
 }
 
-/// How many incarnations a rank may have had of which its agent has told nothing yet.
+/// Number of incarnations of a rank that its agent may not have reported yet.
 const INCARNATIONS_AHEAD: u32 = 8;
 
-/// Whether something cannot wait.
+/// True if a report must not wait.
 pub struct Urgent(pub bool);
 
 #[cfg(test)]

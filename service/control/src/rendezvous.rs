@@ -1,7 +1,7 @@
-//! The meeting place itself: what an agent of `samite run` is for its ranks, without their processes.
+//! The rendezvous server: for ranks without `samite run` it does the work of an agent, but does not manage processes.
 //!
-//! Until all ranks have joined they only wait. Then each gets its ticket, and from there on it is the same
-//! protocol, and the same [`Registry`], as under `samite run`; that a rank ends is known by its connection.
+//! Until all ranks have joined they only wait. Then each gets its ticket; from then on the protocol and the
+//! [`Registry`] are the same as under `samite run`. The end of a connection reports the end of its rank.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,57 +23,57 @@ use crate::{
 /// The first message of a rank, over TCP, as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Join {
-    /// The version of the protocol that it speaks.
+    /// The rank's version of the protocol.
     pub protocol: u32,
-    /// The rank that it is.
+    /// Its rank.
     pub rank: u32,
-    /// The number of ranks, as it was told.
+    /// The number of ranks, as the process was started with.
     pub size: u32,
-    /// Its host: equal for those that share a kernel, processes' ids and interfaces.
+    /// Its host: equal for ranks that share a kernel, process ids and interfaces.
     pub host: String,
 }
 
-/// The answer, when all have come.
+/// The answer once all ranks have joined.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reception {
-    /// All ranks have come.
+    /// All ranks have joined.
     Welcome {
         /// The rank's ticket.
         ticket: Ticket,
-        /// Whether rank 0 has the meeting place.
+        /// True if rank 0 runs the rendezvous.
         is_hosted: bool,
     },
-    /// The rank is not let in.
+    /// The rank is refused.
     Refused {
-        /// The reason, and what to do.
+        /// The reason, and the fix.
         why: String,
     },
 }
 
-/// A meeting place of the ranks of one job.
+/// The rendezvous of the ranks of one job.
 pub struct Server {
     job: JobId,
-    /// Whether rank 0 of the job has it.
+    /// True if rank 0 of the job runs it.
     is_hosted: bool,
     size: u32,
     secret: Secret,
     detection: Duration,
-    /// How long each rank waits for the others at most.
+    /// The longest time that each rank waits for the others.
     patience: Duration,
     listener: Listener<()>,
     members: BTreeMap<u32, Member>,
-    /// Who knows what, once all have come.
+    /// The addresses and ends, once all ranks have joined.
     registry: Option<Registry>,
     tell_at: Instant,
 }
 
 struct Member {
-    /// None when it has ended.
+    /// `None` when it has ended.
     channel: Option<Channel>,
-    /// What its host is called, by the kernel.
+    /// The kernel's name of its host.
     host: String,
-    /// When all ranks must have joined.
+    /// The time by which all ranks must have joined.
     until: Instant,
 }
 
@@ -81,7 +81,7 @@ impl Server {
     /// Listens at `address` for the ranks of a job of `size` ranks.
     ///
     /// # Errors
-    /// The address cannot be opened, or the system gives no random numbers.
+    /// If the address cannot be opened, or the system returns no random numbers.
     pub fn open(
         address: impl ToSocketAddrs,
         size: u32,
@@ -107,13 +107,13 @@ impl Server {
         })
     }
 
-    /// The name of the job that meets here.
+    /// Returns the name of the job.
     #[must_use]
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// The address of the listening socket.
+    /// Returns the address of the listening socket.
     ///
     /// # Errors
     /// Those of getsockname(2).
@@ -121,12 +121,13 @@ impl Server {
         self.listener.socket().local_addr()
     }
 
-    /// Serves until every rank has ended. Those that failed.
+    /// Serves until every rank has ended. Returns the ranks that failed.
     ///
-    /// Nobody is served any more when the other end of `leash` is closed before all have come.
+    /// Stops when the other end of `leash` is closed before all ranks have joined.
     ///
     /// # Errors
-    /// Who has not come in time; or that the system does not let this process wait for connections.
+    /// If not all ranks join in time, with those that are missing; or if the system does not let this process wait for
+    /// connections.
     pub fn run(mut self, leash: Option<OwnedFd>) -> io::Result<Vec<u32>> {
         loop {
             self.admit();
@@ -146,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until there is something to do. Whether the leash was let go.
+    /// Sleeps until there is work. Returns true if the leash was closed.
     fn wait(&self, leash: Option<&OwnedFd>) -> io::Result<bool> {
         let until = match &self.registry {
             None => self.closes_at(),
@@ -198,11 +199,11 @@ impl Server {
         }
     }
 
-    /// Somebody says who it is.
+    /// Handles the hello of a rank.
     fn receive(&mut self, mut visitor: Channel, join: Join) {
         let Join { protocol, rank, size, host } = join;
         if self.registry.is_none() {
-            // A rank that was started again may come before the end of its former connection was read.
+            // A restarted rank may join before the end of its former connection was read.
             self.listen_to(rank);
         }
         let (ours, ranks) = (PROTOCOL, self.size);
@@ -230,11 +231,11 @@ impl Server {
             }
             return;
         };
-        // It is told as far as the connection takes it at once, which is more than this.
+        // The message is shorter than what a new connection accepts at once.
         let _ = visitor.send(&Reception::Refused { why });
     }
 
-    /// All are there: each gets its ticket.
+    /// Starts the job: each rank gets its ticket.
     fn begin(&mut self) {
         let mut hosts: Vec<&str> = Vec::new();
         let mut neighbours: Vec<u32> = Vec::new();
@@ -262,7 +263,7 @@ impl Server {
                 place,
             };
             if let Some(channel) = &mut member.channel {
-                // If it fails, the next look at the connection says so.
+                // If it fails, the next look at the connection reports that.
                 let _ = channel.send(&Reception::Welcome { ticket, is_hosted: self.is_hosted });
             }
         }
@@ -280,7 +281,7 @@ impl Server {
                     Ok(()) => continue,
                     Err(_) => Ending::Gone,
                 },
-                // A rank that speaks before it was spoken to, or has gone before all have come: another may take
+                // A rank that sends before the start, or has left before all have joined: another process may take
                 // its place.
                 (_, None) => {
                     self.members.remove(&rank);
@@ -298,7 +299,7 @@ impl Server {
         }
     }
 
-    /// Tells the ranks what there is to tell. Leavings that are no failures are told of together, so that the
+    /// Sends the pending messages to the ranks. Leavings that are no failures are reported together, so that the
     /// end of a job of many ranks does not cost a message for each pair.
     fn deliver(&mut self) {
         let Some(registry) = &mut self.registry else { return };
@@ -316,7 +317,7 @@ impl Server {
         }
     }
 
-    /// Sends those away who have waited in vain.
+    /// Refuses the ranks that have waited too long.
     fn close(&mut self) -> io::Error {
         let missing: Vec<String> = (0..self.size)
             .filter(|rank| !self.members.contains_key(rank))
@@ -341,11 +342,11 @@ impl Server {
     }
 }
 
-/// Serves the ranks of one job as their meeting place at `address`, until all have ended. Returns those that
+/// Serves the ranks of one job as their rendezvous at `address`, until all have ended. Returns those that
 /// failed.
 ///
 /// # Errors
-/// The address cannot be opened, or not all ranks have come within the `join_timeout` after the first.
+/// If the address cannot be opened, or not all ranks join within the `join_timeout` after the first.
 pub fn serve(address: SocketAddr, ranks: u32, settings: &Settings) -> io::Result<Vec<u32>> {
     Server::open(address, ranks, false, settings.detection, settings.join_timeout)?.run(None)
 }
@@ -355,10 +356,10 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// How many of those who are missing are named.
+/// Number of missing ranks that the error names.
 const MISSING_NAMED_MAX: usize = 16;
 
-/// After each telling, for each who was told.
+/// The pause after each report, for each informed rank.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -378,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Asks to join as a rank.
+    /// Sends the hello of a rank.
     fn ask(server: &Server, rank: u32) -> TcpStream {
         let mut stream = TcpStream::connect(server.address().unwrap()).unwrap();
         let join = Join { protocol: PROTOCOL, rank, size: server.size, host: String::new() };
@@ -387,7 +388,7 @@ mod tests {
         stream
     }
 
-    /// Joins as a rank, and returns when the server has noticed that.
+    /// Joins as a rank, and returns when the server has handled that.
     fn join(server: &mut Server, rank: u32) -> TcpStream {
         let stream = ask(server, rank);
         turn_until(server, server.members.len() + 1);
@@ -438,7 +439,7 @@ mod tests {
         turn_until(&mut server, 1);
         assert_eq!(server.closes_at(), Some(of_second));
 
-        // The rank joins again, and its time begins anew.
+        // The rank joins again, and its time starts anew.
         drop(second);
         turn_until(&mut server, 0);
         let before = now();

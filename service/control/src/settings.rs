@@ -1,4 +1,4 @@
-//! What can be set, from where, and to what: one table, of which the settings, the variables, `samite info` and
+//! All settings: one table, from which the settings, the variables, `samite info` and
 //! the guide's page are made.
 
 use std::collections::HashMap;
@@ -11,30 +11,30 @@ use samite_p2p::Config;
 use crate::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
 use crate::variable;
 
-/// The values of all [`Parameter`]s, and where each comes from.
+/// The values of all [`Parameter`]s, with their origins.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Limits and thresholds of messages.
     pub engine: Config,
     /// Sizes of shared memory.
     pub shm: shm::Config,
-    /// In place of that in `shm`.
+    /// Replaces the value in `shm`.
     pub shm_peers_max: Option<usize>,
-    /// The transport, if one is asked for.
+    /// The selected transport, if any.
     pub transport: Option<String>,
-    /// The interface for libfabric, if one is asked for.
+    /// The selected interface for libfabric, if any.
     pub interface: Option<String>,
-    /// Whether a message from the network wakes a rank, if that was asked for.
+    /// The choice, if any, whether a message from the network wakes a sleeping rank.
     pub network_wakes: Option<bool>,
     remote_shell: String,
-    /// How soon it must be known that a host is dead.
+    /// The time within which a dead host must be detected.
     pub detection: Duration,
-    /// How long a rank waits for the others when it joins.
+    /// The time for which a rank waits for the others when it joins.
     pub join_timeout: Duration,
     origins: HashMap<&'static str, Origin>,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// It is the default.
@@ -56,11 +56,11 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A value that cannot be.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The variable, or the name that a program gave, has a value that does not fit.
+    /// The variable, or the parameter that a program named, has an invalid value.
     #[error(
         "{name} is `{value}`, but takes {expected}: correct it, or leave it out for the default, {default}"
     )]
@@ -69,12 +69,12 @@ pub enum SettingError {
         name: String,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// The valid values.
         expected: String,
-        /// What is right for most.
+        /// The default, which suits most programs.
         default: String,
     },
-    /// A program sets what there is not.
+    /// A program names a parameter that does not exist.
     #[error("there is no parameter `{0}`: `samite info --parameters` lists them")]
     Unknown(String),
 }
@@ -97,7 +97,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The defaults, and what this process's environment changes of them.
+    /// Returns the defaults, changed by this process's environment.
     ///
     /// # Errors
     /// [`SettingError::Value`].
@@ -105,7 +105,7 @@ impl Settings {
         Settings::from_variables(&environment)
     }
 
-    /// The defaults, and what the variables that `env` gives change of them.
+    /// Returns the defaults, changed by the variables that `env` returns.
     ///
     /// # Errors
     /// [`SettingError::Value`].
@@ -114,7 +114,7 @@ impl Settings {
         for parameter in Parameter::all() {
             let variable = parameter.variable();
             if let Some(value) = env(&variable) {
-                // What is no text fits nowhere, whatever stands for it here.
+                // A value that is not UTF-8 is invalid for every parameter.
                 settings.change(&parameter, &variable, &value.to_string_lossy(), Origin::Environment)?;
             }
         }
@@ -124,20 +124,20 @@ impl Settings {
     /// Sets a parameter by its name, like `eager_max`.
     ///
     /// # Errors
-    /// [`SettingError`]: there is no such parameter, or the value does not fit.
+    /// [`SettingError`] if there is no such parameter, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let parameter = Parameter::all().find(|parameter| parameter.name == name);
         let parameter = parameter.ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
         self.change(&parameter, name, value, Origin::Code)
     }
 
-    /// Where a parameter's value comes from.
+    /// Returns the origin of a parameter's value.
     #[must_use]
     pub fn origin(&self, parameter: &Parameter) -> Origin {
         self.origins.get(parameter.name).copied().unwrap_or_default()
     }
 
-    /// A parameter's value, as text.
+    /// Returns a parameter's value, as text.
     #[must_use]
     pub fn value(&self, parameter: &Parameter) -> String {
         match parameter.kind {
@@ -146,19 +146,19 @@ impl Settings {
         }
     }
 
-    /// The transport that is asked for, if one is.
+    /// Returns the selected transport, if any.
     #[must_use]
     pub fn transport(&self) -> Option<&str> {
         self.transport.as_deref()
     }
 
-    /// The interface that is asked for, if one is.
+    /// Returns the selected interface, if any.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
 
-    /// Limits and thresholds of messages.
+    /// Returns limits and thresholds of messages.
     #[must_use]
     pub fn messages(&self) -> &Config {
         &self.engine
@@ -188,21 +188,21 @@ impl Settings {
     }
 }
 
-/// A thing that can be set.
+/// A parameter that can be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// Its name in a program.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
-    /// What it counts: `bytes`, `s`, `µs`; empty for a text or a number of things.
+    /// Its unit: `bytes`, `s`, `µs`; empty for a text or a number of things.
     pub unit: &'static str,
-    /// Who reads it.
+    /// The process that reads it.
     pub reader: Reader,
     kind: Kind,
 }
 
-/// Who reads a parameter.
+/// The processes that read a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Every rank.
@@ -217,13 +217,13 @@ enum Kind {
     Other {
         range: &'static str,
         get: fn(&Settings) -> String,
-        /// None if the text does not fit.
+        /// Returns `None` if the text is invalid.
         set: fn(&mut Settings, &str) -> Option<()>,
     },
 }
 
 impl Parameter {
-    /// All that there are.
+    /// Returns all parameters.
     pub fn all() -> impl Iterator<Item = Parameter> {
         let engine = Config::PARAMETERS.iter().map(|field| Parameter {
             name: field.name,
@@ -235,13 +235,13 @@ impl Parameter {
         OTHERS.iter().copied().chain(engine)
     }
 
-    /// The variable of the environment that sets it.
+    /// Returns the environment variable that sets it.
     #[must_use]
     pub fn variable(&self) -> String {
         format!("SAMITE_{}", self.name.to_uppercase())
     }
 
-    /// The values that it may have, in words.
+    /// Returns the valid values, in words.
     #[must_use]
     pub fn range(&self) -> String {
         match self.kind {
@@ -253,14 +253,14 @@ impl Parameter {
         }
     }
 
-    /// The value that it has if nobody sets it.
+    /// Returns the default.
     #[must_use]
     pub fn default(&self) -> String {
         Settings::default().value(self)
     }
 }
 
-/// A size in `shm::Config`, from and to which power of two.
+/// Declares a size in `shm::Config`, between two powers of two.
 macro_rules! shm_bytes {
     ($field:ident, ($least:literal, $most:literal, $range:literal), $meaning:literal) => {
         Parameter {
@@ -392,13 +392,13 @@ const OTHERS: &[Parameter] = &[
     },
 ];
 
-/// The remote shell, unless another is named.
+/// The default remote shell.
 pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
 
-/// As long as a container takes to be fetched to the last host.
+/// Longer than a container takes to be fetched to the last host.
 const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-/// How a choice is written that is left to the library.
+/// The text that leaves a choice to the library.
 const AUTOMATIC: &str = "auto";
 
 fn name(text: &str) -> Option<Option<String>> {
@@ -425,7 +425,7 @@ fn yes_or_no(text: &str) -> Option<Option<bool>> {
     }
 }
 
-/// A detection time in seconds, as `samite run` takes it.
+/// Parses a detection time in seconds, as `samite run` takes it.
 #[must_use]
 pub fn detection_time(text: &str) -> Option<Duration> {
     let time = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
@@ -442,7 +442,7 @@ fn power_of_two(text: &str, least: u32, most: u32) -> Option<usize> {
     ((1 << least)..=(1 << most)).contains(&bytes).then(|| usize::try_from(bytes).ok())?
 }
 
-/// A number, in full or with one of the binary factors K, M, G and T behind.
+/// Parses a number, in full or with one of the binary suffixes K, M, G and T.
 fn number(text: &str) -> Option<u64> {
     let shift = FACTORS.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
     match shift {
@@ -451,7 +451,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The shortest text that [`number`] takes for it.
+/// Returns the shortest text that [`number`] parses as this number.
 fn bytes(number: u64) -> String {
     let factor = FACTORS.iter().find(|(_, shift)| number > 0 && number.is_multiple_of(1 << shift));
     factor.map_or_else(|| number.to_string(), |(letter, shift)| format!("{}{letter}", number >> shift))
@@ -459,14 +459,14 @@ fn bytes(number: u64) -> String {
 
 const FACTORS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
-/// A variable of this process's environment.
+/// Returns a variable of this process's environment.
 #[expect(clippy::disallowed_methods, reason = "here the environment is read, and handed on as a function")]
 #[must_use]
 pub fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Whether samite gives a variable that is called like its own a meaning; a user who misspells one is to know.
+/// Returns true if Samite knows the variable. A name that begins like Samite's own but is unknown is a user's mistake.
 #[must_use]
 pub fn is_known_variable(name: &str) -> bool {
     let joining = variable::OF_JOINING.iter().chain(&variable::OF_THE_LAUNCHER);

@@ -1,4 +1,4 @@
-//! The ticket by which a rank joins: taken once, by whoever comes first.
+//! The ticket with which a rank joins its job. Only one process can take it.
 //!
 //! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already
 //! closed. The packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent.
@@ -25,10 +25,10 @@ pub const PROTOCOL: u32 = 5;
 
 const TICKET_BYTES_MAX: usize = 1024;
 
-/// What a rank gets from its launcher when it joins.
+/// The message of the launcher to a rank that joins.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The version of the protocol that the launcher speaks.
+    /// The launcher's version of the protocol.
     pub protocol: u32,
     /// The job's name.
     pub job: JobId,
@@ -40,18 +40,18 @@ pub struct Ticket {
     pub size: u32,
     /// The incarnation of the rank.
     pub incarnation: u32,
-    /// Where it runs.
+    /// The host on which it runs.
     pub place: Place,
 }
 
-/// Where among the job's hosts a rank runs.
+/// The place of a rank among the job's hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The host, by its index among those of the job.
     pub host: u32,
     /// The hosts of the job.
     pub hosts: u32,
-    /// The ranks that take turns on the processors of this one: all on this host, unless they are bound.
+    /// The number of ranks that share the processors of this one: all on this host, unless they are bound.
     pub neighbours: u32,
     /// This host's address towards the launcher, if that is on another host.
     pub address: Option<IpAddr>,
@@ -62,19 +62,19 @@ impl Place {
     pub const ALONE: Place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
 }
 
-/// Why a descriptor gives no ticket.
+/// The reason why a descriptor yields no ticket.
 #[derive(Debug)]
 pub enum TicketError {
     /// Another process, or an earlier call in this one, has taken it.
     Taken,
-    /// What the descriptor gives is no ticket.
+    /// The descriptor holds something else than a ticket.
     NotATicket,
     /// A system call failed.
     Socket(io::Error),
 }
 
 impl Ticket {
-    /// The descriptor for the rank to inherit, from which [`take`](Self::take) gets this ticket and
+    /// Returns the descriptor for the rank to inherit, from which [`take`](Self::take) gets this ticket and
     /// `connection`.
     pub fn issue(&self, connection: UnixStream) -> io::Result<OwnedFd> {
         let (giver, taker) =

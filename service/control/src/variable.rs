@@ -8,16 +8,16 @@ pub const RANK: &str = "SAMITE_RANK";
 pub const SIZE: &str = "SAMITE_SIZE";
 /// The job's name.
 pub const JOB: &str = "SAMITE_JOB";
-/// The transport that the user asked for; the only one that a user may set.
+/// The transport that the user selected; the only one that a user may set.
 pub const TRANSPORT: &str = "SAMITE_TRANSPORT";
 
-/// Which launcher to join, where several or none seem to be at work.
+/// The launcher to join, if detection finds several or none.
 pub const LAUNCHER: &str = "SAMITE_LAUNCHER";
 
-/// Where the ranks of a job meet that no launcher brings together: host and port.
+/// Host and port of the rendezvous, for ranks without a launcher.
 pub const RENDEZVOUS: &str = "SAMITE_RENDEZVOUS";
 
-/// Those by which a user says how a program is to join: with their meanings.
+/// The variables with which a user chooses how a program joins, with their meanings.
 pub const OF_JOINING: [(&str, &str); 2] = [
     (
         LAUNCHER,
@@ -32,7 +32,7 @@ pub const OF_JOINING: [(&str, &str); 2] = [
     ),
 ];
 
-/// Those that `samite run` sets, and no user: with their meanings.
+/// The variables that `samite run` sets, and users must not, with their meanings.
 pub const OF_THE_LAUNCHER: [(&str, &str); 4] = [
     (CONTROL, "The inherited descriptor that holds the rank's ticket: `fd:` and its number."),
     (RANK, "The rank."),

@@ -60,7 +60,7 @@ fn a_job_costs_each_rank_the_same_few_messages() {
     for rank in 1..64 {
         say(&mut registry, rank, FromRank::Request { rank: 0 });
     }
-    // Half of them leave before it is told, the others before it is told again.
+    // Half of them leave before the first report, the others before the second.
     for half in [32..64, 0..32] {
         half.for_each(|rank| say(&mut registry, rank, FromRank::Leave));
         registry.tell();
@@ -106,13 +106,13 @@ fn endings_are_told_together_to_those_who_are_left_and_to_the_front() {
     assert_eq!(told(&mut registry), [to(0), to(2), Post::Front(FromAgent::Ended(ours))]);
     assert!(registry.untold().is_none());
 
-    // Only the first ending counts.
+    // Only the first end counts.
     registry.end(1, Ending::Left, false);
     registry.hear(vec![obituary(5, KILLED)]);
     assert!(registry.untold().is_none());
 }
 
-/// A process may fail after its rank is taken for left, unless the rank has said that it leaves.
+/// A process may fail after its rank was reported as left, unless the rank has announced that it leaves.
 #[test]
 fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     let mut registry = Registry::new(4, 0..3, SECRET);
@@ -129,7 +129,7 @@ fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     assert_eq!(told(&mut registry), news(&failed));
     assert!(registry.has_left(1) && !registry.has_left(0));
 
-    // It is not started again after all, which is told once.
+    // It is not restarted after all, which is reported once.
     registry.give_up(0);
     registry.give_up(0);
     assert_eq!(told(&mut registry), news(&obituary(0, KILLED)));
@@ -167,7 +167,7 @@ fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
     registry.restart(2);
     let ended = ToRank::Ended(vec![obituary(1, Ending::Left)]);
     assert_eq!(sent(&mut registry), [Post::Rank(2, ended)]);
-    // News of the former life changes nothing for this one.
+    // Reports about the former incarnation do not affect this one.
     registry.hear(vec![obituary(2, KILLED)]);
     assert!(registry.untold().is_none());
     request(&mut registry, 0, 2);
@@ -229,7 +229,7 @@ fn verdict(by: u32, rank: u32) -> GivenUp {
     GivenUp { by, by_incarnation, rank, incarnation, why: "packets were lost".to_owned() }
 }
 
-/// Rank `by` says that it has given up an incarnation of a rank: that number of incarnations after the first.
+/// Lets rank `by` report a verdict on the incarnation of a rank that is `later` incarnations after the first.
 fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<(), String> {
     let incarnation = SECRET.first_incarnation(rank).wrapping_add(later);
     registry.handle(by, FromRank::GaveUp { rank, incarnation, why: "packets were lost".to_owned() })
@@ -275,7 +275,7 @@ fn only_the_incarnation_that_is_given_up_is_told() {
 #[test]
 fn a_rank_cannot_flood_others_with_verdicts() {
     let mut registry = Registry::new(4, 0..3, SECRET);
-    // Ranks that are not there, and itself.
+    // Ranks that do not exist, and itself.
     assert!(give_up(&mut registry, 0, 0, 0).is_err());
     let nowhere = FromRank::GaveUp { rank: 4, incarnation: 0, why: String::new() };
     assert!(registry.handle(0, nowhere).is_err());
@@ -297,7 +297,7 @@ fn a_rank_cannot_flood_others_with_verdicts() {
     assert_eq!(sent(&mut registry), []);
     let accepted = (0..1000).filter(|later| give_up(&mut registry, 0, 3, later % 100).is_ok()).count();
     assert!(accepted < 1000 && sent(&mut registry).len() <= INCARNATIONS_AHEAD as usize + 1);
-    // What an agent that is wrong says is ignored.
+    // Wrong messages of an agent are ignored.
     for (by, rank) in [(4, 1), (1, 1), (0, 3)] {
         registry.tell_given_up(GivenUp { by, by_incarnation: 0, ..verdict(0, rank) });
     }
