@@ -1,4 +1,4 @@
-//! The agent of a host: starts its ranks, knows where they are, and tells each when another ends.
+//! The agent of a host: starts its ranks, knows their addresses, and reports the end of each to the others.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -26,28 +26,30 @@ use super::{
 };
 use crate::topology::{Slot, Topology, TopologyError};
 
-/// The longest message from the front: it holds the program's arguments.
+/// The longest message from the coordinator: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// So long after it has closed its world, or its connection without a word, a rank whose process still runs has left. A
-/// process whose main function returns an error closes its world first, and ends within milliseconds unless it has much
-/// memory to free; one that is dying closes its descriptors before its status can be waited for. The others wait for this
-/// only if all that they can receive from have left. If the process fails later, they are told that too.
+/// A rank whose process still runs this long after it has closed its world, or its connection without a message, has
+/// left. A process whose main function returns an error closes its world first, and ends within milliseconds unless it
+/// has much memory to free; a dying process closes its descriptors before its status can be waited for. The others wait
+/// for this time only if all ranks from which they can receive have left. A later failure of the process is reported
+/// too.
 const CLOSED_MEANS_LEFT: Duration = Duration::from_secs(1);
 
-/// The pause before a rank is started again for the second time, which doubles each further time up to the longest. The
-/// first time there is none. Ranks that fail because others fail would use up their restarts within milliseconds.
+/// The pause before the second restart of a rank, which doubles each further time up to the longest. The first restart
+/// is immediate. Without pauses, ranks that fail because others fail would use up their restarts within milliseconds.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The pause after telling ranks of those that left, for each that was told: at the end of a job, when all
-/// leave one after the other, the messages are as many as the ranks, not as their pairs.
+/// The pause after reporting ranks that left, for each informed rank: at the end of a job, when all
+/// leave one after the other, the number of messages is that of the ranks, not of their pairs.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
 
-/// Serves as an agent until the job has ended. `fd` is the inherited connection to the front.
+/// Serves as an agent until the job has ended. `fd` is the inherited connection to the coordinator.
 ///
 /// # Errors
-/// [`LaunchError`]: the connection to the front failed, or the system refused something that the agent cannot
+/// [`LaunchError`] if the connection to the coordinator failed, or a necessary system call did. Every rank has been
+/// killed then.
 /// do without. Every rank has been ended.
 pub fn serve(fd: i32) -> Result<(), LaunchError> {
     let served = Agent::start(fd).and_then(|agent| agent.map_or(Ok(()), Agent::run));
@@ -58,35 +60,35 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 struct Agent {
     front: Front,
     signals: SignalFd,
-    /// The first of the ranks below, which follow each other.
+    /// The first of the ranks below, which are consecutive.
     first: u32,
     ranks: Vec<Rank>,
     registry: Registry,
     plan: Plan,
     place: Place,
-    /// Where the ranks run, if they are bound.
+    /// The cores of each rank, if ranks are bound.
     slots: Vec<Slot>,
-    /// Each is closed when all output of some ranks has been forwarded, and then gone.
+    /// Each is closed when all output of some ranks has been forwarded, and then removed.
     outputs: Vec<UnixStream>,
-    /// When the ranks that have not followed SIGTERM are killed.
+    /// The time at which ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
-    /// When ranks that left are told of next.
+    /// The time of the next report of ranks that left.
     tell_at: Instant,
-    /// When output is given up that nobody takes.
+    /// The time at which output without a reader is given up.
     give_up_at: Option<Instant>,
-    /// The user has sent a signal to end the job: output that is not taken does not delay the end for long.
+    /// The user has sent a signal to end the job: unread output does not delay the end for long.
     was_signalled: bool,
 }
 
-/// The connection to the front.
+/// The connection to the coordinator.
 struct Front {
-    /// Until it has failed.
+    /// `None` after it has failed.
     channel: Option<Channel>,
-    /// Over a network: how often to beat, and when next.
+    /// Over a network: the interval of heartbeats, and the time of the next.
     beat: Option<(Duration, Instant)>,
 }
 
-/// What can wake the agent.
+/// An event that wakes the agent.
 enum Event {
     Rank(u32),
     Signals,
@@ -95,7 +97,7 @@ enum Event {
 }
 
 impl Agent {
-    /// Starts the ranks that the front asks for; `None` if the front is gone or a rank could not be started.
+    /// Starts the ranks of the coordinator's plan; `None` if the coordinator is gone or a rank could not be started.
     fn start(fd: i32) -> Result<Option<Agent>, LaunchError> {
         let system = LaunchError::system;
         let signals = SignalFd::block(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, Signal::TTOU])
@@ -132,7 +134,7 @@ impl Agent {
     ) -> Result<Option<Agent>, LaunchError> {
         let neighbours = plan.ranks.len() as u32;
         if is_crowded(neighbours) && std::env::var_os(TUNABLES).is_none() {
-            // First, so that what the user asks for comes after it and holds.
+            // First in the list, so that the user's own settings override it.
             plan.env.insert(0, (TUNABLES.into(), SWIFT_TO_SWITCH.into()));
         }
         let place = Place { host: plan.host, hosts: plan.hosts, neighbours, address };
@@ -184,7 +186,7 @@ impl Agent {
         loop {
             let is_running = self.ranks.iter().any(|rank| rank.process.is_some() || rank.again.is_some());
             if !is_running && !is_done {
-                // What the ranks have left behind may hold on to their output.
+                // Processes left behind by the ranks may hold their output open.
                 descendants::kill_all().map_err(LaunchError::system("ending what the ranks have left"))?;
                 if self.outputs.is_empty() {
                     is_done = true;
@@ -211,12 +213,12 @@ impl Agent {
         }
     }
 
-    /// Waits for something to happen. Ranks come first: what one has said before it died counts.
+    /// Waits for events. Ranks come first: messages that a rank sent before it died count.
     fn wait(&self) -> io::Result<Vec<Event>> {
         let mut interests = Vec::with_capacity(self.ranks.len() + 3);
         for (number, rank) in (self.first..).zip(&self.ranks) {
             match &rank.channel {
-                // A rank that does not take its answers is not heard until it does.
+                // A rank that does not take its answers is not read until it does.
                 Some(channel) if channel.is_backed_up() => {
                     interests.push(Interest::write(Event::Rank(number), channel))
                 }
@@ -225,7 +227,7 @@ impl Agent {
             }
         }
         interests.push(Interest::read(Event::Signals, &self.signals));
-        // The last first, since what has ended is taken out.
+        // Last first, since ended outputs are removed.
         let outputs = self.outputs.iter().enumerate().rev();
         interests.extend(outputs.map(|(index, output)| Interest::read(Event::Output(index), output)));
         if let Some(channel) = &self.front.channel {
@@ -261,7 +263,7 @@ impl Agent {
                 Ok(Incoming::Message(FromRank::Panicked)) => {
                     let rank = self.rank(number);
                     rank.channel = None;
-                    // It is started again when its process has ended.
+                    // It is restarted when its process has ended.
                     let returns = rank.restarts > 0;
                     self.registry.end(number, Ending::Panicked, returns);
                     return Ok(());
@@ -286,7 +288,7 @@ impl Agent {
         self.front.send(&FromAgent::Refused { rank: number, reason })
     }
 
-    /// Some output has ended, or is lost.
+    /// Handles an output that has ended or failed.
     fn serve_output(&mut self, index: usize) -> Result<(), LaunchError> {
         match self.outputs[index].read(&mut [0]) {
             Ok(1..) => self.front.send(&FromAgent::OutputLost),
@@ -301,7 +303,7 @@ impl Agent {
         while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
             match signal {
                 Signal::CHILD => self.collect_children()?,
-                // Blocked so that a terminal set to `tostop` does not stop us.
+                // Blocked so that a terminal set to `tostop` does not stop this process.
                 Signal::TTOU => {}
                 _ => self.end_ranks(),
             }
@@ -310,12 +312,12 @@ impl Agent {
     }
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
-        // Not only of those that end: who waits for a stopped one is to know.
+        // Includes stops, because the other ranks must be informed of a stopped one.
         let changes = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         while let Ok(Some((process, status))) = wait_for_child(changes) {
             let mut ranks = (self.first..).zip(&self.ranks);
             let Some((number, _)) = ranks.find(|(_, rank)| rank.process == Some(process)) else {
-                // Something that a rank had started and left to us.
+                // A process that a rank had started and left to this one.
                 continue;
             };
             if status.stopped() || status.continued() {
@@ -329,7 +331,7 @@ impl Agent {
                 }
             }
             let ending = match Ending::from(ExitStatus::from_raw(status.as_raw())) {
-                // It has caught the panic. The others have heard that it failed, so the job's result says the same.
+                // It has caught the panic. The other ranks know that it failed, so the job's result says the same.
                 Ending::Left if self.registry.has_panicked(number) => Ending::Panicked,
                 ending => ending,
             };
@@ -338,7 +340,7 @@ impl Agent {
             let pause = returns.then(|| pause_before(self.plan.restarts - restarts));
             self.registry.end(number, ending.clone(), returns);
             if !returns {
-                // The opposite may have been told of one that panicked.
+                // A restart may have been announced for a rank that panicked.
                 self.registry.give_up(number);
             }
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
@@ -352,8 +354,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a rank that has failed again, in its next life. If that is not possible, as after its program was removed, the
-    /// others go on without it.
+    /// Restarts a failed rank in its next incarnation. If that is not possible, for example because its program was
+    /// removed, the others go on without it.
     fn restart(&mut self, number: u32) -> Result<(), LaunchError> {
         let rank = self.rank(number);
         let Some((_, ending)) = rank.again.take() else { return Ok(()) };
@@ -362,7 +364,7 @@ impl Agent {
         let slot = self.slots.get((number - self.first) as usize);
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
-                // The others hear of the end of this life before anything of the next.
+                // The others must learn the end of this incarnation before anything of the next.
                 self.registry.tell();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };
@@ -379,7 +381,7 @@ impl Agent {
         }
     }
 
-    /// Acts on the front's messages.
+    /// Handles the coordinator's messages.
     fn serve_front(&mut self) {
         let why = loop {
             let Some(channel) = &mut self.front.channel else { return };
@@ -418,11 +420,11 @@ impl Agent {
         }
     }
 
-    /// For all others the ranks of this agent are dead by now, or will be: they are told, and end.
+    /// Informs the ranks of this agent that all others take them for dead or soon will, and ends them.
     fn condemn(&mut self, why: &str) {
         for rank in &mut self.ranks {
             if let Some(channel) = &mut rank.channel {
-                // A connection that fails here fails in `serve_rank` too.
+                // If the connection fails here, it fails in `serve_rank` too.
                 let _ = channel.send(&ToRank::Condemned { why: why.to_owned() });
             }
         }
@@ -434,7 +436,7 @@ impl Agent {
         self.kill_ranks_in(FAREWELL);
     }
 
-    /// Ends all soon, whether or not somebody takes what they still print.
+    /// Kills all ranks after this time, even if their output has not been read.
     fn kill_ranks_in(&mut self, time: Duration) {
         self.start_nobody_again();
         let kill_at = Instant::now() + time;
@@ -444,12 +446,12 @@ impl Agent {
 
     fn end_ranks(&mut self) {
         self.start_nobody_again();
-        // A stopped process acts on SIGTERM only when it goes on.
+        // A stopped process handles SIGTERM only when it continues.
         self.signal_ranks([Signal::TERM, Signal::CONT]);
         self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
     }
 
-    /// The job is to end: this life of each rank is its last.
+    /// Cancels all restarts, since the job is to end.
     fn start_nobody_again(&mut self) {
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             rank.restarts = 0;
@@ -479,7 +481,7 @@ impl Agent {
         }
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             if rank.closed_at.is_some_and(|closed_at| closed_at + CLOSED_MEANS_LEFT <= now) {
-                // On a busy machine it may take the kernel longer to take it down: then its status is to come.
+                // On a busy machine the kernel may still be removing the process: its status is to come.
                 let is_dying =
                     rank.process.is_some_and(|pid| is_exiting(pid.as_raw_pid() as u32).unwrap_or(false));
                 rank.closed_at = is_dying.then_some(now);
@@ -507,7 +509,7 @@ impl Agent {
                 Post::Front(message) => self.front.send(&message)?,
                 Post::Rank(to, message) => {
                     if let Some(channel) = &mut self.rank(to).channel {
-                        // A connection that fails here fails in `serve_rank` too, which says so.
+                        // If the connection fails here, it fails in `serve_rank` too, which reports it.
                         let _ = channel.send(&message);
                     }
                 }
@@ -518,7 +520,7 @@ impl Agent {
 }
 
 impl Front {
-    /// Sends a message, if there is somebody to send it to.
+    /// Sends a message if the coordinator is there.
     fn send(&mut self, message: &FromAgent) -> Result<(), LaunchError> {
         match &mut self.channel {
             Some(channel) => Ok(channel.send(message)?),
@@ -540,16 +542,16 @@ impl Front {
     }
 }
 
-/// The pause before a rank is started again that was started again so often.
+/// Returns the pause before the next restart of a rank that was restarted so many times.
 fn pause_before(restarts: u32) -> Duration {
     match restarts.checked_sub(1) {
         None => Duration::ZERO,
-        // Beyond that the longest is reached anyway.
+        // With more doublings the longest pause is reached anyway.
         Some(doublings) => (RESTART_PAUSE * (1 << doublings.min(16))).min(RESTART_PAUSE_MAX),
     }
 }
 
-/// Where the ranks of a plan run, of the processors that this process may use.
+/// Returns the cores for the ranks of a plan, among the processors that this process may use.
 fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     if plan.bind == Bind::None {
         return Ok(Vec::new());
@@ -561,15 +563,15 @@ fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     topology.slots(plan.ranks.len() as u32, plan.bind)
 }
 
-/// Our own address on a connection over a network.
+/// Returns this side's address on a connection over a network.
 fn address(connection: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(getsockname(connection).ok()?).ok().map(|address| address.ip())
 }
 
-/// What tunes glibc, and how where ranks take turns on a core: without restartable sequences, which the kernel sees to
-/// each time that it switches from one process to another. 5 to 7 % of an exchange of 8 or 16 ranks on 2 cores was that;
-/// what glibc uses them for, sched_getcpu(3), works without. (The GNU C Library Reference Manual, "POSIX Thread Tunables";
-/// before 2.35 there were none.)
+/// The variable that tunes glibc. If ranks share a core, restartable sequences are disabled, which the kernel updates
+/// each time that it switches processes. They took 5 to 7 % of an exchange of 8 or 16 ranks on 2 cores. Without them
+/// sched_getcpu(3), for which glibc uses them, still works. (The GNU C Library Reference Manual, "POSIX Thread
+/// Tunables"; they came with 2.35.)
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const SWIFT_TO_SWITCH: &str = "glibc.pthread.rseq=0";
 

@@ -1,4 +1,4 @@
-//! Checks before anything is started, so that what each rank would complain of is told once.
+//! Checks before the start of a job, so that an error common to all ranks is reported once.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use samite_control::{Parameter, Settings, is_known_variable, variable};
 use super::say::say_to_the_end;
 use super::{LaunchError, Options};
 
-/// Checks the variables that the ranks will find, and the name of the transport.
+/// Checks the environment of the ranks, and the name of the transport.
 pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     let set = |name: &str| {
         let given = options.env.iter().rev().find(|(key, _)| key == name);
@@ -19,14 +19,14 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.chain(options.env.iter().map(|(name, _)| name.clone())) {
         if let Some(meant) = meant(&name) {
-            // No signal is blocked yet, so an interrupt ends this process if the message is not taken.
+            // No signal is blocked yet, so an interrupt ends this process if the message is not read.
             say_to_the_end(
                 "run",
                 &format!("{name} is set, which samite does not know and ignores; {meant} is similar"),
             );
         }
     }
-    // Other hosts may have other providers, and variables for the ranks may bring one about.
+    // Other hosts may have other providers, and variables for the ranks may enable one.
     let is_of_this_host =
         options.remote.is_none() && !options.env.iter().any(|(name, _)| name.starts_with("FI_"));
     match settings.transport() {
@@ -35,10 +35,10 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     }
 }
 
-/// Transports that are there wherever samite is. If libfabric is not, one rank's word is enough.
+/// Transports that always exist with Samite. If libfabric is missing, a rank's own report suffices.
 const SURE: [&str; 2] = ["samite-shm", "tcp;ofi_rxm"];
 
-/// Returns the variable of samite's that was meant by a name like it.
+/// Returns the variable of Samite's that a misspelt name probably means.
 fn meant(name: &str) -> Option<String> {
     let is_foreign = name.starts_with("SAMITE_") && !is_known_variable(name);
     let mut known = Parameter::all().map(|parameter| parameter.variable());
@@ -66,8 +66,8 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     use samite_fabric::ofi::survey::survey;
     use samite_os::signal::SignalFd;
 
-    // In a thread of its own, since a provider may hang and an interrupt must end us then. It takes no signal, nor does
-    // a thread that a provider starts in it: all are for the front's descriptor.
+    // In its own thread, since a provider may hang, and an interrupt must end the process then. The thread blocks all
+    // signals, as do threads that a provider starts in it: signals are for the coordinator's descriptor.
     let (told, found) = sync_channel(1);
     let started = std::thread::Builder::new().name("providers".to_owned()).spawn(move || {
         let blocked = SignalFd::block(&super::front::SIGNALS);
@@ -79,7 +79,7 @@ fn transport(name: &str) -> Result<(), LaunchError> {
         Ok(Some(Err(error))) => {
             return Err(LaunchError::Transport { name: name.to_owned(), why: error.to_string() });
         }
-        // The ranks will see.
+        // The ranks will report the problem.
         Ok(None) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(()),
     };
     let mut names = vec!["samite-shm".to_owned()];
@@ -88,7 +88,7 @@ fn transport(name: &str) -> Result<(), LaunchError> {
             names.push(entry.provider);
         }
     }
-    // Part of a name is enough for libfabric, as `tcp` for `tcp;ofi_rxm`.
+    // libfabric accepts a part of a name, such as `tcp` for `tcp;ofi_rxm`.
     let is_there = names.iter().any(|there| there == name || there.split(';').any(|part| part == name));
     match is_there {
         true => Ok(()),
@@ -105,7 +105,7 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     Err(LaunchError::Transport { name: name.to_owned(), why })
 }
 
-/// How long libfabric may take to say which providers there are.
+/// The time that libfabric may take to list its providers.
 #[cfg(feature = "ofi")]
 const SURVEY_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 

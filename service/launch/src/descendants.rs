@@ -1,10 +1,10 @@
-//! Every process below this one: killing them all, and missing none.
+//! Kills every process below this one.
 
 use std::{fs, io};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
-/// From now on, a descendant whose parent dies becomes a child of this process.
+/// Makes this process the new parent of descendants whose parent dies.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -12,12 +12,11 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 /// Kills every descendant with SIGKILL and waits for each. On return this process, which must adopt orphans,
 /// has no descendant left, except those that the system does not allow it to kill.
 ///
-/// Only children are killed: their own children become ours when they are gone, and are killed in the next
-/// round. A child's number cannot be given to another process before it has been waited for, so no stranger
-/// is ever hit.
+/// Kills only children: their own children become children of this process when they are gone, and are killed in the
+/// next round. A child's id cannot be reused before the child has been waited for, so no other process is ever killed.
 pub(super) fn kill_all() -> io::Result<()> {
     loop {
-        // The usual case, a job that ended by itself, costs one system call.
+        // In the usual case, a job that ended by itself, this costs one system call.
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
             Ok(None) => {}
@@ -33,7 +32,7 @@ pub(super) fn kill_all() -> io::Result<()> {
             }
         }
         if killed == 0 {
-            // What is left runs as somebody else.
+            // The remaining processes run as another user.
             return Ok(());
         }
         wait(WaitOptions::empty())?;
@@ -48,7 +47,7 @@ fn children() -> io::Result<Vec<Pid>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
-        // A process may end while we look: its file is then gone.
+        // The process may have ended meanwhile, and its file with it.
         let Ok(stat) = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) else { continue };
         if parent_of(&stat) == Some(us) {
             children.push(pid);
@@ -57,8 +56,8 @@ fn children() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// The parent in a line of `/proc/PID/stat`: the second field after the command's name, which stands in
-/// parentheses and may hold anything, parentheses and newlines included (proc_pid_stat(5)).
+/// Returns the parent in a line of `/proc/PID/stat`: the second field after the command's name, which stands in
+/// parentheses and may contain any characters, parentheses and newlines included (proc_pid_stat(5)).
 fn parent_of(stat: &[u8]) -> Option<Pid> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;

@@ -1,4 +1,4 @@
-//! Where the agents of other hosts call back.
+//! The listener to which the agents of other hosts connect.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,10 +16,10 @@ use super::hosts::{Host, distribute};
 use super::station::{Station, addresses_towards};
 use super::{LaunchError, Options, Remote, random};
 
-/// The socket where agents of other hosts call back, while one of them is awaited.
+/// The socket to which the agents of other hosts connect, while one of them is awaited.
 pub(super) struct Door {
     listener: Listener<Nonce>,
-    /// The secrets of each host: the agent must prove that it knows its own, and we prove ours.
+    /// The secrets of each host, with which both sides prove their identity.
     keys: Vec<Keys>,
     addresses: Vec<IpAddr>,
     detection: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Begins to start an agent on each host.
+    /// Opens the listener and starts the remote shells, which start an agent on each host.
     pub(super) fn open(
         remote: &Remote,
         routes: Vec<Route>,
@@ -68,14 +68,14 @@ impl Door {
         Ok((stations, door))
     }
 
-    /// Accepts connections. Returns those of agents that have proven to be ours, with the index of their host.
+    /// Accepts connections. Returns those of agents that have proven their identity, with the index of their host.
     pub(super) fn admit(&mut self, now: Instant) -> Vec<(usize, Channel)> {
         let detection = self.detection;
         let identified = self.listener.turn(now, |stream| challenge(stream, detection).ok());
         identified.into_iter().filter_map(|identified| self.recognize(identified)).collect()
     }
 
-    /// Answers a hello, if that is proven.
+    /// Answers a hello if its proof is right.
     fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
         let Identified { mut channel, context: front_nonce, hello } = identified;
         let keys = self.keys.get(hello.host as usize)?;
@@ -88,17 +88,17 @@ impl Door {
         Some((hello.host as usize, channel))
     }
 
-    /// The descriptors that [`admit`](Self::admit) reads.
+    /// Returns the descriptors that [`admit`](Self::admit) reads.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listener.descriptors()
     }
 
-    /// When something is due here even if no descriptor is readable.
+    /// Returns the time at which work is due even if no descriptor is readable.
     pub(super) fn deadline(&self) -> Instant {
         self.listener.deadline().map_or(self.closes_at, |deadline| deadline.min(self.closes_at))
     }
 
-    /// The error of agents that have not called back in time.
+    /// Returns the error for agents that have not connected in time.
     pub(super) fn no_answer(&self, hosts: &[String]) -> LaunchError {
         let addresses: Vec<_> = self.addresses.iter().map(IpAddr::to_string).collect();
         LaunchError::NoAnswer {
@@ -109,7 +109,7 @@ impl Door {
     }
 }
 
-/// Makes a new connection ready, and challenges its other side.
+/// Configures a new connection, and sends a challenge.
 fn challenge(stream: TcpStream, detection: Duration) -> Result<(Channel, Nonce), LaunchError> {
     let nonce = random().map_err(LaunchError::system("reading random bytes"))?;
     liveness::bound(&stream, detection).map_err(LaunchError::system("setting up a connection"))?;
@@ -118,26 +118,26 @@ fn challenge(stream: TcpStream, detection: Duration) -> Result<(Channel, Nonce),
     Ok((channel, nonce))
 }
 
-/// A host, its ranks, and our addresses as it reaches them.
+/// A host, its ranks, and the launcher's addresses for that host.
 pub(super) type Route = (Host, Range<u32>, Vec<IpAddr>);
 
-/// Finds out at which addresses each host is to call back.
+/// Determines the addresses to which each host connects.
 pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, LaunchError> {
     let placed = distribute(&remote.hosts, options.ranks)?.into_iter();
     let addresses = |name: &str| remote.address.map_or_else(|| addresses_towards(name), |ours| vec![ours]);
     Ok(placed.map(|(host, ranks)| (host.clone(), ranks, addresses(&host.name))).collect())
 }
 
-/// On all our addresses, unless one is given.
+/// Listens on all addresses, unless one is given.
 fn listen(address: Option<IpAddr>) -> io::Result<Listener<Nonce>> {
     let listener = match address {
         Some(address) => TcpListener::bind((address, 0)),
-        // Takes IPv4 too, where the system has IPv6 at all.
+        // Accepts IPv4 too. Fails only if the system has no IPv6.
         None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
     }?;
     Listener::new(listener)
 }
 
-/// How long agents have to call back: as long as a slow login takes.
+/// The time for agents to connect: a slow login may take as long.
 const START_MAX: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! The front process: starts the agents, forwards signals and news, and decides what a failure means.
+//! The coordinator of a job: starts the agents, forwards signals and reports, and decides the consequences of a
+//! failure.
 
 mod signals;
 
@@ -39,9 +40,9 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 ///
 /// If no rank failed but their output could not be written, it is 1.
 ///
-/// To be called from the only thread of a process without other children, since it waits for all and kills
-/// all. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and where there are other
-/// hosts, [`GUARD_COMMAND`](super::GUARD_COMMAND).
+/// Call it from the only thread of a process without other children, since it waits for all children and kills
+/// them. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and for other
+/// hosts [`GUARD_COMMAND`](super::GUARD_COMMAND).
 ///
 /// # Errors
 /// [`LaunchError`]: nothing is left running.
@@ -49,9 +50,9 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     check(&options)?;
     let mut started = Front::start(options);
     let code = started.as_mut().map_or(Ok(0), Front::supervise);
-    // Also if it has not started on all hosts.
+    // Even if it has not started on all hosts.
     descendants::kill_all().map_err(LaunchError::system("ending the job"))?;
-    // Nothing is left that must be cleaned up, so a signal may end this process while it waits for its readers.
+    // Nothing is left to clean up, so a signal may end this process while it waits for its readers.
     unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
     let front = started?;
     let code = code?;
@@ -59,7 +60,7 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     Ok(code)
 }
 
-/// How many open descriptors it takes to start so many ranks on one host.
+/// Returns the number of descriptors needed to start so many ranks on one host.
 #[must_use]
 pub fn descriptors_for(ranks: u32) -> u64 {
     let (fixed, each) = DESCRIPTORS;
@@ -81,52 +82,53 @@ fn check(options: &Options) -> Result<(), LaunchError> {
 
 struct Front {
     stations: Vec<Station>,
-    /// While agents of other hosts are to call back.
+    /// While agents of other hosts have not connected.
     door: Option<Door>,
     signals: SignalFd,
     options: Options,
     plan: Plan,
     ranks: Vec<Standing>,
-    /// Which life of each is the latest.
+    /// The latest incarnation of each.
     incarnations: Vec<u32>,
     register: Register,
     matrix: Matrix,
-    /// Where others see what the job does; none if there is no place for it.
+    /// Answers observers of the job; `None` if there is no safe place for its socket.
     desk: Option<Desk>,
-    /// With statistics: when the ranks are asked next, so that something is known of one that is killed.
+    /// With statistics: the time at which the ranks are asked next, so that there are recent figures of a killed rank.
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
     failures: Failures,
-    /// While the ranks are asked what they wait for, before the job is ended.
+    /// While the ranks are asked for their waits, before the job ends.
     inquiry: Option<Inquiry>,
-    /// When the job ends because of a failure that the survivors know of by now.
+    /// The time at which the job ends because of a failure that the survivors know by now.
     ends_at: Option<Instant>,
     is_ending: bool,
-    /// The exit code by what failed first, once it is decided.
+    /// The exit code of the first failure, once it is decided.
     code: Option<u8>,
     /// The exit code of a job that was ended from outside.
     forced: Option<u8>,
     /// Rank 0's exit code, once it has ended.
     of_rank_0: Option<u8>,
     was_interrupted: bool,
-    /// A signal was sent to end the job.
+    /// True if a signal was sent to end the job.
     was_signalled: bool,
-    /// When agents and remote shells are no longer waited for: this process then kills those that are its descendants.
+    /// The time at which this process stops waiting for agents and remote shells, and kills those that are its
+    /// descendants.
     gives_up_at: Option<Instant>,
 }
 
-/// What is known of a rank.
+/// The state of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// It takes part.
     Present,
-    /// It has ended as far as others are concerned. Its process may still run.
+    /// It has ended for the other ranks. Its process may still run.
     Gone,
     /// Its process has ended too.
     Over,
 }
 
-/// The ranks are asked what they wait for, and `then` is done when they have answered, or had the time.
+/// The ranks are asked for their waits; `then` follows when they have answered, or time is over.
 struct Inquiry {
     asked: Instant,
     then: Then,
@@ -134,7 +136,7 @@ struct Inquiry {
 
 #[derive(Clone, Copy)]
 enum Then {
-    /// The job ends: its time is over.
+    /// The job ends because its time is over.
     End,
     /// The ranks get this signal.
     Signal(Signal),
@@ -150,7 +152,7 @@ enum Event {
 impl Front {
     fn start(options: Options) -> Result<Front, LaunchError> {
         let system = LaunchError::system;
-        // While a name is looked up, which may take many seconds, a signal has its usual effect.
+        // A lookup of names may take many seconds; meanwhile a signal has its usual effect.
         let routes = options.remote.as_ref().map(|remote| door::routes(remote, &options)).transpose()?;
         let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
@@ -202,7 +204,7 @@ impl Front {
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
                     Event::Agent(index) => self.serve_agent(index)?,
-                    // What may be due there without one is done below too.
+                    // Timed work of the listener is done below too.
                     Event::Door => {}
                     Event::Desk => self.open_desk()?,
                     Event::Signals => self.handle_signals()?,
@@ -252,7 +254,7 @@ impl Front {
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
-    /// Tells an agent what to start.
+    /// Sends an agent its plan.
     fn instruct(&mut self, index: usize) -> Result<(), LaunchError> {
         let station = &mut self.stations[index];
         let plan = Plan { ranks: station.ranks.clone(), host: index as u32, ..self.plan.clone() };
@@ -336,7 +338,7 @@ impl Front {
         Ok(())
     }
 
-    /// Tells all agents but the one at `index` who has ended.
+    /// Reports ends to all agents but the one at `index`.
     fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
         for Obituary { rank, incarnation, ending, .. } in &obituaries {
             let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
@@ -350,18 +352,18 @@ impl Front {
         self.tell_others(index, &ToAgent::Ended(obituaries))
     }
 
-    /// Tells all agents but the one at `index`.
+    /// Sends a message to all agents but the one at `index`.
     fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
         let mut others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
         others.try_for_each(|(_, station)| station.send(message))
     }
 
-    /// The connection to an agent broke: its ranks have failed, whether or not they know.
+    /// Handles a broken connection to an agent: its ranks have failed for the others, even if they run.
     fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
         let station = &mut self.stations[index];
         station.link = Link::Lost;
         station.hang_up();
-        // The end of the agent itself will say more where it is our child.
+        // If the agent is a child, its exit will tell more.
         let Some(host) = station.host.clone() else { return Ok(()) };
         let ending = Ending::Lost { host, how };
         let mut obituaries = Vec::new();
@@ -403,7 +405,7 @@ impl Front {
         }
     }
 
-    /// Says what failed, and acts on it as the user wants.
+    /// Reports a failure, and acts on it by the user's choice.
     fn failed(&mut self, ranks: usize, what: &str, ending: &Ending) {
         if self.is_ending {
             return;
@@ -415,7 +417,7 @@ impl Front {
                     say("run", &format!("{what}; the others go on"));
                 }
             }
-            // What fails after the first usually fails because of it.
+            // Later failures are usually consequences of the first.
             OnFailure::End if !self.failures.tell(ranks, ending, 1) => {}
             OnFailure::End => {
                 say("run", &format!("{what}; ending the job"));
@@ -424,7 +426,7 @@ impl Front {
         }
     }
 
-    /// Gives each agent that has called back its plan.
+    /// Sends each agent that has connected its plan.
     fn admit_agents(&mut self) -> Result<(), LaunchError> {
         let Some(door) = &mut self.door else { return Ok(()) };
         let known = door.admit(Instant::now());
@@ -443,7 +445,7 @@ impl Front {
         Ok(())
     }
 
-    /// Has the ranks asked for those who want to know what they do.
+    /// Requests statistics from all ranks on behalf of observers.
     fn open_desk(&mut self) -> Result<(), LaunchError> {
         if self.desk.as_mut().is_some_and(|desk| desk.admit(Instant::now())) {
             self.tell_all(&ToAgent::Ask)?;
@@ -451,7 +453,7 @@ impl Front {
         Ok(())
     }
 
-    /// Answers those who asked, when the ranks have, or have had the time.
+    /// Answers observers when the ranks have answered, or time is over.
     fn serve_desk(&mut self, now: Instant) {
         if let Some(desk) = &mut self.desk {
             let is_complete = desk.waiting_since().is_some_and(|since| self.register.is_complete(since));
@@ -462,8 +464,8 @@ impl Front {
         }
     }
 
-    /// Sums up the failures, and tells what the ranks did if that is wanted. These may be long, so the reader has the time
-    /// that it takes, unless the job was to end.
+    /// Prints the sum of the failures, and the ranks' activity if requested. These may be long, so their reader has any
+    /// time that it needs, unless the job was to end.
     fn tell_of_the_end(&self) {
         let tell = if self.was_signalled { say } else { say_to_the_end };
         if let Some(sum) = self.failures.sum() {
@@ -492,7 +494,7 @@ impl Front {
         Ok(())
     }
 
-    /// An agent, or the remote shell that led to one, has ended: what was still said, and whether that was
+    /// Handles the exit of an agent, or of the remote shell to one: reads its last messages, and decides if that was
     /// the end.
     fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
         for _ in 0..LAST_TURNS_MAX {
@@ -532,8 +534,8 @@ impl Front {
         }
     }
 
-    /// Asks the ranks what they wait for, which is printed before `then` is done. A signal that comes while they are
-    /// asked because the job's time is over is not worth another question.
+    /// Asks the ranks for their waits, which are printed before `then`. If they are being asked already, a further
+    /// signal asks no further question.
     fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
         if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
             return self.tell_all(&ToAgent::Signal(signal.as_raw()));
@@ -542,7 +544,7 @@ impl Front {
         self.tell_all(&ToAgent::Ask)
     }
 
-    /// Prints what the ranks wait for, if all have answered or had the time, and goes on.
+    /// Prints the ranks' waits if all have answered or time is over, and continues.
     fn conclude_inquiry(&mut self, now: Instant) -> Result<(), LaunchError> {
         let is_over = |inquiry: &mut Inquiry| {
             inquiry.asked + INQUIRY_MAX <= now || self.register.is_complete(inquiry.asked)
@@ -563,7 +565,7 @@ impl Front {
             && self.gives_up_at.is_none()
             && self.stations.iter().all(|station| station.channel().is_none())
         {
-            // The agents are done or lost. A remote shell may wait longer, for a process that holds its output.
+            // The agents have ended or are lost. A remote shell may wait longer, for a process that holds its output.
             self.give_up_in(GRACE);
         }
         self.conclude_inquiry(now)?;
@@ -607,8 +609,8 @@ impl Front {
     }
 }
 
-/// Opens the socket at which the job is looked at. If the only place for it is not safe that is told, since another user may
-/// have brought that about.
+/// Opens the socket for observers. Prints a message if the only place for it is not safe, since another user may have
+/// caused that.
 fn open_desk(job: JobId) -> Option<Desk> {
     let error = match Desk::open(job) {
         Ok(desk) => return Some(desk),
@@ -623,7 +625,7 @@ fn open_desk(job: JobId) -> Option<Desk> {
 fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
     let mut env = options.env.clone();
     if options.remote.is_some() {
-        // What is set for us is in the environment of a local agent already.
+        // A local agent inherits the variables that are set here.
         let ours = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let forwarded = ours.filter(|(name, _)| name.starts_with("SAMITE_") || name.starts_with("FI_"));
@@ -651,16 +653,16 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
     })
 }
 
-/// What the ranks find in `SAMITE_TRANSPORT`.
+/// Returns the ranks' value of `SAMITE_TRANSPORT`.
 fn transport(options: &Options) -> Option<String> {
     let mut set = options.env.iter().rev();
     let set = || set.find(|(name, _)| name == variable::TRANSPORT).map(|(_, value)| value.clone());
     options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
 }
 
-/// How old at most the last figures of a rank are that is killed while it waits.
+/// The greatest age of the last figures of a rank that is killed while it waits.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a job that is to end is kept for its ranks to say what they wait for. Those that wait answer within a
-/// millisecond.
+/// The time for which a job that is to end is kept so that its ranks can report their waits. Waiting ranks answer
+/// within a millisecond.
 const INQUIRY_MAX: Duration = Duration::from_millis(500);

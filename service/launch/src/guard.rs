@@ -1,5 +1,6 @@
-//! The guard: what the remote shell starts on a host. It calls back, starts the agent, and is to it on its
-//! host what the front is at home: whichever of the two is killed, the other leaves no process behind.
+//! The remote supervisor: the process that the remote shell starts on a host. It connects to the coordinator and starts
+//! the agent. On its host it does what the coordinator does at home: if supervisor or agent is killed, the other leaves
+//! no process behind.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, TcpStream};
@@ -23,11 +24,11 @@ use super::{AGENT_COMMAND, LaunchError, descendants, random};
 /// More than any invitation has.
 const INVITATION_BYTES_MAX: usize = 64 << 10;
 
-/// Serves as the guard of a host until its agent has ended, and returns its exit code. The invitation is the
-/// first line of standard input; what follows is for rank 0.
+/// Serves as the supervisor of a host until its agent has ended, and returns the agent's exit code. The invitation is
+/// the first line of standard input; the rest is for rank 0.
 ///
 /// # Errors
-/// [`LaunchError`]: nothing was started, or the system refused something.
+/// [`LaunchError`] if nothing was started, or a system call failed.
 pub fn serve() -> Result<u8, LaunchError> {
     let invitation = read_invitation()?;
     let system = LaunchError::system;
@@ -86,10 +87,10 @@ struct Version {
     protocol: u32,
 }
 
-/// Connects to the launcher: to the first address where a process listens that proves to be it.
+/// Connects to the launcher: to the first address where a listening process proves that it is the launcher.
 ///
-/// The launcher closes connections that have not sent their hello when it has too many. A process that closes the
-/// connection may thus be the launcher, and is called again for a while.
+/// The launcher closes connections that have not sent their hello when it has too many. So a process that closes the
+/// connection may be the launcher, and the supervisor retries for a while.
 fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
     let caller = std::env::var("SSH_CONNECTION").ok();
     let mut calls: Vec<_> =
@@ -110,7 +111,7 @@ fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
             let tried = tried.collect::<Vec<_>>().join("; ");
             return Err(LaunchError::Unreachable { host: invitation.name.clone(), tried });
         }
-        // Nothing tells when the launcher has fewer connections.
+        // Nothing signals when the launcher has fewer connections.
         wait(Vec::<Interest<'_, ()>>::new(), Some(AGAIN_EVERY)).map_err(LaunchError::system("waiting"))?;
     }
 }
@@ -120,8 +121,8 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
-/// Where the launcher may be, each address once. That from which the remote shell was called is first, since the others
-/// are the front's guesses. If the user has given one, it listens there only.
+/// Returns the possible addresses of the launcher, each once. The address from which the remote shell was called comes
+/// first, since the others are the coordinator's guesses. An address given by the user is the only one.
 fn candidates(invitation: &Invitation, ssh_connection: Option<&str>) -> Vec<IpAddr> {
     // sshd(8): the client's address and port, the server's address and port.
     let caller = ssh_connection.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -142,15 +143,15 @@ fn connect(address: IpAddr, invitation: &Invitation) -> io::Result<TcpStream> {
     Ok(connection)
 }
 
-/// Proves to the other side of a connection that we were invited, and returns when that has proven that it invited us.
-/// Reads nothing behind that proof.
+/// Proves to the other side of a connection that this process was invited, and returns when that side has proven that
+/// it sent the invitation. Reads nothing after that proof.
 fn greet(connection: &TcpStream, called: IpAddr, invitation: &Invitation, time: Duration) -> io::Result<()> {
     let until = Instant::now() + time;
     let Invitation { host, keys, .. } = *invitation;
     let Challenge { nonce: front_nonce } = read_message(connection, until)?;
     let agent_nonce = random()?;
     let transcript = Transcript { host, front: called, front_nonce, agent_nonce };
-    // A message of this length always has room in a new connection.
+    // A new connection always has room for a message of this length.
     let mut channel = Channel::new(connection.try_clone()?);
     let proof = transcript.prove(Side::Agent, &keys);
     channel.send(&Hello { host, nonce: agent_nonce, proof }).map_err(io::Error::other)?;
@@ -188,17 +189,17 @@ fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant)
 
 const NOT_OURS: &str = "what listens there is no `samite run`";
 
-/// For one address among several.
+/// Time-out for one address among several.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the launcher may take to prove that it is there.
+/// The time in which the launcher must prove its identity.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a process that closes the connection is called again. The launcher also closes it if our proof is wrong,
+/// The time for which a process that closes the connection is retried. The launcher also closes it after a wrong proof,
 /// for example because addresses are translated between the hosts. So this delays an error message too.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
 
-/// The pause before that.
+/// The pause before each retry.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The error of a greeting when the other side sends these bytes and then waits.
+    /// Returns the error of a handshake in which the other side sends these bytes and then waits.
     fn greeted(said: Vec<u8>) -> io::ErrorKind {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -277,7 +278,7 @@ mod tests {
         drop(connection);
         drips.join().unwrap();
     }
-    /// Proves to be the launcher, to the guard that calls.
+    /// Plays the launcher and proves its identity to a supervisor.
     fn let_in(connection: &TcpStream, invitation: &Invitation) {
         let mut channel = Channel::new(connection.try_clone().unwrap());
         let front_nonce = [7; 16];
@@ -292,12 +293,12 @@ mod tests {
     #[test]
     fn a_launcher_that_closes_the_connection_is_called_again() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // At the second address no process listens, so it is called once.
+        // No process listens at the second address, so it is tried once.
         let mut invitation = invitation(&["127.0.0.1", "127.0.0.2"], true);
         invitation.port = listener.local_addr().unwrap().port();
         thread::scope(|scope| {
             let called = scope.spawn(|| call_back(&invitation));
-            // Before and after the challenge, and with bytes of the guard unread.
+            // Closes before and after the challenge, and with unread bytes of the supervisor.
             drop(listener.accept().unwrap());
             let (mut evicted, _) = listener.accept().unwrap();
             serde_json::to_writer(&mut evicted, &Challenge { nonce: [0; 16] }).unwrap();

@@ -1,4 +1,4 @@
-//! The hosts of a job, and which ranks go where.
+//! The hosts of a job, and the distribution of ranks over them.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use super::LaunchError;
 /// A host of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// As the remote shell knows it: `node7`, `user@node7`, an address.
+    /// The name for the remote shell: `node7`, `user@node7`, an address.
     pub name: String,
-    /// The most ranks that it takes. If no host says, all get the same number; if some do, the others take
-    /// one.
+    /// The largest number of ranks on it. If no host has a number, all get the same number of ranks; if some have, the
+    /// others take one.
     pub slots: Option<u32>,
 }
 
@@ -25,7 +25,7 @@ impl FromStr for Host {
             _ => (text, None),
         };
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        // What begins with a dash would be an option of the remote shell.
+        // A leading dash would make it an option of the remote shell.
         if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
             return Err(format!("`{text}` is no host: give a name or an address, like `node7` or `node7:4`"));
         }
@@ -35,11 +35,11 @@ impl FromStr for Host {
 }
 
 impl Host {
-    /// The hosts of a file: one a line, `NAME`, `NAME:SLOTS` or `NAME slots=SLOTS`. What follows a `#` is a
+    /// Parses the hosts of a file: one a line, `NAME`, `NAME:SLOTS` or `NAME slots=SLOTS`. A `#` starts a
     /// comment.
     ///
     /// # Errors
-    /// What is wrong, and in which line.
+    /// The mistake and its line.
     pub fn read_all(text: &str) -> Result<Vec<Host>, String> {
         let mut hosts = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -69,7 +69,7 @@ fn parse_slots(whole: &str, slots: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{slots}` in `{whole}` is no number of ranks above 0"))
 }
 
-/// The ranks of each host, in their order and in one piece each. Hosts that get none are left out.
+/// Returns the ranks of each host, consecutive and in order. Leaves out hosts without ranks.
 pub(super) fn distribute(hosts: &[Host], ranks: u32) -> Result<Vec<(&Host, Range<u32>)>, LaunchError> {
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let fair = |index: u32| ranks / count + u32::from(index < ranks % count);

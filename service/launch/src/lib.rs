@@ -1,18 +1,18 @@
 //! The launcher of jobs: the work of `samite run`.
 //!
 //! ```text
-//!  samite run ─┬─ agent ── ranks                               on this host: a pair of sockets
-//!    (front)   └─ remote shell ── guard ── agent ── ranks      on others: TCP, the guard calls back
+//!   samite run  ─┬─ agent ── ranks                                  on this host: a pair of sockets
+//!  (coordinator) └─ remote shell ── supervisor ── agent ── ranks    on others: TCP, the supervisor connects
 //! ```
-//! [`run`] is the front process. On each host an *agent* starts the ranks, reads their output and is their
-//! rendezvous. The front holds the policy (what happens after a failure, on a timeout, on a signal), the
-//! agents the mechanism. Both sides of a connection find out for themselves when it is lost: the front then
-//! tells all others that the ranks of that host have failed, and the agent there ends them.
+//! [`run`] is the coordinator process. On each host an *agent* starts the ranks, reads their output and is their
+//! rendezvous. The coordinator holds the policy (the consequences of a failure, a timeout, a signal), the
+//! agents the mechanism. Both sides of a connection detect its loss by themselves. The coordinator then
+//! reports to all others that the ranks of that host have failed, and the agent there kills them.
 //!
-//! **No process is left, whichever is killed.** Front, guards and agents are child subreapers. If the front
-//! dies, or is cut off, its connections to the agents fail, and each agent kills every descendant. If an
-//! agent dies, the ranks die with it (`PR_SET_PDEATHSIG`), whatever they had started is reparented to the
-//! front or the guard, and that kills it.
+//! **No process is left, whichever is killed.** Coordinator, supervisors and agents are child subreapers. If the
+//! coordinator dies, or is cut off, its connections to the agents fail, and each agent kills every descendant. If an
+//! agent dies, the ranks die with it (`PR_SET_PDEATHSIG`). Their other processes are reparented to the
+//! coordinator or the supervisor, which kills them.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -62,45 +62,45 @@ use samite_control::{Bind, ChannelError};
 
 use self::say::say;
 
-/// The most ranks that one agent starts.
+/// Largest number of ranks of one agent.
 pub const RANKS_MAX: u32 = 4096;
 
-/// The argument by which `samite` knows that it is to be an agent; its own first argument is the connection's
-/// number.
+/// The subcommand that makes `samite` an agent; its own first argument is the connection's
+/// descriptor.
 pub const AGENT_COMMAND: &str = "agent";
 
-/// The argument by which `samite` knows that it is to be the guard of a host.
+/// The subcommand that makes `samite` the supervisor of a host.
 pub const GUARD_COMMAND: &str = "guard";
 
-/// The exit code of `samite run` after a timeout, as timeout(1) has it.
+/// The exit code of `samite run` after a timeout, as of timeout(1).
 const EXIT_TIMED_OUT: u8 = 124;
 
-/// That after a job whose output could not be written, on a full disk say.
+/// The exit code if the job's output could not be written, for example on a full disk.
 const EXIT_OUTPUT_LOST: u8 = 1;
 
-/// How long survivors may act on the news of a failure before the job is ended.
+/// The time for survivors to act on the report of a failure before the job is ended.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// How long ranks may act on SIGTERM before SIGKILL.
+/// The time for ranks to act on SIGTERM before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How many turns it takes at most to receive what a process has sent before it ended: more than a socket holds.
+/// Largest number of turns to receive the messages that an ended process has sent: more than a socket holds.
 const LAST_TURNS_MAX: u32 = 64;
 
 /// The signals by which a user or a batch system ends a job.
 const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
-/// What `samite run` is asked to do.
+/// The options of `samite run`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The number of ranks.
     pub ranks: u32,
-    /// Where to start them, if not all on this host.
+    /// The hosts to start them on, if not all on this host.
     pub remote: Option<Remote>,
-    /// How soon it is known that a host has crashed or is cut off: a cut of this length is always noticed,
+    /// The time within which a crashed or unreachable host is detected: a cut of this length is always detected,
     /// and one of less than a quarter of it never. At least [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
     pub detection: Duration,
-    /// What each rank is bound to.
+    /// The part of a host to which each rank is bound.
     pub bind: Bind,
     /// The value of `SAMITE_TRANSPORT` for the ranks.
     pub transport: Option<String>,
@@ -110,11 +110,11 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Begin each line of output with its rank.
     pub prefix: bool,
-    /// Whether to tell at the end what the ranks did, and where.
+    /// The destination of statistics at the end, if wanted.
     pub stats: Option<Stats>,
-    /// What a rank's failure means for the others.
+    /// The consequence of a rank's failure for the others.
     pub on_failure: OnFailure,
-    /// Which rank's exit code is that of the job.
+    /// The rank whose exit code becomes the job's.
     pub exit_code: ExitCodeOf,
     /// The program, found as a shell would.
     pub program: OsString,
@@ -123,7 +123,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A program to be started as so many ranks of this host, and the defaults for all else.
+    /// Returns options for a program on so many ranks of this host, with defaults for all others.
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Options {
         Options {
             ranks,
@@ -143,20 +143,21 @@ impl Options {
     }
 }
 
-/// Hosts to start ranks on, and how to get there.
+/// Hosts to start ranks on, with the way to reach them.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// The hosts, each once. On each, the path of this process's program must lead to the same program, and
-    /// the path of the current directory to a directory.
+    /// The hosts, each once. On each, this process's program must be at the same path, and
+    /// the current directory must exist.
     pub hosts: Vec<Host>,
-    /// The remote shell and its options: it is run with the name of a host, a command, and its arguments
-    /// behind.
+    /// The remote shell and its options: it is run with the name of a host, a command, and the command's
+    /// arguments.
     pub shell: Vec<String>,
-    /// Our address, as the hosts reach it. By default that from which packets to each of them are sent.
+    /// The launcher's address for the hosts. By default, for each of them, the address from which packets to it are
+    /// sent.
     pub address: Option<IpAddr>,
 }
 
-/// Where to tell what the ranks of a job did.
+/// The destination of statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stats {
     /// On standard error, as a table.
@@ -165,32 +166,32 @@ pub enum Stats {
     File(PathBuf),
 }
 
-/// What a rank's failure means for the others.
+/// The consequence of a rank's failure for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// End the job, after a moment for the survivors to act on the news.
+    /// End the job, after a moment for the survivors to act on the report.
     End,
     /// Let the survivors go on.
     Continue,
-    /// Start the rank again, on the same host: a new process, to which the survivors can send when they have
-    /// been told that the old one failed. From the second time on after a pause, which doubles from 0.1 s to 10 s. The
-    /// survivors go on without those that fail more often, and those of a host that is lost.
+    /// Restart the rank on the same host: a new process, to which the survivors can send after the report of the old
+    /// one's failure. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. The survivors go on
+    /// without ranks that fail more often, and without those of a lost host.
     Restart {
-        /// How often each rank is started again.
+        /// Number of restarts of each rank.
         max: u32,
     },
 }
 
-/// How often each rank is started again unless a number is given.
+/// Number of restarts of each rank unless one is given.
 const RESTARTS_DEFAULT: u32 = 3;
 
-/// Which rank's exit code is that of the job: 128 + the signal if it was killed. A job that ran into its time limit, or was
-/// killed by a second interrupt, has a code of its own.
+/// The rank whose exit code becomes the job's: 128 + the signal if it was killed. A job that ran into its time limit,
+/// or was killed by a second interrupt, has a code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCodeOf {
-    /// That of the rank that failed first, or 0 if none failed. A failure after which the rank was started again does not count.
+    /// The rank that failed first; 0 if none failed. A failure that was followed by a restart does not count.
     FirstFailed,
-    /// That of rank 0, of its last process if it was started again.
+    /// Rank 0; its last process if it was restarted.
     Rank0,
 }
 
@@ -223,7 +224,7 @@ impl FromStr for OnFailure {
     }
 }
 
-/// Why no job was started, or why it could not be watched to its end.
+/// The reason why no job was started, or why it could not be supervised to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -235,9 +236,9 @@ pub enum LaunchError {
         "{ranks} ranks need {needed} open descriptors, but the limit is {limit}: raise it with `ulimit -n {needed}`"
     )]
     Descriptors {
-        /// The ranks asked for.
+        /// The requested ranks.
         ranks: u32,
-        /// What they need.
+        /// The needed number.
         needed: u64,
         /// The limit of this process.
         limit: u64,
@@ -247,28 +248,28 @@ pub enum LaunchError {
     Program {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         errno: i32,
     },
-    /// The hosts have less room than there are ranks.
+    /// The hosts have fewer slots than there are ranks.
     #[error(
         "{ranks} ranks do not fit into the {slots} slots of the hosts: name more hosts, or more slots, as in `--hosts a:4,b:4`"
     )]
     Slots {
-        /// The ranks asked for.
+        /// The requested ranks.
         ranks: u32,
-        /// The room that there is.
+        /// The available slots.
         slots: u32,
     },
     /// The remote shell could not be started.
     #[error("the remote shell `{shell}` cannot be started: {source}; name another with --ssh or SAMITE_SSH")]
     RemoteShell {
-        /// As it was asked for.
+        /// As given by the user.
         shell: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The remote shell ended before an agent called back.
+    /// The remote shell ended before an agent connected.
     #[error(
         "no agent was started on host {host}: `{shell} {host}` {ending}; what it printed is above. Try `{shell} {host} true`, \
          and see that {program} is there too"
@@ -278,12 +279,12 @@ pub enum LaunchError {
         host: String,
         /// The remote shell.
         shell: String,
-        /// How it ended.
+        /// The way in which it ended.
         ending: String,
-        /// What was to be started.
+        /// The program that was to be started.
         program: String,
     },
-    /// Agents did not call back in time.
+    /// Agents did not connect in time.
     #[error(
         "no answer from {hosts} after {seconds} s: can they reach this host at {addresses}? If not, give an address that they \
          can with --address, and open its ports to them"
@@ -291,12 +292,12 @@ pub enum LaunchError {
     NoAnswer {
         /// The hosts.
         hosts: String,
-        /// How long they were waited for.
+        /// The time waited.
         seconds: u64,
-        /// The addresses that they were told.
+        /// The addresses that they got.
         addresses: String,
     },
-    /// The front could not be reached from a host.
+    /// The coordinator could not be reached from a host.
     #[error(
         "host {host} cannot reach `samite run` ({tried}): give an address that it can with `samite run --address`, and open \
          its ports to it"
@@ -304,7 +305,7 @@ pub enum LaunchError {
     Unreachable {
         /// The host.
         host: String,
-        /// The addresses that were tried, and what happened.
+        /// The tried addresses, with the errors.
         tried: String,
     },
     /// The current directory does not exist on a host.
@@ -314,45 +315,45 @@ pub enum LaunchError {
         directory: String,
         /// The host.
         host: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The ranks of a host cannot be bound.
     #[error("--bind {bind} is not possible on {host}: {why}")]
     Bind {
-        /// What was asked for.
+        /// The requested binding.
         bind: Bind,
         /// The host.
         host: String,
-        /// What stands in the way.
+        /// The obstacle.
         why: String,
     },
     /// There is no transport of this name.
     #[error("no transport `{name}`: {why}; `samite info` shows those of this host")]
     Transport {
-        /// As it was asked for.
+        /// As given by the user.
         name: String,
-        /// What there is, or what is wrong.
+        /// The available names, or the mistake.
         why: String,
     },
-    /// A variable for the ranks has a value that does not fit.
+    /// A variable for the ranks has an invalid value.
     #[error(transparent)]
     Setting(#[from] samite_control::SettingError),
-    /// The connection between front and agent failed.
+    /// The connection between coordinator and agent failed.
     #[error("the connection to the agent failed: {0}")]
     Control(#[from] ChannelError),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What the launcher was doing.
+        /// The launcher's action.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit code of `samite run`: as a shell's where the program could not be started, otherwise 1.
+    /// Returns the exit code of `samite run`: as a shell's if the program could not be started, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Program { errno: libc_errno::ENOENT, .. } => 127,
@@ -390,7 +391,7 @@ fn describe_spawn_error(program: &str, errno: i32) -> String {
     }
 }
 
-/// The numbers that execve(2) answers with.
+/// The error numbers of execve(2).
 mod libc_errno {
     use rustix::io::Errno;
 

@@ -1,8 +1,8 @@
-//! How a running job is seen from outside: what its ranks told of themselves, and the socket where that is asked for.
+//! Observation of a running job: the reports of its ranks, and the socket at which to ask for them.
 //!
-//! The front of each job listens at a socket of its user's. Whoever connects has the ranks asked what they do, and
-//! gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; what the others said last is
-//! given with its age.
+//! The coordinator of each job listens at a socket of its user's. A connection makes it ask the ranks for their
+//! activity, and gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; the last reports of
+//! the others are included with their age.
 
 use std::borrow::Cow;
 use std::fs;
@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub pid: u32,
     /// The program and its arguments.
     pub program: String,
-    /// The transport that its ranks were told to use; none if each chooses.
+    /// The transport that its ranks were told to use; `None` if each chooses.
     pub transport: Option<String>,
     /// Time since it was started, milliseconds.
     pub age_ms: u64,
@@ -41,29 +41,29 @@ pub struct Snapshot {
     pub ranks: Vec<RankView>,
 }
 
-/// What is known of a rank.
+/// The state of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RankView {
     /// The rank.
     pub rank: u32,
-    /// Its host, as the user calls it; none if that is the one of `samite run`, and there is no other.
+    /// Its host, as named by the user; `None` if that is the host of `samite run`, and there is no other.
     pub host: Option<String>,
-    /// Which life of it this is, from 1.
+    /// Its incarnation, from 1.
     pub life: u32,
-    /// Whether its process is stopped, by SIGSTOP say.
+    /// True if its process is stopped, for example by SIGSTOP.
     pub is_stopped: bool,
-    /// How it ended, if it has.
+    /// The way in which it ended, if it has.
     pub ending: Option<Ending>,
-    /// What it told last; none if it never did.
+    /// Its last report; `None` without any.
     pub figures: Option<Figures>,
-    /// Whether they are its answer to this look: if not, it makes no calls, or has ended.
+    /// True if the figures are its answer to this request. Otherwise it makes no calls, or has ended.
     pub is_answer: bool,
-    /// How long ago that was, milliseconds: of a rank that ended, before its end.
+    /// The age of the figures, milliseconds; for a rank that ended, at its end.
     pub figures_age_ms: u64,
 }
 
-/// Why a job cannot be looked at.
+/// The reason why a job cannot be observed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
@@ -72,29 +72,29 @@ pub enum ObserveError {
     Silent {
         /// The job.
         job: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It answered something else.
+    /// The answer is malformed.
     #[error("job {job} answers what this version of samite does not understand ({})", one_line(&source.to_string()))]
     Foreign {
         /// The job.
         job: String,
-        /// What is wrong with it.
+        /// The defect.
         source: serde_json::Error,
     },
-    /// Its answer has no end.
+    /// Its answer exceeds the limit.
     #[error("job {job} answers more than {ANSWER_BYTES_MAX} bytes: it is none that `samite run` has started")]
     Endless {
         /// The job.
         job: String,
     },
-    /// A directory in which jobs are looked for is not this user's alone.
+    /// A directory in which jobs are looked for can be accessed by other users.
     #[error("{0}; jobs in it are not shown")]
     Unsafe(String),
 }
 
-/// A job that runs, on this host, for this user.
+/// A running job on this host, of this user.
 #[derive(Debug, Clone)]
 pub struct RunningJob {
     /// Its name.
@@ -103,8 +103,8 @@ pub struct RunningJob {
     socket: PathBuf,
 }
 
-/// The jobs of this user whose `samite run` runs on this host, by name. What one that was killed has left behind is
-/// removed. A directory that is not this user's alone is passed over: see [`unsafe_places`].
+/// Returns the jobs of this user whose `samite run` runs on this host, by name. Removes the sockets of killed
+/// ones. Skips a directory that others can access: see [`unsafe_places`].
 #[must_use]
 pub fn running_jobs() -> Vec<RunningJob> {
     let mut jobs = Vec::new();
@@ -117,8 +117,8 @@ pub fn running_jobs() -> Vec<RunningJob> {
     jobs
 }
 
-/// The directories in which jobs of this user are looked for and that were not used, each with the reason: another user
-/// has made them, or could have written there. A job that has no other directory is not shown.
+/// Returns the directories in which jobs of this user are looked for and that were not used, each with the reason:
+/// another user has made them, or could have written there. A job without another directory is not listed.
 #[must_use]
 pub fn unsafe_places() -> Vec<ObserveError> {
     let untrusted = candidates().into_iter().filter_map(|path| Place::open(&path).err());
@@ -131,7 +131,8 @@ impl RunningJob {
         if socket.extension()? != EXTENSION {
             return None;
         }
-        // A socket is given its name when it is listened at, so one that refuses is left by a process that has ended.
+        // A socket gets its name only while a process listens, so one that refuses was left by a process that has
+        // ended.
         match place.connect(&socket) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 let _ = fs::remove_file(place.path().join(socket));
@@ -142,8 +143,8 @@ impl RunningJob {
         }
     }
 
-    /// What it does now. `None` if it has ended meanwhile. Characters that do something to a terminal are replaced in all
-    /// text, as in `\u{1b}`.
+    /// Returns its present state. `None` if it has ended meanwhile. In all text, control characters for terminals are
+    /// escaped, as in `\u{1b}`.
     ///
     /// # Errors
     /// [`ObserveError`].
@@ -201,7 +202,7 @@ fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
 }
 
 impl Snapshot {
-    /// The same, with all text fit for a terminal.
+    /// Returns the same with all text escaped for a terminal.
     fn printable(mut self) -> Snapshot {
         let replace = |text: &mut String| {
             if let Cow::Owned(replaced) = one_line(text) {
@@ -222,7 +223,7 @@ impl Snapshot {
     }
 }
 
-/// Where a job is asked what it does.
+/// The server at which a job's state can be requested.
 #[derive(Debug)]
 pub(super) struct Desk {
     listener: UnixListener,
@@ -230,7 +231,7 @@ pub(super) struct Desk {
     visitors: Vec<Visitor>,
 }
 
-/// Somebody who asks.
+/// An observer.
 #[derive(Debug)]
 struct Visitor {
     channel: Channel,
@@ -239,10 +240,10 @@ struct Visitor {
 }
 
 impl Desk {
-    /// Opens the job's socket, which goes with the value.
+    /// Opens the job's socket, which is removed when the value is dropped.
     ///
     /// # Errors
-    /// There is no place for it.
+    /// If there is no safe place for it.
     pub(super) fn open(job: JobId) -> io::Result<Desk> {
         let mut failed = ErrorKind::NotFound.into();
         for directory in candidates() {
@@ -266,39 +267,39 @@ impl Desk {
         Ok(desk)
     }
 
-    /// The connections to read, and to write if one is backed up.
+    /// Returns the connections to read, and to write if one is backed up.
     pub(super) fn connections(&self) -> impl Iterator<Item = &Channel> {
         self.visitors.iter().map(|visitor| &visitor.channel)
     }
 
-    /// Lets in who knocks; whether somebody did.
+    /// Accepts observers. Returns true if there was one.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let before = self.visitors.len();
-        // At most so many at a time, since more can come while these are accepted.
+        // A bounded number at a time, since more can come while these are accepted.
         let connections = std::iter::from_fn(|| self.listener.accept().ok()).take(VISITORS_MAX);
         for (connection, _) in connections.filter(|(connection, _)| may_look(connection)) {
             let channel = Channel::new(connection);
             self.visitors.push(Visitor { channel, came: now, is_answered: false });
         }
-        // Somebody who lets us wait makes room.
+        // The observers that have waited longest make room.
         let over = self.visitors.len().saturating_sub(VISITORS_MAX);
         self.visitors.drain(..over);
         self.visitors.len() + over > before
     }
 
-    /// Since when somebody waits for an answer.
+    /// Returns the time since which an observer waits for an answer.
     pub(super) fn waiting_since(&self) -> Option<Instant> {
         self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
     }
 
-    /// Answers those that came before `until`, and sees off who has its answer or is gone.
+    /// Answers observers that came before `until`, and removes those that have their answer or are gone.
     pub(super) fn serve(&mut self, until: Instant, snapshot: impl FnOnce(Instant) -> Snapshot) {
         if let Some(since) = self.waiting_since().filter(|since| *since <= until) {
             let snapshot = snapshot(since);
             for visitor in self.visitors.iter_mut().filter(|visitor| !visitor.is_answered) {
                 if visitor.came <= until {
                     visitor.is_answered = true;
-                    // If it fails, that shows below.
+                    // A failure is detected below.
                     let _ = visitor.channel.send(&snapshot);
                 }
             }
@@ -311,7 +312,7 @@ impl Desk {
     }
 }
 
-/// Returns true if this user asks, or root.
+/// Returns true if the other side is this user, or root.
 fn may_look(connection: &UnixStream) -> bool {
     socket_peercred(connection).is_ok_and(|peer| peer.uid == getuid() || peer.uid.is_root())
 }
@@ -329,7 +330,7 @@ impl Drop for Desk {
     }
 }
 
-/// What the front knows of the ranks.
+/// The coordinator's knowledge of the ranks.
 #[derive(Debug)]
 pub(super) struct Register {
     job: JobId,
@@ -360,7 +361,7 @@ impl Entry {
 }
 
 impl Register {
-    /// The job's ranks, by their hosts in order.
+    /// Returns the state of a job's ranks, with their hosts in order.
     pub(super) fn new(
         job: JobId,
         program: String,
@@ -383,7 +384,8 @@ impl Register {
         }
     }
 
-    /// The first that is said of a rank's end counts, unless that was that it left, which may be followed by more.
+    /// Notes the end of a rank. The first report counts, unless it was that the rank left, after which another may
+    /// follow.
     pub(super) fn end(&mut self, rank: u32, ending: Ending) {
         if let Some(entry) = self.ranks.get_mut(rank as usize)
             && entry.ending.as_ref().is_none_or(|ending| *ending == Ending::Left)
@@ -393,19 +395,19 @@ impl Register {
         }
     }
 
-    /// A rank was started again.
+    /// Notes that a rank was restarted.
     pub(super) fn restart(&mut self, rank: u32) {
         if let Some(entry) = self.ranks.get_mut(rank as usize) {
             *entry = Entry::new(entry.host.take(), entry.life + 1);
         }
     }
 
-    /// Whether all that can answer have done so since then.
+    /// Returns true if all ranks that can answer have done so since then.
     pub(super) fn is_complete(&self, since: Instant) -> bool {
         self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
     }
 
-    /// What is known now, where the ranks were asked at that time.
+    /// Returns the present state, after the ranks were asked at that time.
     pub(super) fn snapshot(&self, asked: Instant) -> Snapshot {
         let now = Instant::now();
         let ms = |time: Duration| time.as_millis() as u64;
@@ -433,20 +435,20 @@ impl Register {
     }
 }
 
-/// How long ranks have to answer: those that wait do within a millisecond, those that compute would take as long as
-/// they compute.
+/// The time for ranks to answer: waiting ranks answer within a millisecond, computing ranks only when they
+/// make a call.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
 
-/// How long a job may take to answer us, or to go on with its answer.
+/// The time for a job to answer, or to continue its answer.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a whole answer may take.
+/// The time for a whole answer.
 const LOOK_MAX: Duration = Duration::from_secs(4);
 
 /// The longest answer: many times that of a job of the most ranks.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The most who ask at a time.
+/// Largest number of observers at a time.
 const VISITORS_MAX: usize = 64;
 
 const EXTENSION: &str = "sock";

@@ -1,8 +1,8 @@
-//! Forwarding the output of the ranks.
+//! Forwarding of the ranks' output.
 //!
-//! Without a prefix the bytes of a rank are passed on unaltered, and soon: at once if nothing else is written there, else after
-//! a moment in which the line may get its end, so that lines of different ranks mix only if they are long. With a prefix only whole
-//! lines are passed on, except lines longer than the buffer: see [`Sink::open`].
+//! Without a prefix the bytes of a rank are forwarded unaltered, and soon: at once if no other output is pending,
+//! otherwise after a moment in which the line may get its end, so that only long lines of different ranks mix. With a
+//! prefix only whole lines are forwarded, except lines longer than the buffer: see [`Sink::open`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 use super::wait::{Interest, wait, wait_writable};
 use super::{AGENT_COMMAND, say};
 
-/// Longer lines are passed on in parts, so that the memory for a rank's output is bounded.
+/// Longer lines are forwarded in parts, so that the memory for a rank's output is bounded.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How much of one rank's output is forwarded before the others have their turn.
+/// Bytes of one rank's output that are forwarded in one turn.
 const TURN_BYTES: usize = 64 << 10;
 
-/// Up to this size a write to a pipe is not mixed with those of other processes, such as the front's messages
+/// Up to this size a write to a pipe does not mix with those of other processes, such as the coordinator's messages
 /// (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
-/// How long the beginning of a line is held back without a prefix. A program that prints a line with several writes
-/// makes them in less time, and a person does not notice it.
+/// The time for which the beginning of a line is held back without a prefix. A program that prints a line with several
+/// writes makes them in less time, and a person does not notice the delay.
 const HOLD: Duration = Duration::from_millis(10);
 
-/// How long the other ranks' output waits with a prefix for the end of a line that was passed on in parts. The limit
-/// is necessary because the rank may wait for a message from one of the others.
+/// The time for which the other ranks' output waits, with a prefix, for the end of a line that was forwarded in parts.
+/// It must be limited because the rank may wait for a message from one of the others.
 const OPEN_MAX: Duration = Duration::from_secs(1);
 
 /// A rank's stdout or stderr.
@@ -39,9 +39,9 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward the ranks' stdout and stderr to our own, with a thread for each: the reader of one
-/// of them may be slow, which is to hold up neither the other nor the agent. The stream returned is closed when all
-/// sources have ended. Before that a byte comes for each of the two that could not be written.
+/// Starts to forward the ranks' stdout and stderr to this process's, with a thread for each: a slow reader of one
+/// of them must not hold up the other, or the agent. The returned stream is closed when all
+/// sources have ended. Before that it carries a byte for each of the two that could not be written.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     // The launcher's own messages go to stderr too.
@@ -59,7 +59,7 @@ pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) 
     Ok(done)
 }
 
-/// Returns true if nothing was lost, except by the wish of the reader of our output.
+/// Returns true if nothing was lost, except if the reader of the output closed it.
 fn forward_until_end<W: Write + AsFd>(
     sources: Vec<Source>,
     prefix: bool,
@@ -67,7 +67,7 @@ fn forward_until_end<W: Write + AsFd>(
 ) -> io::Result<bool> {
     let mut readers: Vec<Reader> = sources.into_iter().map(|source| Reader::new(source, prefix)).collect();
     let mut turn = vec![0; TURN_BYTES];
-    // When our reader is gone, the ranks find their pipes closed, as they would without us between.
+    // If the reader is gone, the ranks find their pipes closed, as they would without a launcher between.
     while !readers.is_empty() && !sink.is_closed {
         // While others wait for the end of an open line, only the rank that prints it is read.
         let only = sink.open.filter(|open| open.contended.is_some());
@@ -103,15 +103,15 @@ fn forward_until_end<W: Write + AsFd>(
     Ok(!sink.has_failed)
 }
 
-/// A source that is being read.
+/// A source of output.
 struct Reader {
     rank: u32,
     pipe: File,
-    /// Begins each line, if lines are to have a prefix.
+    /// The beginning of each line, if lines have a prefix.
     label: Option<Vec<u8>>,
-    /// The part of a line that has been read and not passed on.
+    /// The part of a line that has been read and not forwarded.
     partial: Vec<u8>,
-    /// Without a prefix: since when `partial` is held back.
+    /// Without a prefix: the time since which `partial` is held back.
     held: Option<Instant>,
 }
 
@@ -160,7 +160,7 @@ impl Reader {
         !is_over
     }
 
-    /// Passes on the part that was held back.
+    /// Forwards the part that was held back.
     fn pass_part<W: Write + AsFd>(&mut self, sink: &mut Sink<W>) {
         if !self.partial.is_empty() {
             sink.put(self.rank, self.label.as_deref(), &self.partial);
@@ -173,24 +173,24 @@ impl Reader {
 /// The launcher's own stdout or stderr: whole lines, many to a write.
 struct Sink<W> {
     out: W,
-    /// Others write to it too.
+    /// True if other processes write to it too.
     is_shared: bool,
     chunk: Vec<u8>,
-    /// With a prefix: the rank of which a part of a line was passed on, and not its end. The output of the others
+    /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the others
     /// waits, for [`OPEN_MAX`] at most.
     open: Option<Open>,
     /// With a prefix: the last line has no end, and gets one when a line of another rank follows.
     owes_newline: bool,
-    /// The reader of our output is gone, or it cannot be written.
+    /// True if the reader of the output is gone, or it cannot be written.
     is_closed: bool,
     has_failed: bool,
 }
 
-/// A line of which a part was passed on.
+/// A line that was forwarded in part.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     rank: u32,
-    /// Since when others have output too.
+    /// The time since which others have output too.
     contended: Option<Instant>,
 }
 
@@ -240,7 +240,7 @@ impl<W: Write + AsFd> Sink<W> {
                     ErrorKind::Interrupted => {}
                     // The descriptor is shared with other processes, one of which has made it nonblocking.
                     ErrorKind::WouldBlock => self.is_closed = wait_writable(self.out.as_fd()).is_err(),
-                    // As of `head`, which has read enough.
+                    // For example, `head` has read enough.
                     ErrorKind::BrokenPipe => self.is_closed = true,
                     _ => {
                         (self.is_closed, self.has_failed) = (true, true);
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(lines.iter().filter(|line| **line == b"[2] short\n").count(), 1000);
     }
 
-    /// A forwarder of pipes to a pipe: their ends that are not its own.
+    /// Starts a forwarder of pipes to a pipe. Returns the other ends.
     fn forwarder(prefix: bool, ranks: u32) -> (Vec<File>, File) {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut writers = Vec::new();
@@ -394,7 +394,7 @@ mod tests {
         rustix::io::ioctl_fionbio(&writers[0], true).unwrap();
         let mut sent = 0;
         let mut refused = 0;
-        // Our pipe and the rank's take 64 KiB each, and the forwarder's buffer as much.
+        // The two pipes hold 64 KiB each, and the forwarder's buffer as much.
         while refused < 100 && sent <= 2 * room {
             match writers[0].write(&[b'x'; 1000]) {
                 Ok(count) => (sent, refused) = (sent + count, 0),

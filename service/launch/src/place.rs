@@ -1,7 +1,7 @@
-//! The directories in which the sockets of running jobs are.
+//! The directories of running jobs' sockets.
 //!
-//! Other users can make directories where these are looked for, and sockets in them. So a directory is used only if it
-//! belongs to this user and no other may enter it; then only this user can have made what is in it.
+//! Other users can make directories in the places where these are looked for, and sockets in them. So a directory is
+//! used only if it belongs to this user and no other may enter it; then only this user can have made its contents.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -18,20 +18,20 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::getuid;
 use samite_control::printable::one_line;
 
-/// An open directory that is this user's alone.
+/// An open directory that only this user can access.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: OwnedFd,
 }
 
-/// A directory or a socket that is not this user's alone.
+/// A directory or a socket that others can access.
 #[derive(Debug)]
 pub(super) struct Untrusted {
     pub(super) path: PathBuf,
     pub(super) why: String,
 }
 
-/// The directories in question, the preferred one first.
+/// Returns the possible directories, the preferred one first.
 pub(super) fn candidates() -> Vec<PathBuf> {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(|path| PathBuf::from(path).join("samite"));
     let ours = PathBuf::from(format!("/tmp/samite-{}", getuid().as_raw()));
@@ -39,10 +39,10 @@ pub(super) fn candidates() -> Vec<PathBuf> {
 }
 
 impl Place {
-    /// Opens the directory, and makes it if it is not there.
+    /// Opens the directory, and creates it if necessary.
     ///
     /// # Errors
-    /// It cannot be made, or is not this user's alone; in the second case the error's source is an [`Untrusted`].
+    /// If it cannot be created, or others can access it; in the second case the error's source is an [`Untrusted`].
     pub(super) fn make(path: &Path) -> io::Result<Place> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -51,10 +51,10 @@ impl Place {
         Place::open(path).map_err(io::Error::other)?.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory if it is there.
+    /// Opens the directory if it exists.
     ///
     /// # Errors
-    /// It is not this user's alone.
+    /// If others can access it.
     pub(super) fn open(path: &Path) -> Result<Option<Place>, Untrusted> {
         let untrusted = |why: String| Untrusted { path: path.to_owned(), why };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -73,16 +73,16 @@ impl Place {
         }
     }
 
-    /// The directory's path in this process, which leads to the opened one whatever happens to its name. It is short: the
-    /// address of a socket has room for 107 bytes.
+    /// Returns the directory's path in this process, which leads to the opened one even if that is renamed. It is
+    /// short: the address of a socket has room for 107 bytes.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
     }
 
-    /// Connects to a socket in it. Does not wait, also if the other side accepts no connections.
+    /// Connects to a socket in it. Does not wait, even if the other side accepts no connections.
     ///
     /// # Errors
-    /// What connect(2) says; `PermissionDenied` with an [`Untrusted`] if it is no socket of this user's alone.
+    /// Those of connect(2); `PermissionDenied` with an [`Untrusted`] if others can access the socket.
     pub(super) fn connect(&self, name: &Path) -> io::Result<UnixStream> {
         let path = self.path().join(name);
         let denied = |why: &str| {
@@ -99,7 +99,7 @@ impl Place {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(&path)?)?;
-        // Who listens, as the kernel says.
+        // The kernel reports the listener's user.
         if socket_peercred(&socket)?.uid != getuid() {
             return Err(denied("another user listens there"));
         }
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-/// Why a directory is not this user's alone, if it is not.
+/// Returns the reason why others can access a directory, or `None`.
 fn fault(found: &Stat) -> Option<String> {
     let mode = found.st_mode & 0o7777;
     match () {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_not_used() {
         let scratch = Scratch::new("foreign");
-        // Only root can give a directory away; for all others one of root's is foreign.
+        // Only root can give a directory away; for all others root's directories are foreign.
         let (foreign, owner) = match getuid().is_root() {
             true => (scratch.0.clone(), 65534),
             false => (PathBuf::from("/"), 0),

@@ -1,5 +1,5 @@
-//! What the ranks of a job did, as `samite run --stats` tells it at the end: a table, JSON, or a page with a picture of
-//! who sent to whom.
+//! The activity of a job's ranks, as `samite run --stats` reports it at the end: a table, JSON, or a page with a
+//! picture of who sent to whom.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::observe::{RankView, Snapshot};
 
-/// Who sent how much to whom. Either side tells it; of a rank that was killed, only its partners do.
+/// The traffic between pairs of ranks. Either side reports it; for a killed rank, only its partners do.
 #[derive(Debug, Default)]
 pub(super) struct Matrix(BTreeMap<(u32, u32), Flow>);
 
-/// From one rank to another.
+/// The traffic from one rank to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Flow {
     messages: u64,
@@ -23,7 +23,7 @@ struct Flow {
 }
 
 impl Matrix {
-    /// What a rank told of its partners.
+    /// Adds a rank's report of its partners.
     pub(super) fn add(&mut self, rank: u32, peers: &[PeerStats]) {
         for peer in peers {
             self.note(rank, peer.rank, Flow { messages: peer.sent(), bytes: peer.bytes_sent });
@@ -40,14 +40,14 @@ impl Matrix {
     }
 }
 
-/// What a job did.
+/// The activity of a job.
 pub(super) struct Profile<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) matrix: &'a Matrix,
 }
 
 impl Profile<'_> {
-    /// Writes it to a file: as a page if that is called so, else as JSON.
+    /// Writes it to a file: as a page if its name ends in `.html`, otherwise as JSON.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let is_page = file.extension().is_some_and(|extension| extension == "html");
         std::fs::write(file, if is_page { self.to_html() } else { self.to_json() })
@@ -72,7 +72,7 @@ impl Profile<'_> {
         serde_json::json!(whole).to_string() + "\n"
     }
 
-    /// A line for each rank, in columns.
+    /// Returns a line for each rank, in columns.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{:>5}", "rank");
         for (head, width, _) in COLUMNS {
@@ -121,8 +121,8 @@ impl Profile<'_> {
         html + "</body></html>\n"
     }
 
-    /// The matrix: senders down, receivers across, the darker the more bytes on a logarithmic scale. Of many ranks,
-    /// several are a cell.
+    /// Returns the matrix as a picture: senders down, receivers across, darker for more bytes on a logarithmic scale.
+    /// With many ranks, a cell stands for several.
     fn picture(&self) -> String {
         let ranks = self.snapshot.ranks.len() as u32;
         let share = ranks.div_ceil(CELLS_MAX).max(1);
@@ -181,7 +181,7 @@ impl Profile<'_> {
 
 type Column = (&'static str, usize, fn(&samite_control::Figures) -> String);
 
-/// What is told of each rank: the head, its width, the value.
+/// The columns for each rank: head, width, value.
 const COLUMNS: [Column; 7] = [
     ("sent", 10, |figures| figures.sent.to_string()),
     ("bytes sent", 14, |figures| figures.bytes_sent.to_string()),
@@ -192,7 +192,7 @@ const COLUMNS: [Column; 7] = [
     ("waited s", 9, |figures| format!("{:.3}", figures.waited_ns as f64 / 1e9)),
 ];
 
-/// What is to be known of a rank's figures.
+/// Returns a remark about a rank's figures, if they are not final.
 fn remark(view: &RankView) -> Option<String> {
     use samite_control::Ending;
     let seconds = view.figures_age_ms as f64 / 1e3;
@@ -208,7 +208,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The most cells of the picture in a row, and its width where cells are small, in pixels.
+/// Largest number of cells of the picture in a row, and its width in pixels if cells are small.
 const CELLS_MAX: u32 = 128;
 const SIDE: u32 = 640;
 

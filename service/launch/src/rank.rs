@@ -1,4 +1,4 @@
-//! Starting one rank.
+//! The process of one rank.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -19,28 +19,29 @@ use crate::topology::Slot;
 /// A rank of this node.
 #[derive(Debug)]
 pub(super) struct Rank {
-    /// Its process, until that has been waited for.
+    /// Its process, until it has been waited for.
     pub(super) process: Option<Pid>,
     /// Its connection, until either side closes it.
     pub(super) channel: Option<Channel>,
-    /// It has been asked what it does, and has not answered. A rank that computes is not asked twice.
+    /// It has been asked for its activity, and has not answered. A computing rank is not asked twice.
     pub(super) is_asked: bool,
-    /// When the rank closed its world, or the connection without a word: its process will show how it ended.
+    /// The time at which the rank closed its world, or the connection without a message: its process will show how it
+    /// ended.
     pub(super) closed_at: Option<Instant>,
-    /// How often it may still be started again.
+    /// Number of restarts that are left.
     pub(super) restarts: u32,
-    /// When it is started again, and how its last process ended.
+    /// The time of its restart, and the end of its last process.
     pub(super) again: Option<(Instant, Ending)>,
 }
 
 impl Rank {
-    /// Starts `rank` of `plan`, in a process group of its own, and returns it with its stdout and
+    /// Starts `rank` of `plan`, in its own process group, and returns it with its stdout and
     /// stderr.
     ///
-    /// Rank 0 has the agent's standard input, which is never a terminal: a background process group may not read that.
-    /// All others have none.
+    /// Rank 0 has the agent's standard input, which is never a terminal, since a background process group may not read
+    /// one. All others have none.
     ///
-    /// With a slot, it may use the processors of that only.
+    /// With a slot, it may use only the slot's processors.
     pub(super) fn start(
         plan: &Plan,
         rank: u32,
@@ -51,7 +52,8 @@ impl Rank {
         let (ours, theirs) = UnixStream::pair()?;
         let mut channel = Channel::new(ours);
         if plan.stats {
-            // Before it is started, so that it finds this however soon it ends. A connection that fails here fails when it is served too.
+            // Before its start, so that the message is there however soon it ends. If the connection fails here, it
+            // fails later too.
             let _ = channel.send(&ToRank::Asked { at_end: true });
         }
         let ticket = Ticket {
@@ -100,31 +102,31 @@ impl Rank {
         Ok((rank, stdout, stderr))
     }
 
-    /// Asks it what it does.
+    /// Asks it for its activity.
     pub(super) fn ask(&mut self) {
         if let Some(channel) = &mut self.channel
             && !std::mem::replace(&mut self.is_asked, true)
         {
-            // A connection that fails here fails when it is served too.
+            // If the connection fails here, it fails when it is served too.
             let _ = channel.send(&ToRank::Asked { at_end: false });
         }
     }
 
-    /// Sends `signal` to the rank and to what it has started in its process group.
+    /// Sends `signal` to the rank and to the processes of its process group.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(process) = self.process {
-            // The process has not been waited for, so its group exists and is nobody else's. A refusal, for a
+            // The process has not been waited for, so its group exists and has not been reused. A refusal, for a
             // program that runs as another user, changes nothing for the other ranks.
             let _ = kill_process_group(process, signal);
         }
     }
 }
 
-/// Calls `spawn` while this thread may use some processors only, which what it starts inherits.
+/// Calls `spawn` while this thread may use only some processors, which started processes inherit.
 fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut slot = CpuSet::new();
     for &processor in processors {
-        // The set has room for 1024, as the kernel's calls have without further ado.
+        // The set has room for 1024, as the kernel's basic calls have.
         if (processor as usize) < CpuSet::MAX_CPU {
             slot.set(processor as usize);
         }

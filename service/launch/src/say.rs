@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use samite_control::printable::printable;
 
-/// Prints a message, with the characters replaced that do something to a terminal, and with one write so that nothing
+/// Prints a message, with control characters for terminals escaped, and with one write so that no other output
 /// comes between its words. Returns after [`SAY_MAX`] at the latest.
 ///
-/// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits for
-/// it would neither notice failures nor obey signals. A message that is not taken in time is printed when it is taken. If
-/// there are many such messages the next ones are dropped.
+/// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits
+/// for it would neither notice failures nor obey signals. A message that is not read in time is printed when it is
+/// read. If there are many such messages, later ones are dropped.
 ///
-/// The caller has blocked the signals that it reads from a descriptor: the thread inherits that, and takes none of them.
+/// The caller must have blocked the signals that it reads from a descriptor: the thread inherits that, and takes none
+/// of them.
 pub(super) fn say(who: &str, text: &str) {
     static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
     let message = format!("samite {who}: {}\n", printable(text));
@@ -26,24 +27,24 @@ pub(super) fn say(who: &str, text: &str) {
     }
     let (done, finished) = channel();
     let writer = thread::Builder::new().name("say".to_owned()).spawn(move || {
-        // If standard error is gone there is no reader to tell.
+        // If standard error is gone there is no reader to inform.
         let _ = io::stderr().write_all(message.as_bytes());
         UNFINISHED.fetch_sub(1, Ordering::Relaxed);
         let _ = done.send(());
     });
-    // Behind a message that is not taken this one is not taken either.
+    // After an unread message this one is not read either.
     if before == 0 && writer.is_ok() {
         let _ = finished.recv_timeout(SAY_MAX);
     }
 }
 
-/// Prints a message and waits until it is taken.
+/// Prints a message and waits until it is read.
 pub(super) fn say_to_the_end(who: &str, text: &str) {
     let _ = io::stderr().write_all(format!("samite {who}: {}\n", printable(text)).as_bytes());
 }
 
-/// How long the launcher waits for the reader of its standard error.
+/// The time for which the launcher waits for the reader of its standard error.
 const SAY_MAX: Duration = Duration::from_secs(1);
 
-/// How many messages may wait for that reader.
+/// Number of messages that may wait for that reader.
 const UNFINISHED_MAX: usize = 16;

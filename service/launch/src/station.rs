@@ -1,4 +1,4 @@
-//! An agent as the front sees it: the process that leads to it, and the connection.
+//! The coordinator's handle of an agent: the process that leads to it, and the connection.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
@@ -19,36 +19,36 @@ use super::hosts::Host;
 use super::terminal::copy_input;
 use super::{AGENT_COMMAND, GUARD_COMMAND, LaunchError};
 
-/// An agent, or the way to one.
+/// An agent, or the remote shell to one.
 #[derive(Debug)]
 pub(super) struct Station {
-    /// What the user calls its host; none if that is this one, and no network between.
+    /// The user's name of its host; `None` if that is this host, without a network between.
     pub(super) host: Option<String>,
     /// Its ranks.
     pub(super) ranks: Range<u32>,
     /// The agent itself, or the remote shell, until it has been waited for.
     pub(super) process: Option<Pid>,
     pub(super) link: Link,
-    /// What the agent is to be told about ranks of other hosts when it calls back.
+    /// Messages about ranks of other hosts, which the agent gets when it connects.
     kept: Vec<ToAgent>,
 }
 
 /// The connection to an agent.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// The agent has not called back yet.
+    /// The agent has not connected yet.
     Awaited,
-    /// Over a network: how often to beat, and when next.
+    /// Over a network: the interval of heartbeats, and the time of the next.
     Up { channel: Channel, beat: Option<(Duration, Instant)> },
-    /// The agent has said that it is done.
+    /// The agent has reported that it has finished.
     Done,
-    /// It broke.
+    /// The connection broke.
     Lost,
 }
 
 impl Station {
-    /// Starts the agent of this host. Its standard input, which is rank 0's, is ours; if that is a terminal, it is a pipe
-    /// with what is typed.
+    /// Starts the agent of this host. It inherits standard input for rank 0; if that is a terminal, it gets a pipe
+    /// with the typed bytes instead.
     pub(super) fn here(ranks: Range<u32>) -> io::Result<Station> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
@@ -71,7 +71,7 @@ impl Station {
         })
     }
 
-    /// Begins to start the agent of another host, through a remote shell, which hands our standard input to
+    /// Starts a remote shell that starts the agent of another host, and passes standard input on to
     /// rank 0.
     pub(super) fn there(
         host: &Host,
@@ -90,8 +90,8 @@ impl Station {
         line.push(b'\n');
         let mut input = child.stdin.take().expect("it is piped");
         let takes_input = ranks.start == 0;
-        // A thread, since nothing is known of when the remote shell reads. What fails here shows in that no
-        // agent calls back.
+        // A thread, since it is unknown when the remote shell reads. A failure here shows in that no
+        // agent connects.
         thread::Builder::new()
             .name("input".to_owned())
             .spawn(move || {
@@ -122,8 +122,8 @@ impl Station {
         }
     }
 
-    /// Sends a message, if the connection is there. To an agent that is awaited, questions and news are sent later: they are
-    /// told once, and ranks of other hosts may run for long before it calls back.
+    /// Sends a message, if the connection is there. For an agent that has not connected, questions and reports are
+    /// kept: they are sent once, and ranks of other hosts may run for long before it connects.
     pub(super) fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
         match &mut self.link {
             Link::Up { channel, .. } => Ok(channel.send(message)?),
@@ -157,28 +157,28 @@ impl Station {
         }
     }
 
-    /// Nothing is expected of it any more.
+    /// Returns true if nothing more will come of it.
     pub(super) fn is_over(&self) -> bool {
         self.process.is_none() && matches!(self.link, Link::Done | Link::Lost)
     }
 
-    /// Ends the remote shell, which would wait for ever for a host that is cut off.
+    /// Kills the remote shell, which would wait for ever for an unreachable host.
     pub(super) fn hang_up(&self) {
         if let (Some(_), Some(process)) = (&self.host, self.process) {
-            // Not waited for yet, so it is nobody else's number.
+            // It has not been waited for, so its id has not been reused.
             let _ = kill_process(process, Signal::KILL);
         }
     }
 }
 
-/// Starts a process in a process group of its own: what is sent to the front's group, by a terminal or a
+/// Starts a process in its own process group. A signal to the coordinator's group, from a terminal or kill(1),
 /// kill, reaches the ranks once, through the front, and the agent survives to clean up.
 fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
     unblock_in(end_with_parent(command.process_group(0), Signal::TERM));
     command.spawn()
 }
 
-/// Our addresses by which a host can be expected to reach us: those from which the system would send to it.
+/// Returns the addresses at which a host can probably reach this one: those from which the system would send to it.
 pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
     let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
     let targets = (name, DISCARD).to_socket_addrs().into_iter().flatten();
@@ -193,11 +193,11 @@ pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
     ours
 }
 
-/// Any port does.
+/// The route does not depend on the port.
 const DISCARD: u16 = 9;
 
-/// For the shell on the other side, which gets one line to read. Left as it is where nothing is special, so
-/// that a command that runs it without a shell can stand in.
+/// Quotes a word for the shell on the other side, which reads one line. Leaves words without special characters
+/// unchanged, so that a command that runs the line without a shell can stand in.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

@@ -1,7 +1,7 @@
-//! Standard input that is a terminal, for rank 0.
+//! Standard input for rank 0 if it is a terminal.
 //!
-//! Ranks are in process groups of their own, which may not read the launcher's terminal. So the launcher reads it and
-//! writes to a pipe, and only as long as it is in the foreground: else what is typed is for another program.
+//! Ranks are in their own process groups, which may not read the launcher's terminal. So the launcher reads it and
+//! writes to a pipe, but only while it is in the foreground: otherwise the typed text is for another program.
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -24,30 +24,31 @@ pub(super) fn copy_input(input: &mut impl Write) -> io::Result<()> {
 
 fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
     let stdin = io::stdin();
-    // If the launcher comes to the background after the question, reading fails; without this the process would be stopped.
+    // If the launcher goes to the background after the check, the read fails; without this it would be stopped.
     let _blocked = SignalFd::block(&[Signal::TTIN])?;
     let mut typed = [0; 4096];
     loop {
-        // A read that waits would take the next line also from the background.
+        // A blocking read would also take the next line while in the background.
         wait(vec![Interest::read((), &stdin)], None)?;
-        // A terminal that is not that of our session is read without job control.
+        // The terminal of another session is read without job control.
         if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) {
             pause();
             continue;
         }
-        // Not through a buffer, of which the wait above would not know.
+        // Unbuffered, since the wait above would not see buffered bytes.
         match rustix::io::read(&stdin, &mut typed) {
             Ok(0) => return Ok(()),
             Ok(count) => input.write_all(&typed[..count])?,
             Err(Errno::INTR) => {}
-            // EIO: in the background by now; or the terminal is gone, which has no foreground either.
+            // EIO: the launcher is in the background by now; or the terminal is gone, which has no foreground process
+            // then.
             Err(_) if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) => pause(),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// There is nothing that tells when a process comes to the foreground.
+/// Nothing signals that a process comes to the foreground.
 #[expect(clippy::disallowed_methods, reason = "a thread that waits for nothing else")]
 fn pause() {
     thread::sleep(LOOK_EVERY);

@@ -1,4 +1,4 @@
-//! How the cores and the memory of a host lie, and which rank is to run where.
+//! Cores and memory of a host, and the distribution of ranks over them.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use samite_control::Bind;
@@ -8,20 +8,20 @@ use serde::Serialize;
 /// The cores and NUMA nodes of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Topology {
-    /// In the order of their places: those that share a cache or a node follow each other.
+    /// In the order of their places: cores that share a cache or a node are adjacent.
     pub cores: Vec<Core>,
     /// In the order of their numbers.
     pub numa_nodes: Vec<NumaNode>,
 }
 
-/// A core. Numbers are the system's, as `taskset` and `numactl` take them.
+/// A core. Numbers are the system's, as in `taskset` and `numactl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Core {
-    /// Its processors: several where each runs several threads.
+    /// Its processors: several if it runs several threads.
     pub processors: Vec<u32>,
-    /// The NUMA node that is nearest to it.
+    /// The nearest NUMA node.
     pub numa_node: Option<u32>,
-    /// The package that it is part of.
+    /// Its package.
     pub package: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ pub struct NumaNode {
     pub memory: u64,
 }
 
-/// Where a rank runs.
+/// The place of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// The processors that it is bound to.
@@ -43,14 +43,14 @@ pub(crate) struct Slot {
     pub(crate) sharers: u32,
 }
 
-/// Why ranks cannot be bound.
+/// The reason why ranks cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// Nothing is known of this host.
+    /// The topology of this host is unknown.
     #[error(transparent)]
     Hwloc(#[from] HwlocError),
-    /// What hwloc told is not understood.
+    /// hwloc's answer is malformed.
     #[error("what libhwloc tells of this host is not understood: {0}")]
     NotUnderstood(String),
     /// There are fewer cores than ranks.
@@ -66,7 +66,7 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// That of this host, as hwloc sees it: all that the control group permits.
+    /// Returns the topology of this host, as hwloc sees it: everything that the control group permits.
     ///
     /// # Errors
     /// [`TopologyError::Hwloc`], [`TopologyError::NotUnderstood`].
@@ -74,7 +74,7 @@ impl Topology {
         Topology::from_xml(&hwloc::topology_xml()?)
     }
 
-    /// From hwloc's XML, version 2.
+    /// Parses hwloc's XML, version 2.
     fn from_xml(xml: &str) -> Result<Topology, TopologyError> {
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
         // Its buffer may end with more than one NUL.
@@ -105,7 +105,7 @@ impl Topology {
         }
     }
 
-    /// What is left of it where only some processors may be used.
+    /// Returns the part of it with the processors that may be used.
     pub(crate) fn within(mut self, may_use: impl Fn(u32) -> bool) -> Topology {
         for core in &mut self.cores {
             core.processors.retain(|&processor| may_use(processor));
@@ -114,7 +114,7 @@ impl Topology {
         self
     }
 
-    /// Where each of `ranks` runs, the only ones of this host; nothing if they are not bound.
+    /// Returns the place of each of `ranks`, the only ones of this host; an empty list if they are not bound.
     pub(crate) fn slots(&self, ranks: u32, bind: Bind) -> Result<Vec<Slot>, TopologyError> {
         let cores = self.cores.len();
         match bind {
@@ -125,7 +125,7 @@ impl Topology {
                 .map(|core| Slot { processors: core.processors.clone(), sharers: 1 })
                 .collect()),
             Bind::Numa => {
-                // As if the ranks were spread over the cores, each then widened to its core's node.
+                // As if the ranks were spread over the cores, and each then got all of its core's node.
                 let node_of = |rank: u32| {
                     self.cores[(u64::from(rank) * cores as u64 / u64::from(ranks)) as usize].numa_node
                 };
@@ -145,7 +145,7 @@ impl Topology {
     }
 }
 
-/// Whether it is an object of this type.
+/// Returns true for an object of this type.
 fn is(node: Node<'_, '_>, kind: &str) -> bool {
     node.has_tag_name("object") && node.attribute("type") == Some(kind)
 }
@@ -154,7 +154,7 @@ fn ancestor<'a, 'i>(node: Node<'a, 'i>, kind: &str) -> Option<Node<'a, 'i>> {
     node.ancestors().skip(1).find(|&node| is(node, kind))
 }
 
-/// The NUMA nodes of all that lies below an object: they are children of it, or lie behind a cache of memory that
+/// Returns the NUMA nodes of everything below an object: they are its children, or children of a memory-side cache that
 /// is.
 fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
     let behind = |node: Node<'a, 'i>| match is(node, "MemCache") {
@@ -164,7 +164,7 @@ fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
     node.children().filter_map(behind)
 }
 
-/// What the system calls it.
+/// Returns the system's number of it.
 fn number(node: Node<'_, '_>) -> Option<u32> {
     node.attribute("os_index")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Waiting for several descriptors at once.
+//! Waits for several descriptors at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Something to wait for, and the name by which the caller knows it.
+/// A descriptor to wait for, with the caller's name for it.
 pub(super) struct Interest<'fd, T> {
     name: T,
     fd: PollFd<'fd>,
@@ -18,7 +18,7 @@ impl<'fd, T> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(fd, PollFlags::IN) }
     }
 
-    /// To read.
+    /// Returns an interest in reading.
     pub(super) fn of(name: T, fd: BorrowedFd<'fd>) -> Interest<'fd, T> {
         Interest { name, fd: PollFd::from_borrowed_fd(fd, PollFlags::IN) }
     }
@@ -29,7 +29,7 @@ impl<'fd, T> Interest<'fd, T> {
 }
 
 /// Waits until one of `interests` is ready, or closed by its other end, or `timeout` has passed. Returns the
-/// names of those that are ready, in the order given.
+/// names of the ready ones, in the given order.
 pub(super) fn wait<T>(interests: Vec<Interest<'_, T>>, timeout: Option<Duration>) -> io::Result<Vec<T>> {
     let (names, mut fds): (Vec<T>, Vec<PollFd<'_>>) =
         interests.into_iter().map(|interest| (interest.name, interest.fd)).unzip();

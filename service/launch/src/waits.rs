@@ -7,8 +7,8 @@ use samite_control::Awaits;
 
 use super::{RankView, Snapshot};
 
-/// Describes what the ranks of a snapshot wait for, ranks in a cycle first, in a bounded number of lines. `None` if no
-/// rank has told that it waits.
+/// Describes the waits of a snapshot's ranks, ranks in a cycle first, in a bounded number of lines. `None` if no
+/// rank has reported a wait.
 pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     let ranks = &snapshot.ranks;
     let waiting: BTreeMap<u32, &Awaits> =
@@ -28,7 +28,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     if cycles.len() > CYCLES_MAX {
         let _ = write!(text, "\n  and {} more cycles", cycles.len() - CYCLES_MAX);
     }
-    // Those in cycles first, then the others, the longest wait first.
+    // Ranks in cycles first, then the others, the longest wait first.
     let mut order: Vec<u32> = cycles.into_iter().flatten().collect();
     let mut others: Vec<u32> = waiting.keys().copied().filter(|rank| !order.contains(rank)).collect();
     others.sort_by_key(|rank| std::cmp::Reverse(waiting[rank].age_ns));
@@ -53,7 +53,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     Some(text)
 }
 
-/// Returns what a rank waits for, if it has just told that.
+/// Returns the wait that a rank has just reported, if any.
 fn awaits(view: &RankView) -> Option<&Awaits> {
     let is_known = view.is_answer && view.ending.is_none() && !view.is_stopped;
     view.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()
@@ -78,7 +78,7 @@ fn cycles(waiting: &BTreeMap<u32, &Awaits>) -> Vec<Vec<u32>> {
             walk.push(at);
             next = waiting.get(&at).and_then(|awaits| awaits.peer);
         }
-        // If the walk has come to a rank of its own, the ranks from there on are a cycle.
+        // If the walk has come to one of its own ranks, the ranks from there on are a cycle.
         if let Some(first) = walk.iter().position(|&rank| Some(rank) == next) {
             cycles.push(walk.split_off(first));
         }
@@ -90,7 +90,7 @@ fn cycles(waiting: &BTreeMap<u32, &Awaits>) -> Vec<Vec<u32>> {
     cycles
 }
 
-/// Counts ranks by the peer that they wait for, the most first.
+/// Counts ranks by the peer that they wait for, the largest count first.
 fn sums(ranks: &[u32], waiting: &BTreeMap<u32, &Awaits>) -> String {
     let mut counts = BTreeMap::<Option<u32>, usize>::new();
     for rank in ranks {
@@ -110,7 +110,7 @@ fn sums(ranks: &[u32], waiting: &BTreeMap<u32, &Awaits>) -> String {
     text
 }
 
-/// Lists ranks as ranges, as in `ranks 0, 3-7`, and counts those for which there is no room.
+/// Lists ranks as ranges, as in `ranks 0, 3-7`, and counts those that do not fit.
 fn list<'a>(views: impl Iterator<Item = &'a RankView>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for RankView { rank, .. } in views {
@@ -142,7 +142,7 @@ mod tests {
     use samite_control::Figures;
     use samite_control::JobId;
 
-    /// A job whose ranks wait for these; `None` for a rank that waits for any.
+    /// Returns a job whose ranks wait for these; `None` for a rank that waits for any.
     fn job(waits: &[Option<u32>]) -> Snapshot {
         let ranks = (0..).zip(waits).map(|(rank, &peer)| {
             let awaits = Awaits {

@@ -1,4 +1,4 @@
-//! What signals do to a job, and how long its end is waited for.
+//! The effect of signals on a job, and the time allowed for its end.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::super::station::{Link, Station};
 use super::super::{ENDING_SIGNALS, GRACE, LaunchError, say};
 use super::{Front, Then};
 
-/// The front's signals: that a child has ended, and those that a user or a batch system may send to a job.
+/// The coordinator's signals: SIGCHLD, and those that a user or a batch system may send to a job.
 pub(crate) const SIGNALS: [Signal; 10] = [
     Signal::CHILD,
     Signal::INT,
@@ -45,7 +45,7 @@ impl Front {
                 _ => {
                     self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
                     if signal == Signal::TSTP {
-                        // The ranks have their own process groups, so the terminal has stopped none of us.
+                        // The ranks have their own process groups, so the terminal has stopped no process of the job.
                         let _ = kill_process(getpid(), Signal::STOP);
                     }
                 }
@@ -54,18 +54,18 @@ impl Front {
         Ok(())
     }
 
-    /// Returns true if nothing is waited for any more.
+    /// Returns true if there is nothing left to wait for.
     pub(super) fn is_over(&self) -> bool {
         self.stations.iter().all(Station::is_over)
             || self.gives_up_at.is_some_and(|gives_up_at| gives_up_at <= Instant::now())
     }
 
-    /// Returns true if all agents were heard, and at least one is still there. Then they can act on a signal.
+    /// Returns true if all agents have connected, and at least one is still there. Then they can act on a signal.
     fn is_up(&self) -> bool {
         self.door.is_none() && self.stations.iter().any(|station| station.channel().is_some())
     }
 
-    /// Ends a job that has not started on all hosts, or of which only remote shells are left: a signal that is passed on
+    /// Ends a job that has not started on all hosts, or of which only remote shells are left: a forwarded signal
     /// would reach a part of its ranks, or none.
     fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
         let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
@@ -76,20 +76,20 @@ impl Front {
         }
         self.was_interrupted |= signal == Signal::INT;
         self.code.get_or_insert(128 + signal.as_raw() as u8);
-        // An agent ends its ranks within one grace, and its output within another.
+        // An agent ends its ranks within one grace period, and its output within another.
         self.give_up_in(3 * GRACE);
         let without_agent = self.stations.iter().filter(|station| station.channel().is_none());
         without_agent.for_each(Station::hang_up);
         self.end()
     }
 
-    /// Waits for agents and remote shells so long at most.
+    /// Limits the wait for agents and remote shells to this time.
     pub(super) fn give_up_in(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.gives_up_at = Some(self.gives_up_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Agents that have not called back are not waited for, and not let in.
+    /// Stops waiting for agents that have not connected, and refuses them.
     pub(super) fn await_no_more(&mut self) {
         self.door = None;
         let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
