@@ -11,9 +11,10 @@
 //! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | as in the last line | the launcher ends the job |
 //! | | for ranks of the same host that were sent to, the kernel; for others the transport, if it notices, and deadlines | |
 //!
-//! How a process ended tells `samite run` alone. There a rank has left in good order if it said so ([`World::leave`](crate::World::leave)),
-//! or its process exits with code 0 after the world was dropped; any other end is a failure, also one after the goodbye.
-//! Elsewhere a rank that drops its world without a panic has left in good order, whatever its exit code is.
+//! How a process ended tells `samite run` alone. There a rank has left in good order if it said so
+//! ([`World::leave`](crate::World::leave)), or its process exits with code 0 after the world was dropped; any other end
+//! is a failure, also one after the goodbye. Elsewhere a rank that drops its world without a panic has left in good
+//! order, whatever its exit code is.
 //!
 //! A rank that gives up a living peer has that peer told by its agent or the rendezvous, so the peer's operations end
 //! too. Under PMI and PMIx no connection leads to the peer, and it is not told.

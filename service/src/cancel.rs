@@ -1,4 +1,4 @@
-//! Operations ended from outside.
+//! Cancellation of operations from outside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,16 +7,17 @@ use samite_os::fork::ForkMark;
 
 use crate::watch::Watch;
 
-/// Ends the operations that were begun under it, from any thread. See [`Comm::until`](crate::Comm::until).
+/// Ends the operations that use it, from any thread. See [`Comm::until`](crate::Comm::until).
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<Cancelled>);
 
 #[derive(Debug)]
 struct Cancelled {
     is_cancelled: AtomicBool,
-    /// Who may sleep meanwhile. In a child of fork(2) a thread may hold it that is not there.
+    /// Runtimes that may sleep meanwhile. In a child of fork(2) the lock may be held by a thread that does not exist
+    /// there.
     sleepers: Mutex<Vec<Weak<Watch>>>,
-    /// None where the system has no such marks: then there is no `World` either.
+    /// `None` if the system has no such marks: then there is no `World` either.
     mark: Option<ForkMark>,
 }
 
@@ -27,13 +28,13 @@ impl Default for Cancelled {
 }
 
 impl Cancel {
-    /// One that has not been used.
+    /// Returns a new one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends what is under way, and all that is begun under it from now on. In a child of fork(2) it ends nothing of the
+    /// Ends the operations under way, and all later ones that use it. In a child of fork(2) it ends no operation of the
     /// parent's.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release);
@@ -48,7 +49,7 @@ impl Cancel {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `watch` woken when it is used.
+    /// Wakes `watch` when it is used.
     pub(crate) fn wakes(&self, watch: &Arc<Watch>) {
         let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);

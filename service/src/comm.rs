@@ -16,17 +16,17 @@ use crate::select::{Source, Tag};
 use crate::stats::Stats;
 use crate::transport::Transport;
 
-/// A group of ranks that send messages to each other, apart from those of other communicators.
+/// A group of ranks that send messages to each other, separate from those of other communicators.
 ///
 /// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at
 /// once.
 ///
-/// Every call ends: with success, or with an [`Error`]. What bounds it is chosen by the `Comm` it is made on:
+/// Every call ends: with success, or with an [`Error`]. Its bounds are those of the `Comm` on which it is made:
 /// see [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
 ///
-/// A `Comm` may outlive its [`World`](crate::World): then every call ends at once with [`Error::Closed`], and so does a call
-/// that waits in another thread when the `World` is dropped. In a child of fork(2) every call ends with [`Error::Forked`],
-/// and nothing that is dropped there concerns the rank.
+/// A `Comm` may outlive its [`World`](crate::World): then every call ends at once with [`Error::Closed`], and so does a
+/// call that waits in another thread when the `World` is dropped. In a child of fork(2) every call ends with
+/// [`Error::Forked`], and drops there have no effect on the rank.
 #[derive(Clone)]
 pub struct Comm {
     pub(crate) runtime: Arc<Runtime<Transport>>,
@@ -35,24 +35,24 @@ pub struct Comm {
 }
 
 impl Comm {
-    /// This rank.
+    /// Returns this rank.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.runtime.rank
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.runtime.size
     }
 
-    /// Which life of `rank` takes part, as far as this rank knows: 1 for the process that the job began with,
-    /// one more each time it was started again (`samite run --on-failure restart`). None if it
-    /// has failed or left, or nothing was exchanged with it.
+    /// Returns the incarnation of `rank` that takes part, as far as this rank knows: 1 for the first process of the
+    /// rank, one more for each restart (`samite run --on-failure restart`). Returns `None` if the rank has failed or
+    /// left, or no message was exchanged with it.
     ///
-    /// What was under way with a life that failed ends with [`Error::PeerFailed`]. Once the next one is
-    /// known, what is begun is for that: compare incarnations if losing the peer's state matters.
+    /// Operations under way with an incarnation that failed end with [`Error::PeerFailed`]. Once the next one is
+    /// known, new operations address that one: compare incarnations if losing the peer's state matters.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Condemned`].
@@ -61,9 +61,9 @@ impl Comm {
         self.runtime.incarnation(rank)
     }
 
-    /// Waits, at most for `timeout` or the bounds of this `Comm`, until a rank that has failed was started again, and returns which life
-    /// that is: see [`incarnation`](Self::incarnation). One that has not failed is awaited only until it has
-    /// joined the job.
+    /// Waits, at most for `timeout` or the bounds of this `Comm`, until a failed rank has restarted, and returns its
+    /// new incarnation: see [`incarnation`](Self::incarnation). For a rank that has not failed it waits only until that
+    /// rank has joined the job.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
@@ -72,16 +72,16 @@ impl Comm {
         self.runtime.await_return(rank, &self.within(timeout).bounds)
     }
 
-    /// What carries messages to `rank`, as users name it: `samite-shm`, `tcp;ofi_rxm`… None before the first
-    /// message to it, or from it, and after the [`World`](crate::World) was dropped.
+    /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
+    /// message to it or from it, and after the [`World`](crate::World) was dropped.
     #[must_use]
     pub fn transport(&self, rank: u32) -> Option<String> {
         let mut call = self.runtime.enter(&Bounds::default()).ok()?;
         call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
-    /// Why messages to `rank` go the way they go, in words: the transport, and what speaks against those that
-    /// would have been better. None before the first message to it, or from it, and after the
+    /// Explains the choice of the transport to `rank`, in words: the transport, and the obstacles to those that
+    /// would have been better. `None` before the first message to it or from it, and after the
     /// [`World`](crate::World) was dropped.
     #[must_use]
     pub fn explain(&self, rank: u32) -> Option<String> {
@@ -91,8 +91,8 @@ impl Comm {
         })
     }
 
-    /// What this process has sent and received since it began, over all communicators, and what it holds. After the
-    /// [`World`](crate::World) was dropped: what it had until then.
+    /// Returns the counts of messages that this process has sent and received since its start, over all communicators,
+    /// and its present state. After the [`World`](crate::World) was dropped: the last values.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -107,8 +107,8 @@ impl Comm {
         self.runtime.stats()
     }
 
-    /// The same communicator, on which every operation takes at most `timeout` from the call that begins it;
-    /// then it ends with [`Error::TimedOut`].
+    /// Returns the same communicator with a time-out: every operation on it takes at most `timeout` from the call that
+    /// starts it, and then ends with [`Error::TimedOut`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -122,17 +122,18 @@ impl Comm {
         Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// The same communicator, on which operations end with [`Error::Cancelled`] when `cancel` is used.
+    /// Returns the same communicator with a cancel: operations on it end with [`Error::Cancelled`] when `cancel` is
+    /// used.
     ///
-    /// A send ends at once and its data is free, whatever its receiver does; the error says whether the message may have
-    /// arrived. Only where the network reads the data by itself a send that owns them waits for its receiver's answer. A
-    /// receive that has met its message goes on to its end; [`within`](Self::within) bounds it.
+    /// A send ends at once and its data is free, whatever its receiver does; the error says if the message may have
+    /// arrived. If the network itself reads the data of an owned send, the send waits for its receiver's answer. A
+    /// receive that has matched its message runs to its end; [`within`](Self::within) bounds it.
     #[must_use]
     pub fn until(&self, cancel: &Cancel) -> Self {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then on its
+    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under
     /// way, or received.
     ///
     /// # Errors
@@ -143,12 +144,13 @@ impl Comm {
         self.runtime.send(to, self.context, tag, data.as_bytes(), &self.bounds)
     }
 
-    /// Receives the first message that matches into the beginning of `buffer`.
+    /// Receives the first message that matches, into the beginning of `buffer`.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
-    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`], [`Error::TimedOut`],
-    /// [`Error::Cancelled`]. After the last five the buffer's contents are undefined.
+    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
+    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`]. After the last five the buffer's contents are
+    /// undefined.
     #[inline]
     pub fn recv<T: Element>(
         &self,
@@ -160,11 +162,11 @@ impl Comm {
         whole(self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds)?, size_of::<T>())
     }
 
-    /// Receives the first message that matches, whatever its length.
+    /// Receives the first message that matches, of any length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv), but for [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory for its length.
-    /// The message is used up then.
+    /// As [`recv`](Self::recv), without [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory for its
+    /// length. The message is consumed then.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -201,7 +203,7 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        // Nothing is posted that could take a message.
+        // Nothing is posted before this check, since a posted receive could take a message.
         self.check_rank(to)?;
         self.scope(|scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
@@ -211,26 +213,26 @@ impl Comm {
         })
     }
 
-    /// Makes an empty set of requests, whose ends can be taken as they come.
+    /// Returns an empty set of requests, whose results can be taken in the order in which they end.
     #[must_use]
     pub fn request_set<T: Element>(&self) -> RequestSet<T> {
         RequestSet::new(self.clone())
     }
 
-    /// Begins to send `data`, which comes back with the request.
+    /// Starts to send `data`, which the request returns at its end.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the data is given back.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the data.
     pub fn isend<T: Element>(&self, data: Vec<T>, to: u32, tag: u64) -> Result<Request<T>, Failed<T>> {
         self.begin(data, |engine, now_ns, memory, deadline_ns| {
             engine.isend(now_ns, to, self.context, tag, memory, deadline_ns)
         })
     }
 
-    /// Begins to receive into the elements of `buffer`, which comes back with the request.
+    /// Starts to receive into the elements of `buffer`, which the request returns at its end.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the buffer is given back.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the buffer.
     pub fn irecv<T: Element>(
         &self,
         buffer: Vec<T>,
@@ -243,12 +245,12 @@ impl Comm {
         })
     }
 
-    /// Runs `body` with a [`Scope`], in which sends and receives that borrow their buffers can be under way
-    /// together. All of them have ended when this returns: if `body` fails, or an operation that it did not wait for, the
+    /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
+    /// once. All of them have ended when this returns: if `body` fails, or an operation that it did not wait for, the
     /// rest is cancelled.
     ///
     /// # Errors
-    /// That of `body`, or else of the operation that failed first among those that `body` did not wait for.
+    /// That of `body`; otherwise that of the operation that failed first among those that `body` did not wait for.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -269,13 +271,13 @@ impl Comm {
         let result = body(&mut scope).and_then(|value| scope.wait_all().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
-            // An operation that was not begun. Those that were waited for have told what is known.
+            // An operation that was not started has no report yet.
             Error::PeerFailed { report: None, .. } => self.runtime.explain(error, &self.bounds),
             error => error,
         })
     }
 
-    /// Waits until a message that matches has arrived, and tells what it is. It stays.
+    /// Waits until a message that matches has arrived, and returns its status. The message stays.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`],
@@ -284,7 +286,7 @@ impl Comm {
         self.runtime.probe(&self.pattern(from.into(), tag.into()), &self.bounds)
     }
 
-    /// What message that matches has arrived first, if any. It stays.
+    /// Returns the status of the first message that matches and has arrived, if any. The message stays.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
@@ -293,7 +295,7 @@ impl Comm {
         self.runtime.look(|engine| engine.probe(&pattern))
     }
 
-    /// Waits until a message that matches has arrived, and takes it: no other receive can get it any more
+    /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more
     /// (MPI: matched probe).
     ///
     /// # Errors
@@ -345,7 +347,7 @@ impl std::fmt::Debug for Comm {
     }
 }
 
-/// A message that was claimed. Dropping it drops the message; for its sender it is received.
+/// A claimed message. Dropping it discards the message; for its sender it is received.
 #[derive(Debug)]
 pub struct Message {
     comm: Comm,
@@ -354,7 +356,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// What it is.
+    /// Returns its status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
@@ -363,11 +365,11 @@ impl Message {
     /// Receives it.
     ///
     /// # Errors
-    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for its
-    /// length; it is used up then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
+    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for
+    /// its length; it is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<(Vec<T>, Status), Error> {
         let status = whole(self.status, size_of::<T>())?;
-        // A peer has announced the length. Pages that nothing arrives for are never touched.
+        // A peer has announced the length. Pages to which nothing arrives are never touched.
         let buffer =
             T::new_vec_zeroed(status.bytes / size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
                 what: "memory for the length that a message announces",

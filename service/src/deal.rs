@@ -1,16 +1,16 @@
-//! Which core a rank takes turns on.
+//! The choice of a core for each rank.
 
 use rustix::io;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Moves this thread to the core whose turn it is if ranks are dealt out in the order of their numbers, over the cores
-/// that they may use. The system is free to move it again.
+/// Moves this thread to the core that it gets if ranks are distributed round robin, in the order of their numbers, over
+/// the cores that they may use. The system is free to move it again.
 ///
-/// It keeps cores equally busy, and one on which ranks take turns is busy however many they are: it corrects 11 to 5, but
-/// neither soon nor 9 to 7. A message waits until the ranks before its receiver have had their turn, so that most of them
-/// wait for the fuller core.
+/// Without this, cores are not equally loaded: the scheduler corrects an 11:5 split slowly and a 9:7 split never,
+/// because a core that several ranks share is busy however many they are. A message waits until the ranks before its
+/// receiver have run, so that most of them wait for the fuller core.
 pub(crate) fn to_core_of(rank: u32) {
-    // One that may not choose stays where it is.
+    // A thread that may not choose stays on its core.
     let _ = deal(rank);
 }
 

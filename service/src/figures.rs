@@ -1,4 +1,4 @@
-//! What a rank tells its launcher of itself.
+//! A rank's report to its launcher.
 
 use samite_control::{Awaits, Figures, PeerStats};
 use samite_fabric::Port;
@@ -6,8 +6,8 @@ use samite_p2p::{Awaited, Engine, Operation, Report};
 
 use crate::stats::Stats;
 
-/// The figures of an engine, and those of its peers, of which they are the sums. `sought` is what a thread waits for
-/// without a request.
+/// Returns the figures of an engine, and those of its peers, of which they are the sums. `sought` is the wait of a
+/// thread without a request.
 pub(crate) fn figures_of<P: Port>(
     engine: &mut Engine<P>,
     now_ns: u64,
@@ -35,7 +35,7 @@ pub(crate) fn figures_of<P: Port>(
     (figures, peers)
 }
 
-/// A report in the form in which the launcher gets it.
+/// Converts a report to the launcher's form.
 fn awaits(report: &Report) -> Awaits {
     let awaited = match report.awaited {
         Awaited::Address => "address",

@@ -1,4 +1,4 @@
-//! Becoming a rank: from the environment to a world.
+//! Joins a job: from the environment to a world.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,13 +15,13 @@ use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
 use crate::{Comm, SettingError, Settings};
 
-/// Joins the job that this process was started for. Without a launcher the process is a job of one rank.
+/// Joins the job for which this process was started. Without a launcher the process is a job of one rank.
 ///
-/// To be called once. The job is left when the world is dropped.
+/// Call it once. The process leaves the job when the world is dropped.
 ///
 /// # Errors
-/// [`InitError`]: the environment makes no sense, another launcher is at work, or the transport does not
-/// open. Each says what to do.
+/// [`InitError`] if the environment is malformed, the launcher is not supported, or the transport does not
+/// open. Each error names a fix.
 pub fn init() -> Result<World, InitError> {
     Settings::from_environment()?.init()
 }
@@ -67,7 +67,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             world(transport, identity, settings, Box::new(guest), &place)
         }
         Launch::Pmix(job) => {
-            // Its library starts a thread.
+            // The launcher's library starts a thread.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
             let candidate = job.join(settings.join_timeout)?;
@@ -76,7 +76,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
     }
 }
 
-/// As one of those that meet in a launcher's key-value space.
+/// Joins through a launcher's key-value space.
 fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<World, InitError> {
     let Candidate { rank, size, .. } = candidate;
     let place = candidate.place.clone();
@@ -87,18 +87,18 @@ fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<Worl
     world(transport, identity, settings, Box::new(directory), &place)
 }
 
-/// Why this process cannot become a rank. Its `Debug` is its message too, since that is what a `main` that
-/// returns it shows.
+/// The reason why this process cannot become a rank. Its `Debug` text is its message too, since a `main` that
+/// returns it prints that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A parameter has a value that cannot be.
+    /// A parameter has an invalid value.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// It cannot join its job.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// Its address cannot be told to the others.
+    /// Its address cannot be published.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The transport does not open.
@@ -107,9 +107,9 @@ pub enum InitError {
         name.as_ref().map_or_else(|| "of this host".to_owned(), |name| format!("`{name}`, which SAMITE_TRANSPORT or --transport asks for,"))
     )]
     Transport {
-        /// Its name, if one was asked for.
+        /// Its name, if one was selected.
         name: Option<String>,
-        /// What the port says.
+        /// The port's error.
         source: PortError,
     },
 }
@@ -125,7 +125,7 @@ fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result
         .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
 }
 
-/// The world of a rank at this place.
+/// Makes the world of a rank at this place.
 fn world(
     transport: Transport,
     identity: Identity,
@@ -139,12 +139,12 @@ fn world(
     Ok(World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() }))
 }
 
-/// The first life of a rank where there is no launcher, and no secret.
+/// Returns the first incarnation of a rank without a launcher, and thus without a secret.
 pub(crate) fn first_life(rank: u32) -> u32 {
     Secret([0; 16]).first_incarnation(rank)
 }
 
-/// The only rank of a job: all it ever asks for is its own address.
+/// The only rank of a job: it asks only for its own address.
 struct Alone {
     address: Option<Address>,
 }
@@ -182,7 +182,7 @@ impl From<bootstrap::Notice> for Notice {
                 Notice::Stopped { rank, incarnation, is_stopped }
             }
             bootstrap::Notice::GaveUp { rank, incarnation, verdict_on, why } => {
-                // The text is another rank's.
+                // The text comes from another rank.
                 Notice::GaveUp { rank, incarnation, verdict_on, why: one_line(&why).into_owned() }
             }
             bootstrap::Notice::Asked { at_end } => Notice::Asked { at_end },
@@ -195,14 +195,14 @@ impl From<bootstrap::Notice> for Notice {
     }
 }
 
-/// A rank of a job, as its launcher's agent tells it of the others. The connection is closed when this rank
+/// A rank's connection to its launcher's agent, which reports on the others. It is closed when this rank
 /// has left, or was given up.
 struct Member(Option<Connection>);
 
 impl Directory for Member {
     fn request_address(&mut self, rank: u32) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll says so.
+            // If it fails, the next poll reports that.
             let _ = connection.request_address(rank);
         }
     }
@@ -224,14 +224,14 @@ impl Directory for Member {
 
     fn tell(&mut self, figures: Figures, peers: &[PeerStats]) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll says so.
+            // If it fails, the next poll reports that.
             let _ = connection.tell(figures, peers);
         }
     }
 
     fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll says so.
+            // If it fails, the next poll reports that.
             let _ = connection.give_up(rank, incarnation, why);
         }
     }
@@ -242,7 +242,7 @@ impl Directory for Member {
 
     fn leave(&mut self) {
         if let Some(connection) = self.0.take() {
-            // If it fails, the agent sees that the connection has closed, and takes it for a closed world.
+            // If it fails, the agent sees a closed connection, and takes it for a closed world.
             let _ = connection.leave();
         }
     }

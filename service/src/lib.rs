@@ -14,14 +14,14 @@
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
 //! A program calls [`init`], and is started by `samite run -n N -- program` or by the launcher of a cluster;
-//! [`local`] runs ranks as threads instead, for tests. [`bootstrap`] says how a process joins its job.
+//! [`local`] runs ranks as threads instead, for tests. [`bootstrap`] describes how a process joins its job.
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards
 //!   included.
-//! * Every operation ends. One that fails says why, who, and what is known of the message ([`Fate`]). See
-//!   [`Comm::within`] for deadlines.
-//! * Progress is made by whoever calls: by any call that waits or tests, on behalf of all of the process.
+//! * Every operation ends. The error of a failed one names the cause, the peer, and the fate of the message ([`Fate`]).
+//!   See [`Comm::within`] for deadlines.
+//! * Any call that waits or tests makes progress, on behalf of the whole process.
 
 #![forbid(unsafe_code)]
 
@@ -52,8 +52,9 @@ pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request, RequestSet};
 pub use samite_control::{PeerStats, SettingError};
-/// The allocator of a program whose long messages are copied once between ranks of a host, and not twice, whether they
-/// are owned or borrowed. One line in the program's main file, for each rank that sends them:
+/// A global allocator with which long messages between ranks of a host are copied once instead of twice, whether their
+/// buffers are owned or borrowed. One line in the program's main file enables it, for each rank that sends such
+/// messages:
 ///
 /// ```
 /// #[global_allocator]
@@ -78,7 +79,8 @@ pub use select::{Source, Tag};
 pub use settings::Settings;
 pub use stats::Stats;
 pub use world::World;
-/// What an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` tells the derives where to find it:
+/// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` leads the derives
+/// to it:
 ///
 /// ```
 /// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -19,8 +19,8 @@ use crate::{Comm, transport};
 /// send to each other through memory; nothing else differs from ranks that are processes.
 ///
 /// # Panics
-/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here. If the system has
-/// no memory for a rank, or is older than Linux 4.14.
+/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here. If the system
+/// has no memory for a rank, or is older than Linux 4.14.
 ///
 /// ```
 /// let sums = samite::local(3, |world| {

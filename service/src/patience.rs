@@ -1,24 +1,24 @@
-//! How to wait: how many polls in a row, and what to do between them.
+//! The policy of waiting: the number of polls in a row, and the pause between them.
 
 use std::time::Duration;
 
-/// How one caller waits.
+/// The waiting policy of one caller.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    /// Whether there are more ranks than cores: then whoever is waited for may need this one.
+    /// True if there are more ranks than cores: then the awaited rank may need this core.
     crowded: bool,
-    /// When something came last.
+    /// The time of the last event.
     since_ns: Option<u64>,
 }
 
-/// What to do between two bursts of polls.
+/// The pause between two bursts of polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Nothing.
     Spin,
-    /// Offer the core to others.
+    /// Yield the core to others.
     Yield,
-    /// Leave the core, until there is something to do; where that is not told, so long.
+    /// Leave the core until there is work; without a wake-up, for this time.
     Sleep(Duration),
 }
 
@@ -27,7 +27,7 @@ impl Patience {
         Self { crowded, since_ns: None }
     }
 
-    /// What to do after a burst in which something came, or nothing.
+    /// Returns the pause after a burst that had events, or none.
     pub(crate) fn rest(&mut self, now_ns: u64, came: bool) -> Rest {
         let since_ns = *if came { self.since_ns.insert(now_ns) } else { self.since_ns.get_or_insert(now_ns) };
         match now_ns.saturating_sub(since_ns) {
@@ -38,8 +38,8 @@ impl Patience {
     }
 }
 
-/// How many polls make a burst: as many as take some microseconds, whatever a poll costs. (One of shared
-/// memory takes 20 ns, one of tcp a system call.)
+/// The number of polls in a burst: as many as take some microseconds, since the cost of a poll varies. (A poll of
+/// shared memory takes 20 ns, one of tcp a system call.)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst(u32);
 
@@ -48,7 +48,7 @@ impl Burst {
         self.0
     }
 
-    /// Corrects it by what the last one took.
+    /// Corrects it by the duration of the last burst.
     pub(crate) fn took(&mut self, time_ns: u64) {
         if time_ns > BURST_NS {
             self.0 = (self.0 / 2).max(1);
@@ -64,19 +64,19 @@ impl Default for Burst {
     }
 }
 
-/// What a burst is to take: long enough that reading the clock and taking the lock again cost little beside
+/// Target duration of a burst: long enough that reading the clock and taking the lock again cost little beside
 /// it, short beside a switch to another process.
 const BURST_NS: u64 = 4_000;
 const BURST_MAX: u32 = 64;
-/// When to offer the core to others though there should be enough of them: after more than a message takes
-/// from host to host, which a yield in between could delay.
+/// The time after which a waiter yields although there should be enough cores: longer than a message takes
+/// from host to host, which an earlier yield could delay.
 const YIELD_AFTER_NS: u64 = 50_000;
-/// When to leave the core: when the time waited is some hundred times what it takes to fall asleep and to
-/// be woken (10 to 30 us), so that this makes no wait longer by more than a hundredth.
+/// The time after which a waiter leaves the core: some hundred times what it takes to fall asleep and to
+/// be woken (10 to 30 us), so that no wait becomes longer by more than a hundredth.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
-/// A nap with nothing to be woken by lasts this part of the time waited, which is what it may make the wait
-/// longer by; and at most so long, which costs a core under one hundredth of its time, also where waking up and
-/// looking around takes 0.1 ms (as on a virtual machine whose host is busy).
+/// A nap without a wake-up lasts this fraction of the time waited, by which it may lengthen the wait; and at most a
+/// limit at which it costs under one hundredth of a core, even if waking up and polling take 0.1 ms (as on a virtual
+/// machine whose host is busy).
 const NAP_SHARE: u64 = 16;
 const NAP_MAX: Duration = Duration::from_millis(16);
 

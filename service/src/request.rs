@@ -9,19 +9,19 @@ use samite_p2p::{Completion, Engine, Error, Lent, Reading, RequestId, Status, Wr
 
 use crate::Comm;
 
-/// A send or receive under way, which owns its buffer. Forgotten it leaks, and never dangles; dropped it is
-/// cancelled, if it still can be.
+/// A send or receive under way that owns its buffer. A forgotten request leaks, and never dangles; a dropped one is
+/// cancelled if possible.
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
 pub struct Request<T: Element> {
     comm: Comm,
-    /// None once collected.
+    /// `None` once collected.
     id: Option<RequestId>,
     completion: Option<Completion>,
     element: PhantomData<fn() -> T>,
 }
 
-/// Checks that a message is made of whole elements of so many bytes.
+/// Checks that a message is made of whole elements of this size.
 #[inline(always)]
 pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
     match element > 1 && !status.bytes.is_multiple_of(element) {
@@ -30,23 +30,23 @@ pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
     }
 }
 
-/// How a request ended well.
+/// The result of a request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done<T> {
-    /// The message: of a receive, from whom; of a send, to whom.
+    /// The message: with the source of a receive, or the destination of a send.
     pub status: Status,
-    /// The buffer. Of a receive, the message is at its beginning.
+    /// The buffer. After a receive, the message is at its beginning.
     pub buffer: Vec<T>,
 }
 
-/// How a request failed.
+/// The result of a request that failed.
 #[derive(Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Failed<T> {
-    /// Why.
+    /// The reason.
     #[source]
     pub error: Error,
-    /// The buffer, unless a peer or a port may still touch it: then it is kept until that is over, and freed.
+    /// The buffer, unless a peer or a port may still access it: then it is freed when that is over.
     pub buffer: Option<Vec<T>>,
 }
 
@@ -76,19 +76,19 @@ impl<T: Element> Request<T> {
     /// Waits for the end.
     ///
     /// # Errors
-    /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that
-    /// nobody was told of; to let it wait on, ask [`is_done`](Self::is_done) instead.
+    /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that was not
+    /// reported before; use [`is_done`](Self::is_done) instead to let it continue.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
         let Self { comm, id, completion, .. } = &mut self;
         let completion = completion.take().or_else(|| comm.runtime.finish(id.take()?, &mut (), &comm.bounds));
         result_of(completion)
     }
 
-    /// Makes progress, and tells whether it has ended: then [`wait`](Self::wait) does not wait.
+    /// Makes progress. Returns true if the request has ended: then [`wait`](Self::wait) does not wait.
     ///
     /// # Errors
-    /// [`Error::FailurePending`] once for each failure that a receive from any source is to be told of; it
-    /// waits on.
+    /// [`Error::FailurePending`] once for each failure that a receive from any source must report; the
+    /// receive continues.
     pub fn is_done(&mut self) -> Result<bool, Error> {
         if let Some(id) = self.id
             && let Poll::Ready(completion) = self.comm.runtime.test(id, &mut ())?
@@ -98,8 +98,8 @@ impl<T: Element> Request<T> {
         Ok(self.id.is_none())
     }
 
-    /// Asks for its end; [`wait`](Self::wait) tells how it ended. A send ends at once, unless the network may be reading
-    /// its buffer: then it waits for its receiver's answer. A receive that was matched goes on to its end.
+    /// Cancels it; [`wait`](Self::wait) returns the result. A send ends at once, unless the network may be reading
+    /// its buffer: then it waits for its receiver's answer. A receive that was matched runs to its end.
     pub fn cancel(&self) {
         if let Some(id) = self.id
             && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
@@ -136,17 +136,17 @@ fn result_of<T: Element>(completion: Option<Completion>) -> Result<Done<T>, Fail
     }
 }
 
-/// The requests of one lender, one of which is waited for.
+/// The requests of one lender, of which one is awaited.
 pub(crate) trait Group: Lent {
-    /// Returns the request that ended first, with which the wait ends. Asked after every poll. `None` if the group does not
-    /// keep the order of ends.
+    /// Returns the request that ended first, with which the wait ends. Asked after every poll. `None` if the group does
+    /// not keep the order of ends.
     #[inline]
     fn first<P: Port>(&mut self, _engine: &mut Engine<P>) -> Option<RequestId> {
         None
     }
 
-    /// Returns another request that has ended, with which the wait ends too. Asked now and then. `None` if one request is
-    /// waited for alone.
+    /// Returns another request that has ended, with which the wait ends too. Asked now and then. `None` if one request
+    /// is waited for alone.
     #[inline]
     fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
         None

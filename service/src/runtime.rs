@@ -1,8 +1,8 @@
-//! The runtime: one lock around the engine, the clock, and how to wait.
+//! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
-//! Whoever waits drives: there is no thread of the runtime's own. A caller that waits polls in bursts, lets
-//! others at the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
-//! sleeps until there is something to do ([`Watch`]). Of several threads that wait, one sleeps on the
+//! Waiting callers drive the engine: the runtime has no thread of its own. A waiting caller polls in bursts, releases
+//! the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
+//! sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
 //! descriptors; the others wait for it.
 
 mod clock;
@@ -40,17 +40,17 @@ pub(crate) struct Runtime<P> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     identity: Identity,
-    /// How long to wait at the end for what was sent to be taken.
+    /// The time for which to wait at the end until the peers have taken all messages.
     linger: Duration,
-    /// Whether this host has fewer cores than ranks.
+    /// True if this host has fewer cores than ranks.
     crowded: bool,
-    /// Whether its ranks are dealt out over the cores.
+    /// True if its ranks are distributed over the cores.
     deals: bool,
-    /// What to sleep on; none at the limit of open files.
+    /// The descriptors to sleep on; `None` at the limit of open files.
     watch: Option<Arc<Watch>>,
-    /// Notified for those who wait while another sleeps.
+    /// Notified for threads that wait while another sleeps.
     woken: Condvar,
-    /// What [`Runtime::stats`] says once it is closed.
+    /// The result of [`Runtime::stats`] once it is closed.
     last: OnceLock<Stats>,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns what is left of them after some time.
+    /// Returns the rest of them after some time.
     fn after(&self, gone: Duration) -> Self {
         Self { timeout: self.timeout.map(|timeout| timeout.saturating_sub(gone)), ..self.clone() }
     }
 }
 
 impl<P: Port> Runtime<P> {
-    /// The runtime of a rank at this place.
+    /// Returns the runtime of a rank at this place.
     ///
     /// # Errors
-    /// [`PortError::Provider`] if the system has no memory for it that children of fork(2) get as zeros.
+    /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
     pub(crate) fn new(
         mut engine: Engine<P>,
         directory: Box<dyn Directory>,
@@ -115,7 +115,7 @@ impl<P: Port> Runtime<P> {
             identity: identity.clone(),
             linger,
             crowded,
-            // On several hosts its number does not tell which it is of those of its own.
+            // With several hosts, its number does not give its index among the ranks of its own.
             deals: crowded && place.hosts == 1,
             watch,
             woken: Condvar::new(),
@@ -175,7 +175,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Begins a call, which has the lock until it is dropped.
+    /// Starts a call, which holds the lock until it is dropped.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
@@ -186,14 +186,15 @@ impl<P: Port> Runtime<P> {
         Ok(call)
     }
 
-    /// Lets go of a request whose end nobody wants to know.
+    /// Abandons a request whose result is not needed.
     pub(crate) fn forget(&self, id: RequestId) {
         let Ok(mut core) = self.lock() else { return };
         core.now_ns = self.clock.now_ns();
         core.forget(id);
     }
 
-    /// Waits for a request to end. None if the engine knows nothing of it any more: then its lender knows the end.
+    /// Waits for a request to end. Returns `None` if the engine does not know it any more: then its lender knows the
+    /// result.
     pub(crate) fn finish<L: Group>(
         &self,
         id: RequestId,
@@ -206,7 +207,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Drives once. The request's end, if it has ended: see [`finish`](Self::finish).
+    /// Drives once. Returns the request's result if it has ended: see [`finish`](Self::finish).
     pub(crate) fn test<L: Lent>(
         &self,
         id: RequestId,
@@ -242,12 +243,12 @@ impl<P: Port> Runtime<P> {
         self.until(bounds, pattern, Awaited::Message, |engine| engine.probe(pattern))
     }
 
-    /// Waits until a message that `pattern` matches has arrived, and takes it.
+    /// Waits until a message that `pattern` matches has arrived, and claims it.
     pub(crate) fn claim(&self, pattern: &Pattern, bounds: &Bounds) -> Result<(Status, Claimed), Error> {
         self.until(bounds, pattern, Awaited::Message, |engine| engine.claim(pattern))
     }
 
-    /// Drives once, then looks.
+    /// Drives once, then calls `look`.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Engine<P>) -> Result<R, Error>) -> Result<R, Error> {
         let mut core = self.lock()?;
         if core.step(self.clock.now_ns(), &mut ())? > 0 {
@@ -256,12 +257,12 @@ impl<P: Port> Runtime<P> {
         look(&mut core.engine)
     }
 
-    /// What is left of the bounds of a call in two steps, of which the first began at `begun_ns`.
+    /// Returns the rest of the bounds of a call in two steps, of which the first began at `begun_ns`.
     pub(crate) fn rest_of(&self, bounds: &Bounds, begun_ns: u64) -> Bounds {
         bounds.after(Duration::from_nanos(self.clock.now_ns() - begun_ns))
     }
 
-    /// Nanoseconds since it was made.
+    /// Returns nanoseconds since it was made.
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
@@ -273,12 +274,12 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Which life of a rank takes part, counted from 1.
+    /// Returns the incarnation of a rank that takes part, counted from 1.
     pub(crate) fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
         self.look(|engine| Ok(self.life(engine, rank)))
     }
 
-    /// Waits until a life of `rank` takes part, counted from 1. It need not have been met.
+    /// Waits until an incarnation of `rank` takes part, counted from 1. The two ranks need not have communicated.
     pub(crate) fn await_return(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
         let pattern = Pattern { context: 0, source: Source::rank(rank), tag: 0, mask: 0 };
         if rank != self.rank {
@@ -298,7 +299,7 @@ impl<P: Port> Runtime<P> {
 
     #[inline(always)]
     fn lock(&self) -> Result<BiasedGuard<'_, Core<P>>, Error> {
-        // Nothing in the engine is left half done by a panic: it has none that input could cause.
+        // A panic leaves nothing in the engine half done: no input can cause one there.
         self.core.lock().map_err(|refused| error_of(refused, Fate::NotDelivered))
     }
 
@@ -322,12 +323,12 @@ pub(crate) struct Call<'a, P: Port> {
 }
 
 impl<P: Port> Call<'_, P> {
-    /// Begins something: `start` gets the engine, the time and the deadline.
+    /// Starts an operation: `start` gets the engine, the time and the deadline.
     #[inline(always)]
     pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
         let now_ns = self.core.now_ns;
-        // The result is made where the caller wants it. A copy would load in one piece what was just stored in several,
-        // which waits for all stores before it, those to cache lines of other cores among them (4 % of an exchange).
+        // The result is made at its destination. A copy would load in one piece what was just stored in several,
+        // and wait for all earlier stores, those to cache lines of other cores included (4 % of an exchange).
         start(&mut self.core.engine, now_ns, self.deadline_ns)
     }
 }
@@ -339,7 +340,7 @@ impl<P: Port> Drop for Call<'_, P> {
     }
 }
 
-/// What a caller hears that the lock refuses.
+/// Returns the error of a call that the lock refuses.
 #[cold]
 fn error_of(refused: Refused, fate: Fate) -> Error {
     match refused {
@@ -348,7 +349,7 @@ fn error_of(refused: Refused, fate: Fate) -> Error {
     }
 }
 
-/// The end of a request of which nothing more can be known.
+/// Returns the result of a request of which nothing more can be known.
 #[cold]
 fn unfinished(refused: Refused) -> Completion {
     Completion { result: Err(error_of(refused, Fate::Unknown)), memory: None }

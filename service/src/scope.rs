@@ -13,12 +13,12 @@ use crate::Comm;
 use crate::request::{Group, whole};
 use crate::select::{Source, Tag};
 
-/// Sends and receives under way together, with buffers borrowed for `'env`. Made by [`Comm::scope`].
+/// Several sends and receives under way, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
-/// The buffers stay with the scope, which lends them to the engine while it waits: bytes move into and out of
+/// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of
 /// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
 ///
-/// `'scope` stands for this scope alone, so that the compiler refuses an operation of another scope or another World:
+/// `'scope` stands for this scope alone, so the compiler refuses an operation of another scope or another World:
 ///
 /// ```compile_fail,E0521
 /// # samite::local(1, |world| world.scope(|outer| {
@@ -60,24 +60,25 @@ enum Kind {
         request: RequestId,
         place: u32,
     },
-    /// A test has told the error.
+    /// A test has returned the error.
     Failed,
 }
 
-/// By place.
+/// Loans by place.
 #[derive(Debug, Default)]
 struct Loans<'env>(Slab<Loan<'env>>);
 
 #[derive(Debug)]
 enum Loan<'env> {
     Send(RequestId, &'env [u8]),
-    /// And the bytes of an element.
+    /// With the bytes of an element.
     Receive(RequestId, &'env mut [u8], u32),
-    /// An operation that has ended while its place is kept: a receive whose message came while its buffer was lent, say.
+    /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
+    /// was lent.
     Ended(Status, u32),
 }
 
-/// All operations of a scope, waited for together: `current`, or whichever ends before.
+/// All operations of a scope, awaited together: the wait ends when any of them ends.
 struct All<'a, 'env> {
     loans: &'a mut Loans<'env>,
     current: u32,
@@ -144,7 +145,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Self { comm, loans: Loans::default(), brand: PhantomData }
     }
 
-    /// Begins to send borrowed `data`.
+    /// Starts to send borrowed `data`.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
@@ -172,11 +173,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// Begins to receive to a borrowed `buffer`.
+    /// Starts to receive into a borrowed `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`] or [`Error::PartialElement`] if the message is
-    /// there already.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`] or [`Error::PartialElement`] if the message
+    /// has already arrived.
     pub fn irecv<T: Element>(
         &mut self,
         buffer: &'env mut [T],
@@ -225,12 +226,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Makes progress, and tells how an operation has ended; None if it is under way.
+    /// Makes progress, and returns the status of an operation that has ended; `None` while it is under way.
     ///
     /// # Errors
-    /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any source is
-    /// to be told of, and after an error of the runtime itself, the operation is still under way: test it again, or wait for
-    /// it. After any other it is over, and the next call says [`Error::NoSuchRequest`].
+    /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any
+    /// source must report, and after an error of the runtime itself, the operation is still under way: test it again,
+    /// or wait for it. After any other error it has ended, and the next call returns [`Error::NoSuchRequest`].
     pub fn test(&mut self, operation: &mut Pending<'scope>) -> Result<Option<Status>, Error> {
         let (request, place) = match operation.0 {
             Kind::Ended(status) => return Ok(Some(status)),
@@ -246,8 +247,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(Some(status))
     }
 
-    /// Asks for the end of an operation; [`wait`](Self::wait) tells how it ended. A send ends at once; a receive that was
-    /// matched goes on to its end.
+    /// Cancels an operation; [`wait`](Self::wait) returns the result. A send ends at once; a receive that was
+    /// matched runs to its end.
     pub fn cancel(&mut self, operation: &Pending<'scope>) {
         if let Kind::UnderWay { request, .. } = operation.0
             && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
@@ -256,10 +257,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still tells how each ended.
+    /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still returns each result.
     pub(crate) fn wait_all(&mut self) -> Result<(), Error> {
         for place in 0..self.loans.0.capacity() {
-            // Each turn one of them ends.
+            // One of them ends in each round.
             while let Some(request) = self.loans.0.get(place).and_then(Loan::under_way) {
                 let mut all = All { loans: &mut self.loans, current: place as u32 };
                 let completion = self.comm.runtime.finish(request, &mut all, &self.comm.bounds);
@@ -272,7 +273,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl<'env> Loans<'env> {
-    /// Where the next one will be. A scope has fewer of them than the engine has requests, and that fewer than 2^32.
+    /// Returns the next place. A scope has fewer operations than the engine has requests, which are fewer than 2^32.
     #[inline(always)]
     fn next_place(&self) -> u32 {
         self.0.vacant_key() as u32
@@ -281,13 +282,14 @@ impl<'env> Loans<'env> {
     #[inline(always)]
     fn insert(&mut self, loan: Loan<'env>) -> u32 {
         if self.0.len() == self.0.capacity() {
-            // So few at first that the allocator has them at hand: they are freed at the end of each scope.
+            // A small first capacity, which the allocator can reuse quickly: the list is freed at the end of each
+            // scope.
             self.0.reserve(if self.0.is_empty() { 8 } else { self.0.len().max(16) });
         }
         self.0.insert(loan) as u32
     }
 
-    /// Takes a loan back whose operation has ended: how, it knows itself or the engine has told.
+    /// Takes back the loan of an operation that has ended, with its result from the loan or from the engine.
     fn end(&mut self, place: u32, told: Option<Completion>) -> Result<Status, Error> {
         match (self.0.remove(place as usize), told) {
             (Loan::Ended(status, element), _) => whole(status, element as usize),
@@ -297,7 +299,7 @@ impl<'env> Loans<'env> {
         }
     }
 
-    /// The same, and keeps the place for who asks later how the operation ended.
+    /// As [`end`](Self::end), and keeps the place for a later question about the result.
     fn note(&mut self, place: u32, told: Option<Completion>) -> Result<(), Error> {
         let Some(loan) = self.0.get_mut(place as usize) else { return Err(Error::NoSuchRequest) };
         let (status, element) = match (&*loan, told) {
@@ -312,7 +314,7 @@ impl<'env> Loans<'env> {
 }
 
 impl Loan<'_> {
-    /// The request, unless that is over.
+    /// Returns the request unless it has ended.
     #[inline]
     fn under_way(&self) -> Option<RequestId> {
         match self {
@@ -322,7 +324,7 @@ impl Loan<'_> {
     }
 }
 
-/// After a failure or a panic: what is under way is cancelled, and the borrowed buffers are lent no more.
+/// After a failure or a panic: cancels the operations under way, and stops lending the borrowed buffers.
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
         for request in self.loans.0.iter().filter_map(|(_, loan)| loan.under_way()) {

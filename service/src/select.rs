@@ -1,11 +1,11 @@
-//! What a receive asks for.
+//! The selection of a receive: source and tag.
 
-/// Whose message: a rank's, or [`Source::ANY`].
+/// The source of a message: a rank, or [`Source::ANY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(pub(crate) samite_p2p::Source);
 
 impl Source {
-    /// Any rank's.
+    /// Any rank.
     pub const ANY: Self = Self(samite_p2p::Source::ANY);
 }
 
@@ -15,7 +15,7 @@ impl From<u32> for Source {
     }
 }
 
-/// Which tag: one, [`Tag::ANY`], or those that agree in some bits.
+/// The tag of a message: one tag, [`Tag::ANY`], or all tags that agree in some bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     pub(crate) tag: u64,
@@ -26,7 +26,7 @@ impl Tag {
     /// Any tag.
     pub const ANY: Self = Self { tag: 0, mask: 0 };
 
-    /// The tags that agree with `tag` in every bit that is set in `mask`.
+    /// Returns the pattern of all tags that agree with `tag` in every bit that is set in `mask`.
     #[must_use]
     pub const fn masked(tag: u64, mask: u64) -> Self {
         Self { tag, mask }

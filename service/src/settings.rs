@@ -14,7 +14,7 @@ use samite_control::SettingError;
 pub struct Settings(pub(crate) samite_control::Settings);
 
 impl Settings {
-    /// The defaults, and what this process's environment changes of them.
+    /// Returns the defaults, changed by this process's environment.
     ///
     /// # Errors
     /// [`SettingError::Value`].
@@ -25,18 +25,18 @@ impl Settings {
     /// Sets a parameter by its name, like `eager_max`.
     ///
     /// # Errors
-    /// [`SettingError`]: there is no such parameter, or the value does not fit.
+    /// [`SettingError`] if there is no such parameter, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         self.0.set(name, value)
     }
 
-    /// The transport that is asked for, if one is.
+    /// Returns the selected transport, if any.
     #[must_use]
     pub fn transport(&self) -> Option<&str> {
         self.0.transport()
     }
 
-    /// The interface that is asked for, if one is.
+    /// Returns the selected interface, if any.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.0.interface()

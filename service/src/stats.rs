@@ -1,4 +1,4 @@
-//! What a rank did and holds, for people and for monitors.
+//! A rank's counters and state, for people and for monitors.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use samite_fabric::Port;
 use samite_p2p::{Engine, Traffic};
 use serde::Serialize;
 
-/// What a process did since it began, and what it holds: see [`Comm::stats`](crate::Comm::stats).
+/// The counters of a process since its start, and its present state: see [`Comm::stats`](crate::Comm::stats).
 ///
 /// With serde it becomes an object with these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -15,29 +15,29 @@ use serde::Serialize;
 pub struct Stats {
     /// The rank.
     pub rank: u32,
-    /// The ranks it knows of, by rank; it may be among them itself.
+    /// Its peers, by rank; it may be among them itself.
     pub peers: Vec<PeerStats>,
     /// Envelopes that it refused for lack of budget.
     pub refused: u64,
-    /// Packets that it refused: those of strangers, and those that are none.
+    /// Packets that it refused: malformed ones, and those of unauthenticated processes.
     pub rejected: u64,
-    /// Packets to or about operations that were over.
+    /// Packets about operations that had ended.
     pub stale: u64,
     /// Times that the transport had no room.
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
-    /// Requests now that are not finished, or not yet collected.
+    /// Requests that are not finished, or not yet collected.
     pub requests: usize,
-    /// Packets and messages now that wait for room or credit.
+    /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Messages now that wait for their receive.
+    /// Messages that wait for their receive now.
     pub unexpected_messages: usize,
-    /// The most messages that waited for their receive at a time.
+    /// The largest number of messages that waited for their receive at a time.
     pub unexpected_max: u64,
-    /// Cost in bytes, now, of the messages that wait for their receive.
+    /// Cost in bytes of the messages that wait for their receive now.
     pub unexpected_bytes: u64,
-    /// Time spent in calls that had nothing to do but wait, nanoseconds, of all threads. Waits of some
+    /// Time spent waiting in calls without progress, nanoseconds, over all threads. Waits of some
     /// microseconds are not measured.
     pub waited_ns: u64,
 }
@@ -65,14 +65,14 @@ impl Stats {
         }
     }
 
-    /// As JSON, in one line.
+    /// Returns JSON, in one line.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    /// As Prometheus reads it: the text format, version 0.0.4. Each sample is labelled with the rank, those of
-    /// messages with the peer too, and with the protocol.
+    /// Returns Prometheus's text format, version 0.0.4. Each sample is labelled with the rank, those of
+    /// messages with the peer and the protocol too.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
@@ -126,7 +126,7 @@ impl Stats {
         text
     }
 
-    /// A counter by peer, with what else labels its samples.
+    /// Writes a counter by peer, with the further labels of its samples.
     fn by_peer(
         &self,
         name: &str,

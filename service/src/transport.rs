@@ -10,13 +10,13 @@ use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
 
-/// Chosen peer by peer.
+/// The port of each peer is chosen separately.
 pub(crate) type Transport = Route;
 
-/// Opens the transport that the settings ask for, for one of `size` ranks. By default: shared memory between ranks of one host, and
-/// libfabric between hosts, and where there is no shared memory.
+/// Opens the selected transport for one of `size` ranks. By default: shared memory between ranks of one host, and
+/// libfabric between hosts, or if there is no shared memory.
 ///
-/// Whatever the choice, what a rank sends to itself does not leave the process.
+/// With any choice, messages of a rank to itself do not leave the process.
 pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, PortError> {
     let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
     match settings.transport() {
@@ -24,12 +24,12 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
         Some(provider) => open_provider(provider, settings, place, &mut ports)?,
         None if place.hosts > 1 => {
             open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
-            // Without it neighbours are reached like all others.
+            // Without shared memory, neighbours are reached like all others.
             ports.shm = open_shm(settings, place, size).ok();
         }
         None => match open_shm(settings, place, size) {
             Ok(shm) => ports.shm = Some(shm),
-            // Its reason counts if there is nothing else either.
+            // The reason counts if there is no other port either.
             Err(reason) => {
                 open_provider(DEFAULT_PROVIDER, settings, place, &mut ports).map_err(|_| reason)?
             }
@@ -38,19 +38,19 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
     Route::new(ports)
 }
 
-/// A transport among the ports of one hub.
+/// Returns a transport among the ports of one hub.
 pub(crate) fn local(port: Loopback) -> Transport {
     Route::new(Ports { loopback: Some(port), ..Ports::default() }).expect("one port is enough")
 }
 
-/// The name of our own shared memory, as a user gives it. All others are of libfabric's providers.
+/// The users' name of our own shared memory. All other names are libfabric's.
 const SHM: &str = "samite-shm";
 
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
 fn open_shm(settings: &Settings, place: &Place, size: u32) -> Result<Shm, PortError> {
     let shm::Config { ring_bytes_min, ring_bytes, ring_bytes_max, .. } = settings.shm;
-    // Of several hosts it is not known how many ranks each has.
+    // With several hosts, the number of ranks on each is unknown.
     let peers = size as usize;
     let for_job = (peers + peers / 4).clamp(shm::Config::default().peers_max, shm::Config::PEERS_MAX);
     let config = shm::Config {
@@ -69,7 +69,7 @@ fn open_provider(name: &str, settings: &Settings, place: &Place, ports: &mut Por
         interface: settings.interface.clone(),
         seed: SplitMix64::from_entropy().next_u64(),
         stays_on_host: place.hosts == 1,
-        // Where the launcher reaches this host, other hosts are expected to.
+        // Other hosts are expected to reach this host at the address that the launcher uses.
         near: place.address,
         wakes: settings.network_wakes.unwrap_or_else(|| samite_os::process::is_crowded(place.neighbours)),
         ..OfiConfig::default()

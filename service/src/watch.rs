@@ -1,4 +1,4 @@
-//! What wakes a rank that sleeps, all of it together.
+//! All descriptors that can wake a sleeping rank.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use samite_os::alarm::Alarm;
 use samite_os::fork::Own;
 
-/// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, in
-/// one descriptor that is readable when any of them is. One that is closed elsewhere is watched no more. A child of fork(2)
-/// rings nothing and closes nothing: the alarm is the parent's.
+/// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, combined in
+/// one descriptor that is readable when any of them is. A descriptor that is closed elsewhere is dropped. A child of
+/// fork(2) wakes and closes nothing: the alarm is the parent's.
 #[derive(Debug)]
 pub(crate) struct Watch(Own<Watched>);
 
@@ -31,8 +31,8 @@ impl Watch {
         Ok(Self(Own::new(Watched { all, alarm })?))
     }
 
-    /// Sleeps until something is readable or the time has passed; or a signal has come, which only makes the
-    /// caller look again.
+    /// Sleeps until a descriptor is readable or the time has passed. A signal may end the sleep early, after which the
+    /// caller only polls again.
     pub(crate) fn sleep(&self, time: Duration) {
         if let Some(Watched { all, .. }) = self.0.get() {
             let _ = poll(&mut [PollFd::new(all, PollFlags::IN)], Some(&timespec(time)));
@@ -46,7 +46,7 @@ impl Watch {
         }
     }
 
-    /// To be called by the thread that slept.
+    /// Resets the alarm. The thread that slept calls it.
     pub(crate) fn silence(&self) {
         if let Some(Watched { alarm, .. }) = self.0.get() {
             alarm.silence();
@@ -54,7 +54,7 @@ impl Watch {
     }
 }
 
-/// Sleeps with nothing to be woken by.
+/// Sleeps without a wake-up.
 pub(crate) fn nap(time: Duration) {
     let _ = poll(&mut [], Some(&timespec(time)));
 }

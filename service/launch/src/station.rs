@@ -171,8 +171,8 @@ impl Station {
     }
 }
 
-/// Starts a process in its own process group. A signal to the coordinator's group, from a terminal or kill(1),
-/// kill, reaches the ranks once, through the front, and the agent survives to clean up.
+/// Starts a process in its own process group. A signal to the coordinator's group, from a terminal or kill(1), reaches
+/// the ranks once, through the coordinator, and the agent survives to clean up.
 fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
     unblock_in(end_with_parent(command.process_group(0), Signal::TERM));
     command.spawn()

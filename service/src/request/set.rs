@@ -1,4 +1,4 @@
-//! Sets of requests, whose ends are taken one by one.
+//! Sets of requests, whose results are taken one by one.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use slab::Slab;
 use super::{Done, Failed, Group, Request, result_of};
 use crate::Comm;
 
-/// Requests under way, of which the caller takes the ends in the order in which they come.
+/// Requests under way, whose results the caller takes in the order in which they end.
 ///
-/// To take an end costs the same, however many requests are under way (MPI's `MPI_Waitany` and `MPI_Waitsome` look at all).
+/// Taking a result costs the same for any number of requests (MPI's `MPI_Waitany` and `MPI_Waitsome` look at all).
 ///
 /// ```
 /// # samite::local(2, |world| -> Result<(), samite::Error> {
@@ -33,7 +33,7 @@ use crate::Comm;
 /// # });
 /// ```
 ///
-/// Dropped, it cancels the requests in it, as they do when dropped alone.
+/// A dropped set cancels its requests, as they do when dropped alone.
 #[derive(Debug)]
 pub struct RequestSet<T: Element> {
     comm: Comm,
@@ -41,7 +41,7 @@ pub struct RequestSet<T: Element> {
     entries: Slab<Entry>,
     /// Requests that had ended before they were inserted.
     ended: Vec<usize>,
-    /// Where the search for a request under way goes on.
+    /// The place at which the search for a request under way continues.
     cursor: usize,
     element: PhantomData<fn() -> T>,
 }
@@ -52,7 +52,7 @@ enum Entry {
     Ended(Option<Box<Completion>>),
 }
 
-/// The key of a request in a set, and how it ended.
+/// The key of a request in a set, and its result.
 type End<T> = (usize, Result<Done<T>, Failed<T>>);
 
 impl<T: Element> RequestSet<T> {
@@ -65,11 +65,11 @@ impl<T: Element> RequestSet<T> {
         Self { comm, watcher, entries: Slab::new(), ended: Vec::new(), cursor: 0, element: PhantomData }
     }
 
-    /// Adds a request, and returns its key in the set. A key is used again once its request was taken out. The set's
-    /// communicator tells what cancels the wait for it; its deadline stays its own.
+    /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The cancel of
+    /// the set's communicator ends waits for it; the request keeps its own deadline.
     ///
     /// # Errors
-    /// The request, if it is of another [`World`](crate::World).
+    /// Returns the request if it belongs to another [`World`](crate::World).
     #[expect(clippy::result_large_err, reason = "the request goes back to its owner")]
     pub fn insert(&mut self, mut request: Request<T>) -> Result<usize, Request<T>> {
         if !Arc::ptr_eq(&request.comm.runtime, &self.comm.runtime) {
@@ -101,8 +101,8 @@ impl<T: Element> RequestSet<T> {
         self.entries.is_empty()
     }
 
-    /// Waits until a request ends, and takes it out: its key, and its result as of [`Request::wait`]. Returns `None` if the
-    /// set is empty.
+    /// Waits until a request ends, and takes it out. Returns its key, and its result as of [`Request::wait`]. Returns
+    /// `None` if the set is empty.
     pub fn wait_any(&mut self) -> Option<End<T>> {
         if let Some(key) = self.ended.pop() {
             return Some(self.end(key, None));
@@ -113,12 +113,12 @@ impl<T: Element> RequestSet<T> {
         Some(self.end(watched.key, completion))
     }
 
-    /// Returns a request that was under way when it was last heard of.
+    /// Returns a request that has not ended as far as the set knows.
     fn some_under_way(&mut self) -> Option<(usize, RequestId)> {
         if self.entries.is_empty() {
             return None;
         }
-        // Amortized constant: each turn around the table passes only places that were emptied since the last one.
+        // Amortized constant: each round of the table passes only places that were emptied since the last one.
         loop {
             match self.entries.get(self.cursor) {
                 Some(Entry::UnderWay(id)) => return Some((self.cursor, *id)),
@@ -128,7 +128,8 @@ impl<T: Element> RequestSet<T> {
         }
     }
 
-    /// Waits until a request ends, and takes out all that have ended by then. Returns nothing if the set is empty.
+    /// Waits until a request ends, and takes out all that have ended by then. Returns an empty list if the set is
+    /// empty.
     pub fn wait_some(&mut self) -> Vec<End<T>> {
         let mut ends: Vec<_> = self.wait_any().into_iter().collect();
         ends.extend(std::iter::from_fn(|| self.take()));
@@ -175,7 +176,7 @@ impl<T: Element> RequestSet<T> {
         }
     }
 
-    /// Takes a request out before its end. It goes on.
+    /// Takes a request out before its end. The request continues.
     pub fn remove(&mut self, key: usize) -> Option<Request<T>> {
         let (id, completion) = match self.entries.try_remove(key)? {
             Entry::UnderWay(id) => {
@@ -192,7 +193,7 @@ impl<T: Element> RequestSet<T> {
         Some(Request { comm: self.comm.clone(), id, completion, element: PhantomData })
     }
 
-    /// Asks for the end of a request, as [`Request::cancel`].
+    /// Cancels a request, as [`Request::cancel`].
     pub fn cancel(&mut self, key: usize) {
         if let Some(&Entry::UnderWay(id)) = self.entries.get(key)
             && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
@@ -219,7 +220,7 @@ impl<T: Element> Drop for RequestSet<T> {
 /// A wait for the request of a watcher that ends first.
 struct Watched {
     watcher: u32,
-    /// The key of the request that is waited for, or has ended.
+    /// The key of the awaited request.
     key: usize,
 }
 

@@ -11,7 +11,8 @@ use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    /// Closes the world: see [`World`](crate::World). Nothing if it was closed before, or in a child of the rank's process.
+    /// Closes the world: see [`World`](crate::World). Nothing if it was closed before, or in a child of the rank's
+    /// process.
     pub(crate) fn close(&self) {
         // What is wrong shows in the others' operations, and a drop cannot return it.
         let _ = self.say_goodbye(|directory| directory.close());
@@ -22,8 +23,8 @@ impl<P: Port> Runtime<P> {
         self.say_goodbye(|directory| directory.leave())
     }
 
-    /// Says goodbye, waits for the peers to take what was sent to them, a limited time, and tells the launcher. Every other
-    /// call, also one that waits, ends with an error from the beginning of this on.
+    /// Says goodbye, waits for the peers to take what was sent to them, a limited time, and tells the launcher. Every
+    /// other call, also one that waits, ends with an error from the beginning of this on.
     fn say_goodbye(&self, tell: impl FnOnce(&mut dyn Directory)) -> Result<(), Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start_ns = self.clock.now_ns();

@@ -31,7 +31,8 @@ pub(crate) trait Directory: Send {
     /// This rank is done, and nothing that its process does afterwards is a failure for the others.
     fn leave(&mut self);
 
-    /// This rank has closed its world. Whether it has left in good order shows when its process ends, where that is seen.
+    /// This rank has closed its world. Whether it has left in good order shows when its process ends, where that is
+    /// seen.
     fn close(&mut self) {
         self.leave();
     }

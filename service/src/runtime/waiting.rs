@@ -176,9 +176,9 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's word of how the
-    /// process ended, which is what a user can act on: this waits a moment for it, at most as long as the bounds of the
-    /// operation allow.
+    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's word of how
+    /// the process ended, which is what a user can act on: this waits a moment for it, at most as long as the bounds of
+    /// the operation allow.
     #[cold]
     pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
         let age_ns = match &error {
@@ -195,7 +195,8 @@ impl<P: Port> Runtime<P> {
                     *cause = known;
                 }
             }
-            // Calls that end at once hear no news. A program that repeats such a call is to hear of a failure all the same.
+            // Calls that end at once hear no news. A program that repeats such a call is to hear of a failure all the
+            // same.
             Error::PeerFailed { .. } | Error::FailurePending { .. } | Error::Deserted => self.hear(),
             _ => {}
         }
@@ -360,19 +361,19 @@ fn deadline_after(begun_ns: u64, time: Duration) -> u64 {
 /// its connections before its status can be had.
 const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 
-/// How long it may come after a goodbye: the process closes its ports before it exits, which takes some 100 ms over tcp, and
-/// of one that runs on the agent says after a second that it has left.
+/// How long it may come after a goodbye: the process closes its ports before it exits, which takes some 100 ms over
+/// tcp, and of one that runs on the agent says after a second that it has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How late a look for a message may end while polls bring events: one poll takes a limited number of packets.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
-/// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks at
-/// the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a deadline
-/// or a death is noticed.
+/// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks
+/// at the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a
+/// deadline or a death is noticed.
 const TURNS: u32 = 4;
 
-/// How often a rank waits until it is dealt out: some 10 ms, so that all have started. Once: if the system moves it again,
-/// it has a reason. Beside a process that kept one of two cores busy, ranks that always went back took 2.7 times as long,
-/// and ranks bound to their cores 165 times.
+/// How often a rank waits until it is dealt out: some 10 ms, so that all have started. Once: if the system moves it
+/// again, it has a reason. Beside a process that kept one of two cores busy, ranks that always went back took 2.7 times
+/// as long, and ranks bound to their cores 165 times.
 const DEAL_AFTER: u32 = 512;
