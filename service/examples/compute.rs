@@ -1,9 +1,9 @@
-//! Ranks that compute for seconds at a time and say nothing meanwhile, as solvers do: nobody must be taken for dead.
+//! Ranks that compute for seconds at a time without a message, as solvers do: no rank must be taken for dead.
 //!
 //! ```console
 //! $ samite run -n 16 --detection-time 1 -- target/release/examples/compute [SECONDS]
 //! ```
-//! Each round a rank computes as long as its number says, then exchanges what it computed with its neighbours.
+//! In each round a rank computes for a time that depends on its number, then exchanges the result with its neighbours.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
 #![expect(clippy::disallowed_methods, reason = "a program may look at the clock")]
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = samite::init()?;
     let begin = Instant::now();
     let mut rounds: u64 = 0;
-    // Rank 0 says whether there is another round, so that all agree.
+    // Rank 0 decides if there is another round, so that all agree.
     while agreed(&world, begin.elapsed() < Duration::from_secs(seconds))? {
         compute(quiet_time(world.rank(), rounds));
         exchange(&world, rounds)?;
@@ -31,13 +31,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// From a quarter of a second to four seconds, by rank and round.
+/// Returns a time from a quarter of a second to four seconds, by rank and round.
 fn quiet_time(rank: u32, round: u64) -> Duration {
     let step = (u64::from(rank) * 7 + round * 5) % 16;
     Duration::from_millis(250 * (step + 1))
 }
 
-/// Keeps a core busy, without a call to anybody.
+/// Keeps a core busy, without any call of the library.
 fn compute(time: Duration) {
     let begin = Instant::now();
     let mut sum: u64 = 0;
@@ -58,7 +58,7 @@ fn exchange(world: &World, round: u64) -> Result<(), samite::Error> {
     Ok(())
 }
 
-/// What rank 0 wishes, along the ring.
+/// Passes rank 0's decision on along the ring.
 fn agreed(world: &World, wish: bool) -> Result<bool, samite::Error> {
     let (rank, size) = (world.rank(), world.size());
     let mut word = [u8::from(wish)];

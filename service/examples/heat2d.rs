@@ -1,7 +1,7 @@
 //! The heat equation on a square plate, by Jacobi iteration on blocks that exchange their edges.
 //!
 //! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges.
-//! Every cell is computed by the same operations in the same order whatever the number of ranks, so that the
+//! Every cell is computed by the same operations in the same order for any number of ranks. So the
 //! result must equal the serial solution bit for bit; rank 0 computes that too, and compares.
 //!
 //! ```console
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use samite::{Comm, Source};
 
-/// The tags: which edge a message is for, as its receiver sees it, and the finished blocks.
+/// The tags: the side of the receiver's block for an edge, and the finished blocks.
 const NORTH: u64 = 1;
 const SOUTH: u64 = 2;
 const WEST: u64 = 3;
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Where a rank's block lies, and whose blocks lie beside it.
+/// The place of a rank's block, and the ranks of the blocks beside it.
 struct Grid {
     rows: Range<usize>,
     columns: Range<usize>,
@@ -138,7 +138,7 @@ struct Block {
 }
 
 impl Block {
-    /// The plate at the start: cold, with a hot northern border and a hot spot in the middle.
+    /// Returns the plate at the start: cold, with a hot northern border and a hot spot in the middle.
     fn initial(rows: Range<usize>, columns: Range<usize>, plate: usize) -> Block {
         let (height, width) = (rows.len(), columns.len());
         let mut block =
@@ -169,7 +169,7 @@ impl Block {
             }
         }
         std::mem::swap(&mut self.cells, &mut self.next);
-        // The frame is the neighbours' and the border's: keep it.
+        // The frame holds the neighbours' edges and the border: keep it.
         for i in [0, self.height + 1] {
             self.cells[i * stride..(i + 1) * stride]
                 .copy_from_slice(&self.next[i * stride..(i + 1) * stride]);
@@ -205,13 +205,13 @@ impl Block {
         }
     }
 
-    /// The cells without the frame.
+    /// Returns the cells without the frame.
     fn interior(&self) -> Vec<f64> {
         (1..=self.height).flat_map(|row| self.row(row)).collect()
     }
 }
 
-/// At rank 0: the whole plate, from everybody's block.
+/// Returns, at rank 0, the whole plate, assembled from all blocks.
 fn gather(world: &Comm, own: &Block, cells: usize) -> Result<Vec<f64>, Box<dyn Error>> {
     let (down, across) = shape(world.size());
     let mut plate = vec![0.0; cells * cells];
@@ -234,7 +234,7 @@ fn gather(world: &Comm, own: &Block, cells: usize) -> Result<Vec<f64>, Box<dyn E
     Ok(plate)
 }
 
-/// The most square way to lay out `size` ranks: how many down, how many across.
+/// Returns the most square arrangement of `size` ranks: how many down, how many across.
 fn shape(size: u32) -> (u32, u32) {
     let down = (1..=size)
         .take_while(|down| down * down <= size)
@@ -244,7 +244,7 @@ fn shape(size: u32) -> (u32, u32) {
     (down, size / down)
 }
 
-/// Part `index` of `total` cells cut into `parts` as even as they can be.
+/// Returns part `index` of `total` cells that are cut into `parts` as evenly as possible.
 fn part(total: usize, parts: u32, index: u32) -> Range<usize> {
     let cut = |index: u32| total * index as usize / parts as usize;
     cut(index)..cut(index + 1)

@@ -1,8 +1,8 @@
 //! A parallel radix sort of 64-bit keys, least significant digit first.
 //!
-//! Each rank holds an even part of the keys. In each pass it sorts its part by one digit; from everybody's
-//! counts of each digit, all compute where in the whole each key belongs, and send it there. Rank 0 checks
-//! the order and that the keys are those of the beginning.
+//! Each rank holds an equal part of the keys. In each pass it sorts its part by one digit. From all ranks'
+//! counts of each digit, every rank computes the final place of each key, and sends it there. Rank 0 checks
+//! the order, and that the keys are those of the beginning.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/radix [NUMBER_OF_KEYS | FILE_OF_LITTLE_ENDIAN_KEYS]
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One pass: the keys that belong to this rank when all are sorted by the digit at `shift`, those of equal
-/// digit in the order in which they were.
+/// Runs one pass. Returns the keys that belong to this rank when all are sorted by the digit at `shift`; keys of equal
+/// digit keep their order.
 fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>, samite::Error> {
     let (rank, size) = (world.rank() as usize, world.size());
     let counts = count(keys, shift);
@@ -53,7 +53,7 @@ fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>
     let counts_of = exchange_counts(world, counts)?;
     let layout = Layout::new(&counts_of);
 
-    // In the order of their digits, our keys for one rank are neighbours.
+    // In the order of their digits, the keys for one rank are adjacent.
     let mut outgoing = Vec::new();
     let mut sent = 0;
     for to in 0..size {
@@ -80,7 +80,7 @@ fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>
     Ok(merged)
 }
 
-/// How many keys of each digit each rank has.
+/// Returns the number of keys of each digit at each rank.
 fn exchange_counts(world: &Comm, counts: Vec<u32>) -> Result<Vec<Vec<u32>>, samite::Error> {
     let mut counts_of = vec![vec![0; DIGITS]; world.size() as usize];
     let outgoing: Vec<&[u32]> = (0..world.size()).map(|_| &counts[..]).collect();
@@ -89,7 +89,7 @@ fn exchange_counts(world: &Comm, counts: Vec<u32>) -> Result<Vec<Vec<u32>>, sami
     Ok(counts_of)
 }
 
-/// Sends `outgoing[r]` to each other rank r, and fills `incoming[r]` with what it sends.
+/// Sends `outgoing[r]` to each other rank r, and fills `incoming[r]` with that rank's data.
 fn exchange<T: samite::Element>(
     world: &Comm,
     tag: u64,
@@ -107,9 +107,9 @@ fn exchange<T: samite::Element>(
     })
 }
 
-/// Where the keys of each digit and each rank belong in the whole.
+/// The places of the keys of each digit and each rank in the sorted whole.
 struct Layout {
-    /// By rank, then by digit: position and number.
+    /// By rank, then by digit: position and number of keys.
     runs: Vec<Vec<(usize, usize)>>,
 }
 
@@ -127,8 +127,8 @@ impl Layout {
         Layout { runs }
     }
 
-    /// Of the keys of rank `from`, in the order of their digits, those that belong within `range`: position
-    /// and number.
+    /// Returns position and number of the keys of rank `from`, in the order of their digits, that belong within
+    /// `range`.
     fn moves(&self, from: usize, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
         self.runs[from].iter().filter_map(move |&(position, length)| {
             let start = position.max(range.start);
@@ -164,7 +164,7 @@ fn digit(key: u64, shift: u32) -> usize {
     (key >> shift) as usize % DIGITS
 }
 
-/// The number of keys in all, and this rank's part of them.
+/// Returns the total number of keys, and this rank's part of them.
 fn read_keys(source: &str, rank: u32, size: u32) -> Result<(usize, Vec<u64>), Box<dyn Error>> {
     if let Ok(total) = source.parse() {
         return Ok((total, part(total, size, rank).map(|index| generate(index as u64)).collect()));
@@ -179,7 +179,7 @@ fn read_keys(source: &str, rank: u32, size: u32) -> Result<(usize, Vec<u64>), Bo
     Ok((total, keys.iter().map(|&key| u64::from_le_bytes(key)).collect()))
 }
 
-/// The key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), with one key in four
+/// Returns key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), with one key in four
 /// small.
 fn generate(index: u64) -> u64 {
     let mut bits = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -189,12 +189,12 @@ fn generate(index: u64) -> u64 {
     if bits.is_multiple_of(4) { bits % 1000 } else { bits }
 }
 
-/// Does not depend on the order of the keys.
+/// A checksum that does not depend on the order of the keys.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Checksum {
     sum: u64,
     xor: u64,
-    /// Tells apart what sum and exclusive or do not.
+    /// Distinguishes keys that sum and exclusive or do not.
     squares: u64,
 }
 
@@ -214,8 +214,8 @@ impl Checksum {
     }
 }
 
-/// At rank 0: whether the keys are in order within ranks and from rank to rank, and are those that there were
-/// before.
+/// Returns, at rank 0, true if the keys are in order within ranks and from rank to rank, and are those of the
+/// beginning.
 fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<(), Box<dyn Error>> {
     let after = Checksum::of(keys);
     let own = [
@@ -262,7 +262,7 @@ fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<
     Ok(())
 }
 
-/// Part `index` of `total` keys cut into `parts` as even as they can be.
+/// Returns part `index` of `total` keys that are cut into `parts` as evenly as possible.
 fn part(total: usize, parts: u32, index: u32) -> Range<usize> {
     let cut = |index: u32| (total as u128 * u128::from(index) / u128::from(parts)) as usize;
     cut(index)..cut(index + 1)

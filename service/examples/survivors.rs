@@ -1,5 +1,5 @@
-//! Ranks that go on when others fail: each exchanges numbered messages with every other, checks them, and
-//! leaves out who has failed.
+//! Ranks that continue when others fail: each exchanges numbered messages with every other, checks them, and
+//! leaves out failed ranks.
 //!
 //! ```console
 //! $ samite run -n 4 --on-failure continue -- target/release/examples/survivors [ROUNDS]
@@ -14,7 +14,7 @@ use samite::World;
 
 const TAG: u64 = 1;
 
-/// Between two rounds: what an application would compute.
+/// The pause between two rounds, in place of a computation.
 const PAUSE: Duration = Duration::from_millis(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for rank in others {
             match exchange(&world, rank, round) {
                 Ok(()) => left.push(rank),
-                // No deadline was asked for: that it failed is the only other way for an exchange to end.
+                // Without a deadline, a failure is the only other end of an exchange.
                 Err(error @ samite::Error::PeerFailed { .. }) => println!("{:.3} {error}", now()),
                 Err(error) => {
                     println!("{:.3} {error}", now());
@@ -51,7 +51,7 @@ fn exchange(world: &World, other: u32, round: u64) -> Result<(), samite::Error> 
     Ok(())
 }
 
-/// Now and then a long one.
+/// Returns a message; one in several is long.
 fn message(from: u32, to: u32, round: u64) -> Vec<u64> {
     let length = if round % 10 == 9 { 50_000 } else { 100 };
     (0..length).map(|index: u64| index ^ round << 32 ^ u64::from(from) << 24 ^ u64::from(to) << 16).collect()

@@ -1,34 +1,34 @@
-//! Joining a job: who am I, how many are we, and where are the others?
+//! Joining a job: this process's rank, the number of ranks, and their addresses.
 //!
-//! [`Launch::detect`] reads the environment and decides; [`init`](crate::init) joins. What is known of the
-//! death of a rank, and what becomes of the job, is a matter of what has started it:
+//! [`Launch::detect`] reads the environment and decides; [`init`](crate::init) joins. The launcher determines how the
+//! death of a rank is reported, and what happens to the job:
 //!
-//! | started by | who tells of a death | what else becomes of it |
+//! | started by | reports a death | further consequence |
 //! | --- | --- | --- |
-//! | `samite run` | the agents, within milliseconds of any process, and within the detection time of a host | as `--on-failure` says |
-//! | a rendezvous: torchrun, Kubernetes, srun | its kernel, the same; without saying how | nothing; if it was at rank 0 (not `samite rendezvous`), what is left is as in the last line |
-//! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as in the last line | the launcher ends the job, unless told otherwise (`prterun --runtime-options continuous`) |
+//! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | as `--on-failure` says |
+//! | a rendezvous: torchrun, Kubernetes, srun | the rendezvous's kernel, in the same times, without the cause | none; if rank 0 ran it (not `samite rendezvous`) and ends, as in the last line from then on |
+//! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as in the last line | the launcher ends the job, unless configured otherwise (`prterun --runtime-options continuous`) |
 //! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | as in the last line | the launcher ends the job |
-//! | | for ranks of the same host that were sent to, the kernel; for others the transport, if it notices, and deadlines | |
+//! | | for ranks of the same host that this rank has sent to, the kernel; for others the transport, if it notices, and deadlines | |
 //!
-//! How a process ended tells `samite run` alone. There a rank has left in good order if it said so
-//! ([`World::leave`](crate::World::leave)), or its process exits with code 0 after the world was dropped; any other end
-//! is a failure, also one after the goodbye. Elsewhere a rank that drops its world without a panic has left in good
+//! Only `samite run` knows how a process ended. Under it a rank has left in good order if it reported so
+//! ([`World::leave`](crate::World::leave)), or if its process exits with code 0 after the world was dropped; any other
+//! end is a failure, even after the goodbye. Elsewhere a rank that drops its world without a panic has left in good
 //! order, whatever its exit code is.
 //!
-//! A rank that gives up a living peer has that peer told by its agent or the rendezvous, so the peer's operations end
-//! too. Under PMI and PMIx no connection leads to the peer, and it is not told.
+//! If a rank gives up a living peer, its agent or the rendezvous informs that peer, so the peer's operations end
+//! too. Under PMI and PMIx no connection leads to the peer, and it is not informed.
 //!
-//! Thus an operation without a deadline always ends under the first two. Under the others that rests on the
-//! launcher, which ends the job, for ranks of other hosts.
+//! So an operation without a deadline always ends under the first two. Under the others this depends, for ranks of
+//! other hosts, on the launcher, which ends the job.
 //!
-//! The job's secret, which strangers do not know, comes in an inherited descriptor, in the launcher's key-value
-//! space, or from the rendezvous: that gives it to whoever comes first as a rank, so its port is for those to
-//! reach who may be trusted.
+//! The job's secret, unknown to unauthenticated processes, comes in an inherited descriptor, in the launcher's
+//! key-value space, or from the rendezvous. A rendezvous gives it to the first process that joins as a rank, so only
+//! trusted processes should be able to reach its port.
 //!
-//! [`Invitation::accept`] is for programs that are started by `samite run` and bring their own way to talk: a
-//! [`Job`] holds the rank's connection to its node's agent, which knows the other ranks' addresses and tells
-//! when one of them dies.
+//! [`Invitation::accept`] is for programs that are started by `samite run` and communicate in their own way: a
+//! [`Job`] holds the rank's connection to its node's agent, which knows the other ranks' addresses and reports
+//! their deaths.
 
 mod detect;
 mod entry;

@@ -1,4 +1,5 @@
-//! What outlives its `World`: every call ends with an error at once, and threads that wait when it is dropped hear of it.
+//! Objects that outlive their `World`: every call ends with an error at once, and so do calls that wait when it is
+//! dropped.
 
 use std::thread;
 use std::time::Duration;
@@ -74,7 +75,7 @@ fn threads_that_wait_hear_of_the_end() {
     for others_come in [false, true] {
         samite::local(2, |world| {
             if world.rank() == 1 {
-                // Of a message whose bytes it did not get it hears too.
+                // A message whose bytes it did not get ends with an error too.
                 assert!(world.recv_vec::<u8>(0, 5).is_err());
                 return;
             }
@@ -95,7 +96,7 @@ fn threads_that_wait_hear_of_the_end() {
                 let calls = calls.map(|call| scope.spawn(call));
                 let probes =
                     if others_come { probes.map(|call| scope.spawn(call)).into() } else { Vec::new() };
-                // A sendrecv has two.
+                // A sendrecv has two requests.
                 while world.stats().requests < calls.len() + 1 {
                     thread::yield_now();
                 }

@@ -1,10 +1,10 @@
-//! What the compiler tells who sends a type that cannot be sent.
+//! The compiler's hints for types that cannot be sent.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::SystemTime;
 
-/// The errors of the compiler for a program that uses this crate and is wrong.
+/// Returns the compiler's errors for a wrong program that uses this crate.
 fn errors_of(name: &str, program: &str) -> String {
     compile(name, program).expect_err("it compiles")
 }
@@ -12,7 +12,7 @@ fn errors_of(name: &str, program: &str) -> String {
 fn compile(name: &str, program: &str) -> Result<(), String> {
     let source = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.rs"));
     std::fs::write(&source, program).unwrap();
-    // The library that this test was linked with, or one that was built since, is beside it.
+    // The library that this test was linked with, or a later build, is beside it.
     let executable = std::env::current_exe().unwrap();
     let libraries = executable.parent().unwrap();
     let found = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());
@@ -67,7 +67,7 @@ fn an_operation_of_another_scope_is_refused() {
         a.scope(|scope| { let sent = scope.isend(&[1u8], 0, 7)?; scope.wait(sent) })
     }";
     assert_eq!(compile("scope_right", right), Ok(()));
-    // Of an inner scope to the outer, of the outer to an inner one, and of a scope of another World.
+    // A request of an inner scope in the outer, of the outer in an inner one, and of another World's scope.
     for (name, body) in [
         (
             "out",

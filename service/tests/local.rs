@@ -32,7 +32,7 @@ fn a_ring_of_many_goes_round() {
         }
         Ok::<_, Error>(sum[0])
     });
-    // After 100 hops each token has met the ranks before its holder: six times around, and four more.
+    // After 100 hops each token has met the ranks before its holder: six rounds, and four more.
     for (rank, sum) in (0..16_u64).zip(sums) {
         let met = (1..=100).map(|hops| (rank + 16 * 100 - hops) % 16);
         assert_eq!(sum, Ok(met.sum()));
@@ -55,7 +55,7 @@ fn a_panic_ends_what_waits_for_it_and_goes_on_in_the_caller() {
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), 2);
     for error in told {
-        // The launcher says how; its port may be missed before.
+        // The launcher reports the cause; its port may be missed before.
         assert!(
             matches!(error, Error::PeerFailed { rank: 1, cause: Cause::Died(_) | Cause::Lost, .. }),
             "{error}"
@@ -89,15 +89,15 @@ fn what_was_sent_before_leaving_arrives() {
     assert_eq!(results, [Ok(6), Ok(0), Ok(0), Ok(0)]);
 }
 
-/// In a ring of three whose last rank has left, both others end: what the left one cannot do ends the exchange of one, and
-/// of the other the half that waits for it. Then they exchange with each other.
+/// In a ring of three whose last rank has left, the exchanges of both others end: one because its partner has left, the
+/// other because the first cancels its half. Then they exchange with each other.
 #[test]
 fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
     let results = samite::local(3, |world| {
         if world.rank() == 2 {
             return Ok(());
         }
-        // Before it has left, a short message to it is sent.
+        // Before it has left, a short message to it succeeds.
         let gone = world.recv(&mut [0_u8], 2, 9).unwrap_err();
         assert!(matches!(gone, Error::PeerFailed { rank: 2, .. }), "{gone}");
         for bytes in [8, 1 << 20] {
@@ -139,7 +139,7 @@ fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
     });
 }
 
-/// A test that fails for a reason that is not final keeps the operation, whose message comes later.
+/// A test whose error is not final keeps the operation, whose message comes later.
 #[test]
 fn a_test_that_tells_of_a_failure_keeps_the_operation() {
     let told = std::sync::Barrier::new(2);
@@ -169,7 +169,7 @@ fn a_test_that_tells_of_a_failure_keeps_the_operation() {
             }
         })
     }));
-    // Rank 0's would come before it.
+    // Rank 0's panic would come first.
     assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
 }
 
@@ -238,7 +238,7 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
                 "nothing is on its way"
             );
         }
-        // Of a message that another thread may send nothing is known, so its receiver names this rank.
+        // Another thread may still send the message, so the receiver's report names this rank.
         std::thread::scope(|threads| {
             let receiver = threads.spawn(|| world.recv(&mut number, 0, 2).map(|status| status.source));
             assert_eq!(world.recv(&mut [0], Source::ANY, 0), Err(Error::Deserted));
@@ -249,7 +249,7 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
     });
 }
 
-/// Of every call that names a rank; and nothing is left of it.
+/// Every call that names a rank is refused, and leaves nothing behind.
 #[test]
 fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
     const NOBODY: u32 = 2;
@@ -283,7 +283,7 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
             assert_eq!(error, Error::InvalidRank { rank: NOBODY, size: 2 }, "{call}");
         }
         assert_eq!((world.transport(NOBODY), world.explain(NOBODY)), (None, None));
-        // No half of them was posted, or sent.
+        // No half was posted or sent.
         for from in [0, 1] {
             assert_eq!(world.try_probe(from, 1), Ok(None));
         }
@@ -302,13 +302,13 @@ fn a_failure_gives_the_buffer_back_of_a_receive_from_any_source() {
             0 => {
                 let receive = world.irecv(vec![7_u8; 3], Source::ANY, 1).unwrap();
                 *told.lock().unwrap() = Some(receive.wait().unwrap_err());
-                // The one that has ended takes no message any more.
+                // The ended receive takes no message any more.
                 world.send(&[1_u8], 2, 2).unwrap();
                 world.recv(&mut [0_u8], 2, 1).unwrap();
             }
             1 => panic!("as the test wants"),
             _ => {
-                // Rank 0 has heard of the failure before there is a message for its receive.
+                // Rank 0 knows of the failure before there is a message for its receive.
                 world.recv(&mut [0_u8], 0, 2).unwrap();
                 world.send(&[1_u8], 0, 1).unwrap();
             }
@@ -324,7 +324,7 @@ const MANY: u64 = 1000;
 
 type End = (usize, Result<samite::Done<u8>, samite::Failed<u8>>);
 
-/// Receives for many tags, whose messages come in the reverse order.
+/// Receives with many tags, whose messages come in the reverse order.
 #[test]
 fn the_ends_of_a_set_come_in_their_order() {
     samite::local(2, |world| {
@@ -361,7 +361,7 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
         let mut ended = world.irecv(vec![0_u8; 1], 0, 1).unwrap();
         world.send(&[1_u8], 0, 1).unwrap();
         while !ended.is_done().unwrap() {}
-        // Its end is with the request, and the next one's with the engine.
+        // The request holds its own result, the engine that of the next one.
         let unasked = world.irecv(vec![0_u8; 1], 0, 2).unwrap();
         world.send(&[2_u8], 0, 2).unwrap();
         let pending = world.irecv(vec![0_u8; 1], 0, 3).unwrap();
@@ -377,13 +377,13 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
             bytes
         };
         assert_eq!(bytes(ends), [(keys[0], 1), (keys[1], 2)]);
-        // A request that is taken out is reported no more.
+        // A request that was taken out is not reported any more.
         let request = set.remove(keys[2]).unwrap();
         assert!(set.remove(keys[2]).is_none() && set.is_empty());
         world.send(&[3_u8], 0, 3).unwrap();
         assert_eq!(request.wait().unwrap().buffer, [3]);
         assert!(set.test_any().unwrap().is_none());
-        // A cancelled one ends as such, and others go on.
+        // A cancelled request ends as such, and the others continue.
         let [first, second] =
             [4, 5].map(|tag| set.insert(world.irecv(vec![0_u8; 1], 0, tag).unwrap()).unwrap());
         set.cancel(first);

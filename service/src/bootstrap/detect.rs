@@ -1,4 +1,4 @@
-//! Deciding from the environment how this process was started.
+//! Detection, from the environment, of how this process was started.
 
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -11,26 +11,26 @@ use super::pmi::{PmiJob, Wire};
 use super::pmix::PmixJob;
 use super::rendezvous::Rendezvous;
 
-/// How this process was started.
+/// The way in which this process was started.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launch {
-    /// By `samite run`: there is a job to join.
+    /// By `samite run`, into a job.
     Invited(Invitation),
     /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
     Pmi(PmiJob),
     /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
     Pmix(PmixJob),
-    /// By something that gives each process its rank, the number of ranks, and an address to meet at.
+    /// By a launcher that gives each process its rank, the number of ranks, and the address of a rendezvous.
     Rendezvous(Rendezvous),
-    /// By nobody in particular: it is a job of one rank.
+    /// Without a launcher: it is a job of one rank.
     Alone {
         /// The value of `SAMITE_TRANSPORT`.
         transport: Option<String>,
     },
 }
 
-/// What the environment says of the job to join.
+/// The environment's description of the job to join.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invitation {
     pub(crate) fd: i32,
@@ -41,19 +41,19 @@ pub struct Invitation {
 }
 
 impl Launch {
-    /// Decides from the variables that `env` gives. Changes and opens nothing.
+    /// Decides from the variables that `env` returns. Changes and opens nothing.
     ///
-    /// `samite run` comes before all others, since it may well run inside a job of one of them; then what
-    /// `SAMITE_LAUNCHER` names; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are there.
+    /// `samite run` has precedence, since it may run inside a job of another launcher; then the launcher in
+    /// `SAMITE_LAUNCHER`; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are set.
     ///
     /// # Errors
-    /// [`BootstrapError`]: variables of a launcher are missing or make no sense, two launchers have left theirs,
-    /// or one is at work that samite cannot join, under which each process would otherwise believe to be alone.
+    /// [`BootstrapError`] if variables of a launcher are missing or malformed, if two launchers have set theirs,
+    /// or if the launcher is not supported, so that each process would otherwise form a job of its own.
     pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
         let transport = parse(env, TRANSPORT, "the name of a transport", BY_USER)?;
         let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix`, `rendezvous` or `none`", BY_USER)?;
         let has = |name| env(name).is_some();
-        // A rendezvous takes the rank and the number of ranks from there too.
+        // With a rendezvous, the rank and the number of ranks come from SAMITE_* too.
         let meets = has(RENDEZVOUS) && !has(CONTROL);
         if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| has(name) && !meets) {
             return Invitation::detect(env, present, transport).map(Launch::Invited);
@@ -109,7 +109,7 @@ impl Invitation {
     }
 }
 
-/// A job of a launcher that speaks PMI, of which `present` has told.
+/// Returns the job of a PMI launcher, detected by the variable `present`.
 fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmiJob, BootstrapError> {
     let number = |variable, expected| {
         let missing = BootstrapError::Incomplete { present, missing: variable, fix: BY_ITS_LAUNCHER };
@@ -118,12 +118,13 @@ fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result
     let fd = number(PMI_FD, "the number of a descriptor")?;
     let (rank, size) = (number(PMI_RANK, "a rank")?, number(PMI_SIZE, "the number of ranks")?);
     in_range(rank, size, PMI_RANK, PMI_SIZE)?;
-    // Hydra speaks both, Slurm's plugin for PMI-2 the second better. Hydra may itself have been started by srun.
+    // Hydra speaks both versions; Slurm's plugin for PMI-2 speaks the second better. srun may have started Hydra
+    // itself.
     let wire = if env("SLURM_STEP_ID").is_some() { Wire::Two } else { Wire::One };
     Ok(PmiJob { fd, rank, size, wire })
 }
 
-/// A job of a launcher with a PMIx server, of which `present` has told.
+/// Returns the job of a launcher with a PMIx server, detected by the variable `present`.
 fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmixJob, BootstrapError> {
     let missing = |missing| BootstrapError::Incomplete { present, missing, fix: BY_ITS_LAUNCHER };
     if env(PMIX_NAMESPACE).is_none() {
@@ -133,13 +134,13 @@ fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Resul
     Ok(PmixJob { rank })
 }
 
-/// Whether the variables of `torch.distributed` tell all that a rendezvous needs, of more than one process.
+/// Returns true if the variables of `torch.distributed` suffice for a rendezvous of more than one process.
 fn meets_as_torch(env: &impl Fn(&str) -> Option<OsString>) -> bool {
     let all = [MASTER_ADDR, MASTER_PORT, "RANK", "WORLD_SIZE"].into_iter().all(|name| env(name).is_some());
     all && env("WORLD_SIZE").is_some_and(|size| size.to_str() != Some("1"))
 }
 
-/// A job that meets at an address, as `present` has told.
+/// Returns the job with a rendezvous at an address, detected by the variable `present`.
 fn rendezvous(
     env: &impl Fn(&str) -> Option<OsString>,
     present: &'static str,
@@ -166,7 +167,7 @@ fn rendezvous(
             let expected = "a port below 65535";
             let port: u16 =
                 parse(env, MASTER_PORT, expected, BY_USER)?.ok_or_else(|| missing(MASTER_PORT))?;
-            // The port itself is torch's own, which may be at work in the same processes.
+            // The port itself is torch's, which may run in the same processes.
             let Some(port) = port.checked_add(1) else {
                 let (variable, value) = (MASTER_PORT, port.to_string());
                 return Err(BootstrapError::Malformed { variable, value, expected, fix: BY_USER });
@@ -215,7 +216,7 @@ fn parse<T: FromStr>(
     }
 }
 
-/// What `SAMITE_LAUNCHER` may say.
+/// The values of `SAMITE_LAUNCHER`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Pmi,
@@ -246,13 +247,13 @@ const PMIX_RANK: &str = "PMIX_RANK";
 const MASTER_ADDR: &str = "MASTER_ADDR";
 const MASTER_PORT: &str = "MASTER_PORT";
 
-/// Where a process that is to meet others finds its rank, the first that is there: ours, torchrun's, that of
-/// Kubernetes' indexed jobs, and that of srun.
+/// The variables that may hold the rank of a process with a rendezvous, in order of precedence: ours, torchrun's, that
+/// of Kubernetes' indexed jobs, and srun's.
 const RANKS: [&str; 4] = [RANK, "RANK", "JOB_COMPLETION_INDEX", "SLURM_PROCID"];
-/// The same for the number of ranks, of which Kubernetes does not tell.
+/// The same for the number of ranks, which Kubernetes does not set.
 const SIZES: [&str; 3] = [SIZE, "WORLD_SIZE", "SLURM_NTASKS"];
 
-/// Who sets a variable, and thus what is to be done about one that is wrong.
+/// The setter of a variable, and thus the fix for a wrong one.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
                              variable";
 const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
@@ -262,19 +263,19 @@ const BY_RENDEZVOUS: &str = "to meet at SAMITE_RENDEZVOUS each process needs its
                              SLURM_NTASKS";
 const BY_USER: &str = "correct it, or unset it";
 
-/// A launcher that samite cannot join, and what tells of it.
+/// A launcher that is not supported, and the variable that reveals it.
 struct Foreign {
     variable: &'static str,
     launcher: &'static str,
     sign: Sign,
-    /// How to start the program instead.
+    /// The way to start the program instead.
     fix: &'static str,
 }
 
 enum Sign {
-    /// The variable is set, to whatever value.
+    /// The variable is set, to any value.
     Set,
-    /// The variable is set to something else than 1, beside this other variable.
+    /// The variable is set to another value than 1, and so is this other variable.
     SeveralWith(&'static str),
 }
 
@@ -300,7 +301,7 @@ const SRUN: &str = "start the program with `srun --mpi=pmix` or `--mpi=pmi2`, or
 const MEET: &str = "set SAMITE_RENDEZVOUS to a port of rank 0's host, as in `node1:7000`, and SAMITE_SIZE to the number \
                     of ranks";
 
-/// From each launcher's documentation; the specific first, since several set the general ones too.
+/// From each launcher's documentation; the specific ones first, since several set the general ones too.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec without PMIx", Sign::Set, SAMITE_RUN),
     Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),
@@ -312,7 +313,7 @@ const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("PMI_PORT", "a PMI launcher that listens on a port", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_RANK", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_SIZE", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
-    // A batch script has the number of tasks and a rank too, and is one process; a step has a number.
+    // A batch script has the number of tasks and a rank too, but is one process; only a step has a number.
     Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_STEP_ID"), SRUN),
     Foreign::new(
         "WORLD_SIZE",
@@ -341,7 +342,7 @@ mod tests {
         let samite = "SAMITE_CONTROL=fd:7 SAMITE_RANK=2 SAMITE_SIZE=4 SAMITE_JOB=00000000000000ab";
         let invitation = Invitation { fd: 7, rank: 2, size: 4, job: JobId(0xab), transport: None };
         assert_eq!(detect(samite).unwrap(), Launch::Invited(invitation));
-        // `samite run` in a batch job: Slurm's variables are there and mean nothing.
+        // `samite run` in a batch job: Slurm's variables are set but do not matter.
         let in_slurm =
             detect(&format!("{samite} SLURM_NTASKS=4 SLURM_PROCID=0 SAMITE_TRANSPORT=tcp;ofi_rxm"));
         let Launch::Invited(invitation) = in_slurm.unwrap() else { panic!("there is an invitation") };
@@ -380,14 +381,14 @@ mod tests {
             meets("SAMITE_RENDEZVOUS=a:1 SAMITE_RANK=0 SAMITE_SIZE=2 RANK=1 WORLD_SIZE=3"),
             at("a:1", 0, 2)
         );
-        // What is said counts more than what is found.
+        // An explicit choice has precedence over detection.
         let srun = "SAMITE_RENDEZVOUS=a:1 SLURM_PROCID=1 SLURM_NTASKS=2 PMI_FD=9 PMI_RANK=1 PMI_SIZE=2";
         assert_eq!(meets(srun), at("a:1", 1, 2));
         assert_eq!(
             meets(&format!("{torchrun} PMI_FD=9 SAMITE_LAUNCHER=rendezvous")),
             at("node1:29501", 3, 8)
         );
-        // A launcher that brings its ranks together counts more than torch's variables.
+        // A launcher with a key-value space has precedence over torch's variables.
         let both = detect(&format!("{torchrun} PMI_FD=9 PMI_RANK=3 PMI_SIZE=8"));
         assert!(matches!(both.unwrap(), Launch::Pmi(_)));
         let one = "MASTER_ADDR=node1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=1";
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(detect("").unwrap(), Launch::Alone { transport: None });
         let transport = Some("samite-shm".to_owned());
         assert_eq!(detect("SAMITE_TRANSPORT=samite-shm").unwrap(), Launch::Alone { transport });
-        // An allocation of one task, a job script's leftovers and a lone RANK say nothing of other processes.
+        // An allocation of one task, the variables of a job script and a lone RANK do not indicate other processes.
         for alone in [
             "SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=0",
             "SLURM_NTASKS=4 SLURM_PROCID=0",

@@ -1,4 +1,4 @@
-//! What each rank publishes where launchers keep texts by key.
+//! The text that each rank publishes in a launcher's key-value space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use samite_control::Secret;
 use samite_os::process::{Place, Process};
 
-/// What one rank tells the others, as a text of hexadecimal digits, dots and dashes, which every launcher can
-/// carry: `size.secret.boot.namespace.pid.start.address`, with dashes for what is not there.
+/// The facts that one rank publishes, as a text of hexadecimal digits, dots and dashes, which every launcher can
+/// carry: `size.secret.boot.namespace.pid.start.address`, with dashes for missing parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The number of ranks, as this one sees it.
+    /// The number of ranks, as this rank knows it.
     pub(crate) size: u32,
     /// The job's secret, which rank 0 makes.
     pub(crate) secret: Option<Secret>,
-    /// Its process, so that those who see the same processes notice its end.
+    /// Its process. Ranks that see the same processes use it to notice its end.
     pub(crate) process: Option<(Place, Process)>,
-    /// Where its port can be reached.
+    /// The address of its port.
     pub(crate) address: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a process cannot join, and what to do about it.
+//! The reasons why a process cannot join, with their fixes.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use samite_os::pmi::PmixError;
 
 use super::pmi::PmiError;
 
-/// Why a process cannot join its job. Each message says what to do.
+/// The reason why a process cannot join its job. Each message names a fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
@@ -16,21 +16,21 @@ pub enum BootstrapError {
     Incomplete {
         /// A variable that is set.
         present: &'static str,
-        /// The first one that is not.
+        /// The first one that is missing.
         missing: &'static str,
-        /// What to do.
+        /// The fix.
         fix: &'static str,
     },
-    /// A variable has a value that it never has.
+    /// A variable has an invalid value.
     #[error("{variable} is `{value}`, but takes {expected}: {fix}")]
     Malformed {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// The valid values.
         expected: &'static str,
-        /// What to do.
+        /// The fix.
         fix: &'static str,
     },
     /// The rank lies outside the job.
@@ -43,25 +43,25 @@ pub enum BootstrapError {
         rank: u32,
         /// The number of ranks.
         size: u32,
-        /// What the rank was read from.
+        /// The source of the rank.
         rank_variable: &'static str,
-        /// What the number of ranks was read from.
+        /// The source of the number of ranks.
         size_variable: &'static str,
     },
-    /// Another launcher started this process, and samite does not know how to join it.
+    /// Another launcher started this process, and samite does not support it.
     #[error(
         "{variable} is set, so {launcher} has started this process, and samite cannot join a job of that launcher: {fix} \
          (to run one process alone, set SAMITE_LAUNCHER=none)"
     )]
     ForeignLauncher {
-        /// The variable that gave it away.
+        /// The variable that revealed it.
         variable: &'static str,
         /// The launcher.
         launcher: &'static str,
-        /// How to start the program instead.
+        /// The way to start the program instead.
         fix: &'static str,
     },
-    /// Two launchers have left their variables.
+    /// Two launchers have set their variables.
     #[error(
         "{first} is set by one launcher and {second} by another, and samite cannot tell which of them has started this \
          process: set SAMITE_LAUNCHER to `pmi` or `pmix`, or unset the variables of the one that is not meant"
@@ -78,17 +78,17 @@ pub enum BootstrapError {
          the folder in PMIX_PREFIX (`samite run -n N -- program` does without it)"
     )]
     Pmix(#[source] PmixError),
-    /// The environment says one thing, the PMIx server another.
+    /// The environment and the PMIx server disagree.
     #[error(
         "PMIX_RANK is {variable}, and the launcher says that this is rank {rank} of {size}: variables of two jobs are \
          mixed; leave them as the launcher sets them"
     )]
     PmixRank {
-        /// As in `PMIX_RANK`.
+        /// The value of `PMIX_RANK`.
         variable: u32,
-        /// As the server has it.
+        /// The server's value.
         rank: u32,
-        /// The number of ranks, as the server has it.
+        /// The server's number of ranks.
         size: u32,
     },
     /// The rendezvous cannot be reached.
@@ -100,17 +100,17 @@ pub enum BootstrapError {
     NoRendezvous {
         /// Host and port.
         address: String,
-        /// How long it was tried.
+        /// The time for which it was tried.
         seconds: f64,
-        /// What happened in the end.
+        /// The last error.
         why: String,
     },
-    /// The rendezvous does not take this process for a rank.
+    /// The rendezvous refuses this process.
     #[error("the rendezvous at {address} sent this process away: {why}")]
     RefusedByRendezvous {
         /// Host and port.
         address: String,
-        /// In its own words, with what to do.
+        /// Its own text, with the fix.
         why: String,
     },
     /// This process has joined before.
@@ -126,41 +126,41 @@ pub enum BootstrapError {
         /// The number in `PMI_FD`.
         fd: u32,
     },
-    /// The launcher does not say where this rank belongs.
+    /// The PMI launcher does not give this rank its place.
     #[error("joining the job over PMI failed: {0} (`samite run -n N -- program` does without it)")]
     Pmi(#[source] PmiError),
-    /// The ranks cannot tell each other where they are.
+    /// The ranks cannot exchange their addresses.
     #[error(
         "exchanging addresses over {launcher} failed: {source} (`samite run -n N -- program` does without it)"
     )]
     Exchange {
-        /// What the launcher speaks.
+        /// The launcher's protocol.
         launcher: &'static str,
-        /// What happened.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// What a rank has published cannot be read.
+    /// A rank has published malformed text.
     #[error(
         "what rank {rank} has published over {launcher} is not of this release of samite: build every program of the job \
          with the same one"
     )]
     Stranger {
-        /// What the launcher speaks.
+        /// The launcher's protocol.
         launcher: &'static str,
         /// The rank.
         rank: u32,
     },
-    /// Two ranks do not agree how many there are.
+    /// Two ranks have different numbers of ranks.
     #[error(
         "this process believes to be one of {ours} ranks, and rank 0 says that there are {theirs}, over {launcher}: \
          variables of two jobs are mixed; leave them as the launcher sets them"
     )]
     Sizes {
-        /// What the launcher speaks.
+        /// The launcher's protocol.
         launcher: &'static str,
-        /// As this process has it.
+        /// This process's number.
         ours: u32,
-        /// As rank 0 has it.
+        /// Rank 0's number.
         theirs: u32,
     },
     /// The descriptor that the launcher passed is not there.
@@ -179,20 +179,20 @@ pub enum BootstrapError {
          `samite run -n N`, and let wrappers start the program a single time"
     )]
     AlreadyJoined {
-        /// The rank in question.
+        /// The rank.
         rank: u32,
     },
-    /// The environment says one thing, the launcher's own word another.
+    /// The environment and the launcher disagree.
     #[error(
         "the environment says rank {rank} of {size} in job {job}, the launcher says otherwise: SAMITE_ variables of two \
          jobs are mixed; leave them as `samite run` sets them"
     )]
     Mismatch {
-        /// As in SAMITE_RANK.
+        /// The value of SAMITE_RANK.
         rank: u32,
-        /// As in SAMITE_SIZE.
+        /// The value of SAMITE_SIZE.
         size: u32,
-        /// As in SAMITE_JOB.
+        /// The value of SAMITE_JOB.
         job: String,
     },
     /// Launcher and program speak different versions of the control protocol.
@@ -212,7 +212,7 @@ pub enum BootstrapError {
          descriptor in SAMITE_CONTROL"
     )]
     Control(#[from] ChannelError),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("joining the job failed: {0}; `samite doctor` says what this host lacks")]
     System(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! Joining the job that the environment tells of.
+//! Joining the job that the environment describes.
 
 use std::os::fd::AsFd;
 
@@ -16,13 +16,13 @@ pub struct Job {
     pub size: u32,
     /// The job's name.
     pub id: JobId,
-    /// Which life of this rank it is: counted from a number that differs from rank to rank and job to job.
+    /// The incarnation of this rank: counted from a number that differs from rank to rank and job to job.
     pub incarnation: u32,
-    /// Where it runs.
+    /// The host on which it runs.
     pub(crate) place: Place,
-    /// What the ranks know and strangers do not.
+    /// The secret that the ranks share.
     pub(crate) secret: Secret,
-    /// The transport that the user asked for.
+    /// The transport that the user selected.
     pub transport: Option<String>,
     /// The connection to the launcher's agent.
     pub connection: Connection,
@@ -32,7 +32,7 @@ impl Invitation {
     /// Joins the job. From now on the process dies when the launcher does.
     ///
     /// # Errors
-    /// [`BootstrapError`]: the launcher's connection is not there, another process has it, or the two do not
+    /// [`BootstrapError`] if the launcher's connection is missing, if another process has it, or if the two do not
     /// agree.
     pub fn accept(self) -> Result<Job, BootstrapError> {
         let no_connection = || BootstrapError::NoConnection { fd: self.fd };

@@ -1,8 +1,7 @@
-//! Joining where the launcher keeps texts by key, and tells nothing else: PMI and PMIx.
+//! Joining through a launcher's key-value space alone: PMI and PMIx.
 //!
-//! Each rank publishes one [`Entry`], all meet in one fence, and from then on an entry is fetched when its rank
-//! is first sent to. A start-up thus costs each rank the same few messages to its launcher, however many ranks
-//! there are.
+//! Each rank publishes one [`Entry`], all ranks complete one fence, and later a rank's entry is fetched before the
+//! first message to it. So a start-up costs each rank the same few messages to its launcher, for any number of ranks.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,27 +22,27 @@ use super::BootstrapError;
 use super::entry::Entry;
 use crate::runtime::{Directory, Notice};
 
-/// A launcher that keeps texts by key for the ranks of a job. Its calls wait for its answers.
+/// A launcher with a key-value space for the ranks of a job. Its calls wait for the launcher's answers.
 pub(crate) trait KeyValues: Send {
-    /// What users call it.
+    /// Returns the launcher's name for users.
     fn launcher(&self) -> &'static str;
 
-    /// Publishes this rank's entry, and waits until every rank has.
+    /// Publishes this rank's entry, and waits until every rank has published its own.
     fn exchange(&mut self, entry: &str) -> Result<(), KeyValuesError>;
 
-    /// The entry of a rank, after the exchange.
+    /// Returns the entry of a rank, after the exchange.
     fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError>;
 
     /// Readable when the connection to the launcher is closed.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// This process ends in good order, as far as the launcher is concerned.
+    /// Reports to the launcher that this process ends in good order.
     fn leave(&mut self);
 }
 
 pub(crate) type KeyValuesError = Box<dyn Error + Send + Sync>;
 
-/// A process that its launcher has told who it is.
+/// A process that knows its rank from its launcher.
 pub(crate) struct Candidate {
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -52,8 +51,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Publishes where this rank can be reached, and waits for all others to do the same. Returns the job's
-    /// secret, and what tells of the other ranks.
+    /// Publishes this rank's address, and waits for all others to do the same. Returns the job's
+    /// secret, and the directory of the other ranks.
     ///
     /// # Errors
     /// [`BootstrapError::Exchange`], [`BootstrapError::Stranger`] and [`BootstrapError::Sizes`].
@@ -83,19 +82,19 @@ impl Candidate {
     }
 }
 
-/// Tells of the other ranks: where they are, from the launcher; and when the process of one ends that was asked
-/// for and runs on this host, in the same pid namespace, from the kernel. The ends of others show only where
-/// the transport notices them, or in that the launcher ends the job.
+/// A directory of the other ranks. Addresses come from the launcher. The kernel reports the end of a rank's process if
+/// its address was requested and it runs on this host, in the same pid namespace. The ends of others show only if the
+/// transport notices them, or because the launcher ends the job.
 pub(crate) struct KeyValuesDirectory {
-    /// None when this rank has left, or the launcher is gone.
+    /// `None` when this rank has left, or the launcher is gone.
     clerk: Option<Clerk>,
-    /// The connection to the launcher, if that is known.
+    /// The connection to the launcher, if it is known.
     line: Option<OwnedFd>,
     secret: Secret,
     here: Option<process::Place>,
     /// Readable when the launcher has answered or is gone, or a process has ended.
     watch: OwnedFd,
-    /// The processes that are watched, by rank.
+    /// The watched processes, by rank.
     processes: Vec<(u32, OwnedFd)>,
     news: VecDeque<Notice>,
 }
@@ -105,7 +104,7 @@ impl KeyValuesDirectory {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let line = values.descriptor().map(|line| line.try_clone_to_owned()).transpose()?;
         if let Some(line) = &line {
-            // That there is something to read is the clerk's affair.
+            // The clerk thread reads the connection; this only detects its end.
             epoll::add(&watch, line, epoll::EventData::new_u64(LAUNCHER), epoll::EventFlags::RDHUP)?;
         }
         let clerk = Clerk::start(values)?;
@@ -114,7 +113,7 @@ impl KeyValuesDirectory {
         Ok(Self { clerk: Some(clerk), line, secret, here, watch, processes, news })
     }
 
-    /// What the launcher's answer means.
+    /// Returns the notice for the launcher's answer.
     fn notice(&mut self, rank: u32, answer: Result<Entry, String>) -> Notice {
         match answer {
             Ok(entry) if self.watch_over(rank, &entry) => {
@@ -128,8 +127,8 @@ impl KeyValuesDirectory {
         }
     }
 
-    /// Has the kernel tell of the end of a rank's process, if that is one of those that this one sees, and as
-    /// far as the kernel can. Whether it has ended already.
+    /// Watches a rank's process, if this process sees it and the kernel supports that. Returns true if it has ended
+    /// already.
     fn watch_over(&mut self, rank: u32, entry: &Entry) -> bool {
         let Some((place, process)) = entry.process else { return false };
         if self.here != Some(place) || self.processes.iter().any(|&(watched, _)| watched == rank) {
@@ -159,7 +158,7 @@ impl KeyValuesDirectory {
                 LAUNCHER => {
                     self.clerk = None;
                     if let Some(line) = self.line.take() {
-                        // The descriptor as it was inherited may stay open: closing ours is not enough.
+                        // The inherited descriptor may stay open, so closing the copy is not enough.
                         let _ = epoll::delete(&self.watch, line);
                     }
                     let why = "the launcher that started it is gone".to_owned();
@@ -214,11 +213,11 @@ impl Directory for KeyValuesDirectory {
     }
 }
 
-/// The thread that asks the launcher, since its answers may take long: an operation that needs one has its deadline.
+/// The thread that asks the launcher, since its answers may take long and operations have deadlines.
 struct Clerk {
     questions: mpsc::Sender<u32>,
     answers: mpsc::Receiver<(u32, Result<Entry, String>)>,
-    /// Rung when there is an answer.
+    /// Rings when there is an answer.
     bell: Arc<Alarm>,
     thread: JoinHandle<Box<dyn KeyValues>>,
 }
@@ -245,24 +244,24 @@ impl Clerk {
         Ok(Self { questions, answers, bell, thread })
     }
 
-    /// Asks for the entry of a rank. Whether that is possible still.
+    /// Asks for the entry of a rank. Returns false if that is not possible any more.
     fn ask(&self, rank: u32) -> bool {
         self.questions.send(rank).is_ok()
     }
 
     fn answers(&self) -> impl Iterator<Item = (u32, Result<Entry, String>)> {
-        // First: what comes after it rings again.
+        // First: later answers ring again.
         self.bell.silence();
         self.answers.try_iter()
     }
 
-    /// Waits for the answer to what was asked last, and gives the launcher back.
+    /// Waits for the last answer, and returns the launcher.
     fn end(self) -> Option<Box<dyn KeyValues>> {
         drop(self.questions);
         self.thread.join().ok()
     }
 }
 
-/// No rank's number.
+/// A value that is no rank.
 const LAUNCHER: u64 = u64::MAX;
 const CLERK: u64 = u64::MAX - 1;

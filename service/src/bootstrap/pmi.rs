@@ -1,9 +1,9 @@
-//! The wire of PMI, over the descriptor that the launcher passed: PMI-1 as Hydra, Intel's and Flux's launchers
-//! speak it, PMI-2 as Slurm does.
+//! The PMI protocol, over the descriptor from the launcher: PMI-1 as in Hydra, Intel's and Flux's launchers,
+//! PMI-2 as in Slurm.
 //!
-//! PMI-1.1 in the order that all of them understand: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one
-//! `barrier_in`, then a `get` for each rank that is first sent to, and `finalize`. A name of a key-value space
-//! that the launcher has not given ends the job, so it is asked for and given back unchanged.
+//! PMI-1.1 in an order that all of them accept: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one
+//! `barrier_in`, then a `get` before the first message to each rank, and `finalize`. The wrong name of a key-value space
+//! ends the job, so the name is requested and returned unchanged.
 
 mod mapping;
 mod wire;
@@ -22,24 +22,24 @@ use self::wire::Words;
 use super::BootstrapError;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
 
-/// What the environment says of a job of a launcher that speaks PMI.
+/// The environment's description of a job of a PMI launcher.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PmiJob {
     pub(crate) fd: u32,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// The version that this launcher is spoken to in.
+    /// The protocol version for this launcher.
     pub(crate) wire: Wire,
 }
 
 impl PmiJob {
-    /// Says hello to the launcher, and asks where this rank runs. The launcher has `patience` for each answer.
+    /// Greets the launcher, and asks for this rank's place. The launcher has `patience` for each answer.
     ///
     /// # Errors
     /// [`BootstrapError::NoPmi`] and [`BootstrapError::Pmi`].
     pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
         let no_pmi = BootstrapError::NoPmi { fd: self.fd };
-        // One process joins as a rank, once: neither this one again, nor one that it starts.
+        // One process joins as a rank, once: neither this one again, nor a child of it.
         let taken = i32::try_from(self.fd).ok().and_then(|fd| take_inherited_fd(fd).ok()).ok_or(no_pmi)?;
         self.join_over(taken.into(), patience).map_err(BootstrapError::Pmi)
     }
@@ -62,13 +62,13 @@ impl PmiJob {
             Wire::Two => pmi.begin_2(rank, size)?,
         };
         let place = mapping.and_then(|mapping| mapping::place(&mapping, rank, size));
-        // Unknown: then they may be on as many hosts.
+        // If it is unknown, the ranks may be on as many hosts.
         let place = place.unwrap_or(Place { host: 0, hosts: size, neighbours: size, address: None });
         Ok(Candidate { rank, size, place, values: Box::new(pmi) })
     }
 }
 
-/// Why talking to the launcher failed.
+/// The reason why communication with the launcher failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmiError {
@@ -78,7 +78,7 @@ pub enum PmiError {
     /// There was no answer in time.
     #[error("no answer to `{0}` in time; has every process of the job come as far as `samite::init`?")]
     NoAnswer(&'static str),
-    /// What it said is no PMI.
+    /// Its answer is no PMI.
     #[error("it said `{0}`, which is no PMI")]
     Malformed(String),
     /// It answered another question.
@@ -94,7 +94,7 @@ pub enum PmiError {
     Refused {
         /// The command.
         command: &'static str,
-        /// Its words, or its code.
+        /// Its text or code.
         why: String,
     },
     /// Environment and launcher do not agree.
@@ -102,12 +102,12 @@ pub enum PmiError {
         "the environment says rank {rank} of {size}, the launcher says otherwise: leave its variables as it sets them"
     )]
     Mismatch {
-        /// As in `PMI_RANK`.
+        /// The value of `PMI_RANK`.
         rank: u32,
-        /// As in `PMI_SIZE`.
+        /// The value of `PMI_SIZE`.
         size: u32,
     },
-    /// The rank has not published anything.
+    /// The rank has not published an entry.
     #[error(
         "rank {0} has published nothing: is every process of the job a program of this release of samite?"
     )]
@@ -117,9 +117,9 @@ pub enum PmiError {
         "{length} bytes are to be published, and it takes {limit}: choose one transport with SAMITE_TRANSPORT"
     )]
     TooLong {
-        /// What is to be published.
+        /// The length of the text.
         length: usize,
-        /// What the launcher takes.
+        /// The launcher's limit.
         limit: usize,
     },
     /// The socket failed.
@@ -131,17 +131,18 @@ pub enum PmiError {
 struct Pmi {
     stream: UnixStream,
     inbound: Vec<u8>,
-    /// What was not answered in time. Nothing is asked any more: an answer does not say to what.
+    /// The command that was not answered in time. No further command is sent, since an answer does not name its
+    /// command.
     unanswered: Option<&'static str>,
     wire: Wire,
-    /// The name of the job's key-value space, of PMI-1.
+    /// The name of the job's key-value space, for PMI-1.
     space: String,
     value_max: usize,
     rank: u32,
 }
 
 impl Pmi {
-    /// The mapping of ranks to hosts, if it tells.
+    /// Returns the mapping of ranks to hosts, if the launcher has it.
     fn begin_1(&mut self) -> Result<Option<String>, PmiError> {
         self.ask("init", &[("pmi_version", "1"), ("pmi_subversion", "1")], "response_to_init")?;
         let maxes = self.ask("get_maxes", &[], "maxes")?;
@@ -154,7 +155,7 @@ impl Pmi {
     }
 
     fn begin_2(&mut self, rank: u32, size: u32) -> Result<Option<String>, PmiError> {
-        // The version is agreed on in the notation of the first.
+        // The version is negotiated in the notation of the first.
         self.wire = Wire::One;
         let agreed =
             self.ask("init", &[("pmi_version", "2"), ("pmi_subversion", "0")], "response_to_init")?;
@@ -194,7 +195,7 @@ impl Pmi {
         Ok(())
     }
 
-    /// The value of a key, if there is one.
+    /// Returns the value of a key, if there is one.
     fn get(&mut self, key: &str) -> Result<Option<String>, PmiError> {
         let space = self.space.clone();
         let answer = match self.wire {
@@ -203,7 +204,7 @@ impl Pmi {
         };
         match answer {
             Ok(answer) => Ok(found(&answer)),
-            // This is how some say that there is none.
+            // Some launchers report a missing key in this way.
             Err(PmiError::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -242,7 +243,7 @@ impl Pmi {
         if answer.command() != expected {
             return Err(unexpected(command, &answer));
         }
-        // Not all say that it went well.
+        // Not all report success explicitly.
         match answer.get("rc").unwrap_or("0") {
             "0" => Ok(answer),
             code => {
@@ -272,7 +273,7 @@ impl KeyValues for Pmi {
     }
 
     fn leave(&mut self) {
-        // If it fails the launcher is gone, or ends the job: there is nothing to be done here.
+        // If it fails, the launcher is gone or ends the job.
         let _ = match self.wire {
             Wire::One => self.ask("finalize", &[], "finalize_ack"),
             Wire::Two => self.ask("finalize", &[], "finalize-response"),
@@ -280,7 +281,7 @@ impl KeyValues for Pmi {
     }
 }
 
-/// Reads what a launcher may have said, in either version.
+/// Parses possible answers of a launcher, in either version.
 #[cfg(fuzzing)]
 pub(crate) fn read_pmi(bytes: &[u8]) {
     for wire in [Wire::One, Wire::Two] {
@@ -291,7 +292,7 @@ pub(crate) fn read_pmi(bytes: &[u8]) {
     }
 }
 
-/// Where a rank's entry is kept: the number of the entries' form, and the rank.
+/// Returns the key of a rank's entry: the version of the entries' format, and the rank.
 fn key(rank: u32) -> String {
     format!("samite-1-{rank}")
 }
@@ -305,10 +306,10 @@ fn unexpected(command: &'static str, got: &Words) -> PmiError {
     PmiError::Unexpected { command, got: got.command().to_owned() }
 }
 
-/// The attribute that tells which ranks share a host.
+/// The attribute with the ranks of each host.
 const MAPPING: &str = "PMI_process_mapping";
 
-/// The bytes of a value, with its end, where the launcher is not asked (PMI2_MAX_VALLEN).
+/// Longest value with its terminator, for launchers that have no command for it (PMI2_MAX_VALLEN).
 const VALUE_MAX_OF_PMI_2: usize = 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! PMIx, through the launcher's client library. An entry is a rank's value of one key; the fence that all meet
-//! in collects nothing: servers fetch an entry from its host when it is first asked for.
+//! PMIx, through the launcher's client library. An entry is a rank's value of one key. The common fence
+//! collects nothing: servers fetch an entry from its host at the first request.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -14,14 +14,14 @@ use samite_os::pmi::{Client, Fact, PmixError};
 use super::BootstrapError;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
 
-/// What the environment says of a job of a launcher with a PMIx server.
+/// The environment's description of a job of a launcher with a PMIx server.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PmixJob {
     pub(crate) rank: u32,
 }
 
 impl PmixJob {
-    /// Connects to the server, and asks where this rank runs. The server has `patience` for each answer.
+    /// Connects to the server, and asks for this rank's place. The server has `patience` for each answer.
     ///
     /// # Errors
     /// [`BootstrapError::JoinedBefore`], [`BootstrapError::Pmix`] and [`BootstrapError::PmixRank`].
@@ -32,7 +32,7 @@ impl PmixJob {
             return Err(BootstrapError::JoinedBefore);
         }
         let client = connect(patience).map_err(|error| {
-            // Who does not answer may still do so, to the thread that waits for it.
+            // A late answer may still come, to the thread that waits for it.
             JOINED.store(matches!(error, PmixError::NoAnswer(_)), Ordering::Relaxed);
             BootstrapError::Pmix(error)
         })?;
@@ -40,7 +40,7 @@ impl PmixJob {
         if rank != self.rank || rank >= size {
             return Err(BootstrapError::PmixRank { variable: self.rank, rank, size });
         }
-        // Unknown: then they may be on as many hosts.
+        // If it is unknown, the ranks may be on as many hosts.
         let hosts = client.fact(Fact::Hosts).unwrap_or(size);
         let place = Place {
             host: client.fact(Fact::Host).unwrap_or(0),
@@ -53,7 +53,7 @@ impl PmixJob {
     }
 }
 
-/// Connects, in a thread of its own, since the library's call has no deadline.
+/// Connects, in a separate thread, since the library's call has no deadline.
 fn connect(patience: Duration) -> Result<Client, PmixError> {
     let (tell, told) = mpsc::channel();
     let thread = thread::Builder::new().name("samite-pmix".to_owned()).spawn(move || {
@@ -64,7 +64,7 @@ fn connect(patience: Duration) -> Result<Client, PmixError> {
 }
 
 struct Pmix {
-    /// None when this rank has left.
+    /// `None` when this rank has left.
     client: Option<Client>,
     patience: Duration,
 }
@@ -106,5 +106,5 @@ impl KeyValues for Pmix {
     }
 }
 
-/// Where a rank's entry is kept; the number is that of the entries' form.
+/// The key of a rank's entry; the number is the version of the entries' format.
 const KEY: &CStr = c"samite-1";

@@ -1,8 +1,8 @@
-//! A meeting place at an address that every process is given, with its rank and the number of ranks: for
-//! launchers that say no more than that (torchrun, Kubernetes' indexed jobs, plain srun).
+//! A rendezvous at an address that every process gets with its rank and the number of ranks, for
+//! launchers that provide no more than that (torchrun, Kubernetes' indexed jobs, plain srun).
 //!
-//! It is `samite rendezvous`, or else a thread of rank 0. Rank 0 cannot tell which: it opens a place, goes to the
-//! address like everybody else, and closes its own again if that was not where it came to.
+//! `samite rendezvous` serves it, or else a thread of rank 0. Rank 0 cannot know which: it opens a server, connects to the
+//! address like every other rank, and closes its own server if it reached another one.
 
 mod guest;
 
@@ -25,7 +25,7 @@ use samite_control::{Channel, Incoming, JobId, PROTOCOL, Ticket, liveness};
 use super::{BootstrapError, Connection};
 use crate::watch::{nap, timespec};
 
-/// What the environment says of a job that meets at an address.
+/// The environment's description of a job with a rendezvous.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     /// Host and port.
@@ -34,7 +34,7 @@ pub struct Rendezvous {
     pub(crate) size: u32,
 }
 
-/// A rank that has met the others.
+/// A rank that has joined.
 pub(crate) struct Met {
     /// Its ticket, with this host's address in it.
     pub(crate) ticket: Ticket,
@@ -42,13 +42,13 @@ pub(crate) struct Met {
 }
 
 impl Rendezvous {
-    /// Meets the other ranks: waits until all have come, at most `patience`.
+    /// Joins: waits until all ranks have come, at most `patience`.
     ///
     /// # Errors
     /// [`BootstrapError::NoRendezvous`], [`BootstrapError::RefusedByRendezvous`].
     pub(crate) fn join(self, detection: Duration, patience: Duration) -> Result<Met, BootstrapError> {
         let deadline = now() + patience;
-        // Rank 0 opens a place. If that fails, perhaps since `samite rendezvous` has the port, it is a guest only.
+        // Rank 0 opens a server. If that fails, perhaps because `samite rendezvous` has the port, it is only a client.
         let opened = (self.rank == 0).then(|| self.open(detection, patience)).transpose();
         let (mut host, not_here) = match opened {
             Ok(opened) => (opened, String::new()),
@@ -70,7 +70,7 @@ impl Rendezvous {
                 size: self.size,
                 host: host_name(),
             })?;
-            // Whoever has the place says who is missing, when its own patience has ended.
+            // The server names the missing ranks when its own patience has ended.
             match answer(&mut channel, deadline + ANSWER_WITHIN) {
                 Ok(Reception::Welcome { mut ticket, is_hosted }) => {
                     if ticket.protocol != PROTOCOL {
@@ -87,18 +87,18 @@ impl Rendezvous {
                     let why = one_line(&why).into_owned();
                     return Err(BootstrapError::RefusedByRendezvous { address: self.address, why });
                 }
-                // The one who has it may be on its way, and something else there before.
+                // The server may be starting, and another process may have answered before.
                 Err(_) if now() < deadline => pause(deadline),
                 Err(why) => return Err(failed(why)),
             }
         }
     }
 
-    /// Opens a place in this process: for this host only if the address is of it alone.
+    /// Opens a server in this process: for this host only if the address belongs to this host alone.
     fn open(&self, detection: Duration, patience: Duration) -> io::Result<Host> {
         let port = self.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let port: u16 = port.ok_or(io::ErrorKind::InvalidInput)?;
-        // Where it is to be found may not be known yet: then it is open to all.
+        // The address may not resolve yet: then the server listens at all addresses.
         let known = self.address.to_socket_addrs().ok().and_then(|mut known| known.next());
         let ip = match known.map(|address| address.ip()) {
             Some(ip) if ip.is_loopback() => ip,
@@ -109,7 +109,7 @@ impl Rendezvous {
         Host::start(server)
     }
 
-    /// Connects, as soon as somebody listens; why nobody does at the end.
+    /// Connects as soon as a process listens. Returns the last error at the deadline.
     fn reach(&self, deadline: Instant) -> Result<TcpStream, String> {
         loop {
             let mut why = "it has no address".to_owned();
@@ -136,7 +136,7 @@ impl Rendezvous {
     }
 }
 
-/// Waits for the answer; why there is none.
+/// Waits for the answer. Returns the reason if there is none.
 fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String> {
     loop {
         match channel.receive() {
@@ -149,16 +149,16 @@ fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String>
         if left.is_zero() {
             return Err("what listens there does not answer".to_owned());
         }
-        // What it is woken by, it looks at next.
+        // The loop reads the event.
         let _ = poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timespec(left)));
     }
 }
 
-/// A meeting place that this process has, in a thread.
+/// A rendezvous server in a thread of this process.
 pub(crate) struct Host {
     job: JobId,
     thread: JoinHandle<()>,
-    /// When it is dropped the thread ends, unless ranks have met there.
+    /// Dropping it ends the thread, unless ranks have joined there.
     _leash: UnixStream,
 }
 
@@ -167,19 +167,19 @@ impl Host {
         let (leash, theirs) = UnixStream::pair()?;
         let job = server.job();
         let thread = std::thread::Builder::new().name("rendezvous".to_owned());
-        // What went wrong there, those who met hear of.
+        // The ranks that have joined learn of any error.
         let thread = thread.spawn(move || drop(server.run(Some(theirs.into()))))?;
         Ok(Host { job, thread, _leash: leash })
     }
 
     /// Waits until all ranks have ended.
     fn see_off(self) {
-        // A panic there has cut off who was left.
+        // A panic there has disconnected the remaining ranks.
         let _ = self.thread.join();
     }
 }
 
-/// Equal for processes that reach each other by all that a host has: one kernel, one space of process ids, one
+/// Returns a name that is equal for processes that share a kernel, a space of process ids, and a
 /// set of interfaces.
 fn host_name() -> String {
     let network = std::fs::metadata("/proc/self/ns/net").map(|file| file.ino());
@@ -187,7 +187,7 @@ fn host_name() -> String {
         (Ok(process::Place { boot, pid_namespace }), Ok(network)) => {
             format!("{:032x}.{pid_namespace:x}.{network:x}", u128::from_be_bytes(boot))
         }
-        // Then it shares it with nobody.
+        // Then it shares a host with no other process.
         _ => format!("{:016x}", SplitMix64::from_entropy().next_u64()),
     }
 }
@@ -197,20 +197,20 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Before the next try: nothing tells when a process of another host begins to listen.
+/// Pauses before the next try: nothing signals that a process of another host begins to listen.
 fn pause(deadline: Instant) {
     nap(TRY_EVERY.min(deadline.saturating_duration_since(now())));
 }
 
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// How long one try to connect may last.
+/// Time-out of one try to connect.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// And how long it may in any case: it was asked for.
+/// The least time-out of a try, however near the deadline is.
 const CONNECT_AT_LEAST: Duration = Duration::from_millis(50);
 
-/// How long the answer may come after the time within which all had to come.
+/// The time for which the answer may come after the join time-out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

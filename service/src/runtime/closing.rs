@@ -1,4 +1,4 @@
-//! The end of a runtime: nobody is let in any more, and the peers are told.
+//! The end of a runtime: later calls are refused, and the peers are informed.
 
 use samite_fabric::Port;
 use samite_os::Refused;
@@ -11,10 +11,10 @@ use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    /// Closes the world: see [`World`](crate::World). Nothing if it was closed before, or in a child of the rank's
+    /// Closes the world: see [`World`](crate::World). Does nothing if it was closed before, or in a child of the rank's
     /// process.
     pub(crate) fn close(&self) {
-        // What is wrong shows in the others' operations, and a drop cannot return it.
+        // Errors show in the others' operations, and a drop cannot return one.
         let _ = self.say_goodbye(|directory| directory.close());
     }
 
@@ -23,13 +23,13 @@ impl<P: Port> Runtime<P> {
         self.say_goodbye(|directory| directory.leave())
     }
 
-    /// Says goodbye, waits for the peers to take what was sent to them, a limited time, and tells the launcher. Every
-    /// other call, also one that waits, ends with an error from the beginning of this on.
+    /// Says goodbye, waits a limited time for the peers to take the messages sent to them, and informs the launcher.
+    /// Every other call, waiting calls included, ends with an error from the beginning of this on.
     fn say_goodbye(&self, tell: impl FnOnce(&mut dyn Directory)) -> Result<(), Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start_ns = self.clock.now_ns();
         core.ask_ns = 0;
-        // If this rank was given up, it is dead for the others, and has not left in good order.
+        // A rank that was given up is dead for the others, and has not left in good order.
         core.attend(start_ns)?;
         core.engine.close(start_ns);
         let taken = self.linger(&mut core, start_ns, was_alone);
@@ -38,17 +38,17 @@ impl<P: Port> Runtime<P> {
         taken
     }
 
-    /// Does without: this rank panics.
+    /// Skips the goodbye because this rank is panicking.
     pub(crate) fn abandon(&self) {
         let Ok((mut core, _)) = self.shut() else { return };
         core.tell_at_end();
         core.directory.panicked();
     }
 
-    /// Takes the engine out of the lock, and wakes the threads that wait. Returns false beside it if one of them slept.
+    /// Takes the engine out of the lock, and wakes the waiting threads. The flag is false if one of them slept.
     fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
-            // First, since their callers have their buffers again as soon as they hear of the end.
+            // Before the wake-up, since callers reuse their buffers as soon as they know the end.
             core.now_ns = self.clock.now_ns();
             core.forget_lent();
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
@@ -81,7 +81,7 @@ impl<P: Port> Runtime<P> {
                     let time = core.time_to_sleep(nap_time, until_ns);
                     let Some(time) = core.arm(nap_time, time) else { continue };
                     match &self.watch {
-                        // The alarm that woke another thread may not be silenced yet.
+                        // The alarm that woke another thread may not be reset yet.
                         Some(watch) if was_alone => watch.sleep(time),
                         _ => nap(nap_time.min(time)),
                     }
@@ -94,7 +94,7 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// A rank has not taken what was sent to it before this one left.
+/// Returns the error for a rank that has not taken the messages sent to it before this one left.
 fn not_taken(rank: u32, age_ns: u64) -> Error {
     let report = Report {
         operation: Operation::Send,

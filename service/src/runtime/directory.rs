@@ -1,47 +1,47 @@
-//! What a rank is told of the others.
+//! Reports about the other ranks.
 
 use std::os::fd::BorrowedFd;
 
 use samite_control::{Figures, PeerStats};
 use samite_fabric::Address;
 
-/// What tells where the other ranks are, and when they end. Asked seldom.
+/// A source of addresses and ends of the other ranks. Used rarely.
 pub(crate) trait Directory: Send {
-    /// Asks for a rank's address; a [`Notice`] answers.
+    /// Requests a rank's address; a [`Notice`] answers.
     fn request_address(&mut self, rank: u32);
 
-    /// The next piece of news.
+    /// Returns the next notice.
     fn poll(&mut self) -> Option<Notice>;
 
-    /// Readable when there may be news.
+    /// Readable when there may be a notice.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Answers [`Notice::Asked`]: where nobody asks there is nobody to tell.
+    /// Answers [`Notice::Asked`]. The default does nothing, for directories that never ask.
     fn tell(&mut self, _figures: Figures, _peers: &[PeerStats]) {}
 
-    /// Has another rank told that this one has given up an incarnation of it, and why. Does nothing under launchers
-    /// that speak PMI or PMIx, where no connection leads to the other ranks.
+    /// Informs another rank that this one has given up an incarnation of it, with the reason. Does nothing under
+    /// launchers that speak PMI or PMIx, where no connection leads to the other ranks.
     fn give_up(&mut self, _rank: u32, _incarnation: u32, _why: String) {}
 
-    /// Returns true if the end of every rank is told, and how its process ended. Then a goodbye is not final.
+    /// Returns true if the end of every rank is reported, and how its process ended. Then a goodbye is not final.
     fn tells_ends(&self) -> bool {
         false
     }
 
-    /// This rank is done, and nothing that its process does afterwards is a failure for the others.
+    /// Reports that this rank has finished, so that a later failure of its process is not reported to the others.
     fn leave(&mut self);
 
-    /// This rank has closed its world. Whether it has left in good order shows when its process ends, where that is
-    /// seen.
+    /// Reports that this rank has closed its world. The end of its process shows if it has left in good order, if that
+    /// end is observed.
     fn close(&mut self) {
         self.leave();
     }
 
-    /// This rank is done because it panicked.
+    /// Reports that this rank has failed because of a panic.
     fn panicked(&mut self);
 }
 
-/// News of a rank.
+/// A report about a rank.
 #[derive(Debug)]
 pub(crate) enum Notice {
     Address {
@@ -53,14 +53,14 @@ pub(crate) enum Notice {
         rank: u32,
         incarnation: u32,
         how: String,
-        /// Whether the launcher starts it again.
+        /// True if the launcher restarts it.
         returns: bool,
     },
     Left {
         rank: u32,
         incarnation: u32,
     },
-    /// A rank's process was stopped, or goes on.
+    /// A rank's process was stopped, or continued.
     Stopped {
         rank: u32,
         incarnation: u32,
@@ -74,7 +74,7 @@ pub(crate) enum Notice {
         verdict_on: u32,
         why: String,
     },
-    /// The launcher wants to know what this rank does: now, or when it ends, with whom it dealt too.
+    /// The launcher asks for this rank's activity: now, or at its end and with its peers.
     Asked {
         at_end: bool,
     },

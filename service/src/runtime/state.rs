@@ -1,4 +1,4 @@
-//! What the runtime's lock protects: the engine, the launcher's news, and who sleeps.
+//! The state behind the runtime's lock: the engine, the launcher's notices, and the sleepers.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use super::directory::{Directory, Notice};
 use crate::figures::figures_of;
 use crate::patience::Burst;
 
-/// The engine, and what its driver has to know.
+/// The engine with its driver's state.
 pub(super) struct Core<P> {
     pub(super) engine: Engine<P>,
     pub(super) directory: Box<dyn Directory>,
-    /// The time as last read: good enough for the age of a message, and for deadlines since whoever waits
-    /// reads it between bursts.
+    /// The time as last read: precise enough for the age of a message, and for deadlines, since waiting callers
+    /// read the clock between bursts.
     pub(super) now_ns: u64,
-    /// When to ask the directory next.
+    /// The time of the next poll of the directory.
     pub(super) ask_ns: u64,
-    /// Addresses that were asked for and have not come.
+    /// Addresses that were requested and have not come.
     pub(super) awaited: usize,
-    /// Whether the launcher wants to know at the end what this rank did.
+    /// True if the launcher wants a report of this rank's activity at the end.
     pub(super) tells_at_end: bool,
-    /// Time spent waiting, of all threads.
+    /// Time spent waiting, over all threads.
     pub(super) waited_ns: u64,
-    /// What a thread waits for without a request.
+    /// The message that a thread without a request waits for.
     pub(super) sought: Option<Report>,
-    /// Why this rank was given up, if it was: nothing is done for it any more.
+    /// The reason why this rank was given up, if it was: it takes no further action then.
     pub(super) condemned: Option<String>,
     pub(super) burst: Burst,
-    /// How often the core was offered to others.
+    /// Number of times that the core was yielded.
     pub(super) waits: u32,
     /// The thread that sleeps on the descriptors.
     pub(super) sleeper: Option<Sleeper>,
@@ -57,8 +57,8 @@ impl<P: Port> Core<P> {
         polled
     }
 
-    /// Lets go of a request. A rank that was given up does not even say that: to the others it is dead, and one that
-    /// hears of it by a message would be misled. But none of them may read what its caller gets back.
+    /// Abandons a request. A rank that was given up does not even report that: the others take it for dead, and a
+    /// message from it would mislead them. But none of them may read a buffer that its caller gets back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
             None => self.engine.forget(id),
@@ -66,7 +66,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Lets go of all requests whose buffers are lent.
+    /// Abandons all requests whose buffers are lent.
     pub(super) fn forget_lent(&mut self) {
         match self.condemned {
             None => self.engine.forget_lent(),
@@ -74,21 +74,21 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Drives once, at the current time. Returns the number of events, news among them.
+    /// Drives once, at the current time. Returns the number of events, notices included.
     pub(super) fn step<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
         let news = self.attend(now_ns)?;
         Ok(self.poll(lent)? + usize::from(news))
     }
 
-    /// How long to sleep at most until something is due; a `nap` long where nothing tells.
+    /// Returns the longest sleep until work is due; `nap` if nothing would wake the thread.
     pub(super) fn time_to_sleep(&self, nap_time: Duration, until_ns: u64) -> Duration {
         let due_ns = self.engine.due_ns().min(until_ns);
         let until_due = Duration::from_nanos(due_ns.saturating_sub(self.now_ns)).min(SLEEP_MAX);
-        // What is due at once was refused by the port, and nothing tells when it has room.
+        // The port has refused work that is due, and nothing signals that it has room.
         if until_due.is_zero() { nap_time } else { until_due }
     }
 
-    /// Arms the port before a sleep. Returns how long that may last, `None` if there is something to do.
+    /// Arms the port before a sleep. Returns the longest sleep, `None` if there is work.
     pub(super) fn arm(&mut self, nap_time: Duration, time: Duration) -> Option<Duration> {
         match self.engine.port_mut().arm() {
             Sleep::NotNow => None,
@@ -97,7 +97,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Notes the time, and hears the news if it is time to; whether there were any.
+    /// Sets the time, and polls the directory if that is due. Returns true if there were notices.
     pub(super) fn attend(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.now_ns = now_ns;
         let wanted: Vec<u32> = self.engine.wanted().collect();
@@ -150,7 +150,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Has the peers told that this rank has given up: they would wait for it, since the path to them is cut off.
+    /// Informs peers that this rank has given up: they would wait for it, since the path to them is cut off.
     #[cold]
     fn tell_given_up(&mut self) {
         for GivenUp { rank, incarnation, cause } in self.engine.given_up() {
@@ -158,7 +158,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// The last word of this rank, if the launcher wants it.
+    /// Sends the last report of this rank, if the launcher wants it.
     pub(super) fn tell_at_end(&mut self) {
         if self.tells_at_end {
             let (figures, peers) = self.figures();
@@ -170,17 +170,17 @@ impl<P: Port> Core<P> {
         figures_of(&mut self.engine, self.now_ns, self.waited_ns, self.sought)
     }
 
-    /// What a rank sent before its end comes first, as far as it has arrived.
+    /// Messages that a rank sent before its end come first, as far as they have arrived.
     pub(super) fn receive_all(&mut self) -> Result<(), Error> {
         while self.poll(&mut ())? > 0 {}
         Ok(())
     }
 }
 
-/// How often the directory is asked for news while somebody waits: well under the time in which a death
+/// The interval of polls of the directory while a thread waits: well under the time in which a death
 /// should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
-/// The longest sleep, though nothing comes: for what the launcher's connection could not take, and against
-/// providers that forget to wake.
+/// The longest sleep without an event: for notices that the launcher's connection could not accept, and for
+/// providers that fail to wake.
 const SLEEP_MAX: Duration = Duration::from_millis(100);

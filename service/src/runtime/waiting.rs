@@ -1,4 +1,4 @@
-//! Waiting: for a request, for a message, for news, and asleep.
+//! Waiting: for a request, for a message, for notices, and asleep.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl<P: Port> Runtime<P> {
         let mut slept = false;
         loop {
             let mut came = false;
-            // What a sleeper slept for is there, or it is not; and who is waited for may need this core.
+            // After a sleep, one look decides; and the awaited rank may need this core.
             let polls = match (slept, self.crowded) {
                 (true, _) => 1,
                 (_, true) => 2,
@@ -55,9 +55,9 @@ impl<P: Port> Runtime<P> {
                         return Some(Completion { result, ..completion });
                     }
                     Outcome::FailurePending => {
-                        // A call that waits has nowhere to stay posted: it ends, and the caller decides.
+                        // A blocking call cannot leave its receive posted: it ends, and the caller decides.
                         if let Some(error) = core.engine.failure_pending(id) {
-                            // It has met no message, so it ends here, and its buffer is its owner's.
+                            // It has matched no message, so it ends here, and its owner gets the buffer.
                             core.engine.cancel(id);
                             let memory = core.engine.collect(id, lent).and_then(|ended| ended.memory);
                             drop(core);
@@ -86,7 +86,7 @@ impl<P: Port> Runtime<P> {
             }
             match core.attend(now_ns) {
                 Ok(false) => {}
-                // The news may be what was waited for, by this thread or another.
+                // The notices may end the wait of this thread or another.
                 Ok(true) => {
                     self.rouse(&mut core);
                     continue;
@@ -107,7 +107,7 @@ impl<P: Port> Runtime<P> {
             }
             let rest = patience.rest(now_ns, came);
             slept = matches!(rest, Rest::Sleep(_));
-            // A receive that was matched goes on after a cancel, and sleeps as before.
+            // A matched receive continues after a cancel, and sleeps as before.
             let cancel = bounds.cancel.as_ref().filter(|_| !cancelled);
             core = match self.rest(core, rest, u64::MAX, cancel) {
                 Ok(again) => again,
@@ -119,7 +119,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns a value.
     pub(super) fn until<R>(
         &self,
         bounds: &Bounds,
@@ -158,7 +158,7 @@ impl<P: Port> Runtime<P> {
                 awaited,
                 is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
             };
-            // While polls bring something, what is looked for may be behind it.
+            // While polls have events, the awaited message may be among the next ones.
             let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
             if bounds.timeout.is_some_and(|timeout| age >= timeout.saturating_add(slack)) {
                 let report = Box::new(Report { other_tags: core.engine.other_tags(pattern), ..report });
@@ -176,9 +176,9 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's word of how
-    /// the process ended, which is what a user can act on: this waits a moment for it, at most as long as the bounds of
-    /// the operation allow.
+    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's report of how
+    /// the process ended, which helps the user more. This waits a moment for the report, within the bounds of
+    /// the operation.
     #[cold]
     pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
         let age_ns = match &error {
@@ -195,24 +195,24 @@ impl<P: Port> Runtime<P> {
                     *cause = known;
                 }
             }
-            // Calls that end at once hear no news. A program that repeats such a call is to hear of a failure all the
-            // same.
+            // Calls that end at once do not poll the directory. A program that repeats such a call must learn of a
+            // failure all the same.
             Error::PeerFailed { .. } | Error::FailurePending { .. } | Error::Deserted => self.hear(),
             _ => {}
         }
         error
     }
 
-    /// Hears the news, if it is time to.
+    /// Polls the directory, if that is due.
     fn hear(&self) {
         let Ok(mut core) = self.core.lock() else { return };
-        // An error here comes again with the next call that waits.
+        // The next waiting call returns the error again.
         if let Ok(1..) = core.step(self.clock.now_ns(), &mut ()) {
             self.rouse(&mut core);
         }
     }
 
-    /// Waits for the launcher's word of a rank's end, if it is to come. Returns the latest cause that is known.
+    /// Waits for the launcher's report of a rank's end, if one is to come. Returns the latest known cause.
     fn await_word(&self, rank: u32, within: Duration, bounds: &Bounds) -> Option<Cause> {
         let mut core = self.core.lock().ok()?;
         let start_ns = self.clock.now_ns();
@@ -234,7 +234,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Lets others at the lock, and at the processor, at most until `until_ns`, `cancel` or any event.
+    /// Releases the lock and the processor, at most until `until_ns`, `cancel` or any event.
     pub(super) fn rest<'a>(
         &'a self,
         core: BiasedGuard<'a, Core<P>>,
@@ -250,7 +250,7 @@ impl<P: Port> Runtime<P> {
         self.core.lock()
     }
 
-    /// Offers the core to others, some turns in a row or until a glance finds that there is something to do.
+    /// Yields the core several times in a row, or until a cheap check finds work.
     pub(super) fn take_turns<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -270,7 +270,7 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Sleeps until there is something to do; a `nap` long where that is not told.
+    /// Sleeps until there is work; for `nap` if nothing would wake the thread.
     pub(super) fn sleep<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -281,7 +281,7 @@ impl<P: Port> Runtime<P> {
         let now_ns = core.now_ns;
         let time = core.time_to_sleep(nap_time, until_ns);
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            // It wakes the thread that sleeps there, and that wakes the others.
+            // It wakes the thread that sleeps there, which wakes the others.
             cancel.wakes(watch);
         }
         if cancel.is_some_and(Cancel::is_cancelled) {
@@ -309,7 +309,7 @@ impl<P: Port> Runtime<P> {
         if let Some(watch) = &self.watch {
             watch.silence();
         }
-        // It may be the directory that has woken it.
+        // The directory may have caused the wake-up.
         core.ask_ns = 0;
         if core.followers > 0 {
             self.woken.notify_all();
@@ -317,7 +317,7 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Wakes all who sleep: what has come may be theirs.
+    /// Wakes all sleeping threads, since any of them may wait for the new events.
     #[inline]
     pub(super) fn rouse(&self, core: &mut Core<P>) {
         if let Some(sleeper) = &mut core.sleeper {
@@ -325,7 +325,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Wakes the one that sleeps, if a call has left work that it would come to too late.
+    /// Wakes the sleeping thread, if a call has left work for which it would wake too late.
     #[inline]
     pub(super) fn hand_over(&self, core: &mut Core<P>) {
         if core.sleeper.is_some() {
@@ -352,28 +352,28 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// The time so long after another; `u64::MAX` beyond what can be said.
+/// Returns a later time; `u64::MAX` beyond the range.
 fn deadline_after(begun_ns: u64, time: Duration) -> u64 {
     begun_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// How long the launcher's word of a rank's end may come after the end of a connection: a dying process closes
-/// its connections before its status can be had.
+/// The time for which the launcher's report of a rank's end may come after the end of a connection: a dying process
+/// closes its connections before its status is available.
 const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 
-/// How long it may come after a goodbye: the process closes its ports before it exits, which takes some 100 ms over
-/// tcp, and of one that runs on the agent says after a second that it has left.
+/// The same after a goodbye: the process closes its ports before it exits, which takes some 100 ms over
+/// tcp; if it runs on, the agent reports after a second that it has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// How late a look for a message may end while polls bring events: one poll takes a limited number of packets.
+/// How late a search for a message may end while polls have events: one poll takes a limited number of packets.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
-/// How often a core is offered to others before the next poll. A rank that shares its core polls twice before it looks
-/// at the clock and hears the launcher, which take as long as a message: so many turns of the others may pass until a
+/// Number of yields before the next poll. A rank that shares its core polls twice before it reads
+/// the clock and polls the directory, which take as long as a message. So many turns of the others may pass until a
 /// deadline or a death is noticed.
 const TURNS: u32 = 4;
 
-/// How often a rank waits until it is dealt out: some 10 ms, so that all have started. Once: if the system moves it
-/// again, it has a reason. Beside a process that kept one of two cores busy, ranks that always went back took 2.7 times
-/// as long, and ranks bound to their cores 165 times.
+/// Number of yields before a rank moves to its core: some 10 ms, so that all ranks have started. It moves once: if the
+/// system moves it again, it has a reason. Beside a process that kept one of two cores busy, ranks that always went
+/// back took 2.7 times as long, and ranks bound to their cores 165 times.
 const DEAL_AFTER: u32 = 512;

@@ -1,10 +1,10 @@
-//! Every call of a communicator, for tests of when all are refused.
+//! Every call of a communicator, for tests in which all must be refused.
 
 use std::time::Duration;
 
 use samite::{Comm, Error, Source};
 
-/// What each call says that is refused, by its name. `comm` is one of at least two ranks.
+/// Returns the error of each refused call, with its name. `comm` has at least two ranks.
 ///
 /// # Panics
 /// If a call succeeds, or keeps a buffer.

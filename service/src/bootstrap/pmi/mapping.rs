@@ -1,12 +1,12 @@
-//! Which ranks share a host, as launchers of the PMI family tell it: `PMI_process_mapping`.
+//! The ranks of each host, as launchers of the PMI family list them in `PMI_process_mapping`.
 //!
-//! `(vector,(FIRST,HOSTS,RANKS),…)`: from host FIRST on, each of HOSTS hosts takes RANKS ranks in a row. The
-//! blocks are gone through again and again until all ranks have a host (MPICH's
+//! `(vector,(FIRST,HOSTS,RANKS),…)`: from host FIRST on, each of HOSTS hosts takes RANKS consecutive ranks. The
+//! blocks repeat until all ranks have a host (MPICH's
 //! `src/pm/hydra/lib/tools/bootstrap`, and Slurm's `pack_process_mapping`).
 
 use samite_control::Place;
 
-/// Where `rank` of `size` runs, if the text says so.
+/// Returns the place of `rank` of `size`, if the text contains it.
 pub(super) fn place(mapping: &str, rank: u32, size: u32) -> Option<Place> {
     let blocks = parse(mapping)?;
     let hosts: Vec<u32> = blocks
@@ -33,7 +33,7 @@ struct Block {
     ranks: u32,
 }
 
-/// None if it makes no sense, or would not give every rank a host.
+/// Returns `None` if the text is malformed, or would not give every rank a host.
 fn parse(mapping: &str) -> Option<Vec<Block>> {
     let blocks = mapping.strip_prefix("(vector,(")?.strip_suffix("))")?;
     let block = |text: &str| {
@@ -54,7 +54,7 @@ mod tests {
             let Place { host, hosts, neighbours, .. } = place(mapping, rank, size)?;
             Some((host, hosts, neighbours))
         };
-        // As Hydra tells of one host, whatever the number of ranks.
+        // Hydra's text for one host, for any number of ranks.
         assert_eq!(at("(vector,(0,1,1))", 3, 4), Some((0, 1, 4)));
         assert_eq!(at("(vector,(0,1,4))", 3, 4), Some((0, 1, 4)));
         assert_eq!(at("(vector,(0,2,2))", 1, 4), Some((0, 2, 2)));

@@ -1,4 +1,4 @@
-//! Against a launcher of our own, which speaks as Hydra and Slurm were seen to.
+//! Tests with a launcher of our own, which imitates recorded answers of Hydra and Slurm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use super::super::key_values::KeyValuesDirectory;
 use super::*;
 use crate::runtime::{Directory, Notice};
 
-/// The launcher's side of a job: what was put, and how often each command came.
+/// The launcher's side of a job: the stored values, and the number of each command.
 struct Launcher {
     wire: Wire,
     size: u32,
@@ -109,7 +109,7 @@ impl Launcher {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `body` as each rank of a job, a thread each. The commands that the launcher got.
+/// Runs `body` as each rank of a job, a thread each. Returns the commands that the launcher got.
 fn job(
     wire: Wire,
     size: u32,
@@ -149,7 +149,7 @@ fn address_of(rank: u32) -> Address {
     Address(vec![rank as u8; 200])
 }
 
-/// What comes next.
+/// Returns the next notice.
 fn next(directory: &mut KeyValuesDirectory) -> Notice {
     loop {
         if let Some(notice) = directory.poll() {
@@ -187,7 +187,7 @@ fn all_ranks_find_each_other_and_share_a_secret() {
     }
 }
 
-/// As in `hello`: everybody sends to rank 0, and it grants credit to each.
+/// As in `hello`: all ranks send to rank 0, which grants credit to each.
 #[test]
 fn a_start_costs_each_rank_the_same_few_messages() {
     const SIZE: u32 = 64;
@@ -236,7 +236,7 @@ fn the_end_of_a_process_of_this_host_is_told() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
-        // Asked for again, it is known to have ended.
+        // A further request returns that it has ended.
         directory.request_address(1);
         assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
         assert!(directory.poll().is_none());
@@ -244,7 +244,7 @@ fn the_end_of_a_process_of_this_host_is_told() {
     });
 }
 
-/// No call waits for a launcher that takes its time.
+/// No call waits for a slow launcher.
 #[test]
 fn a_slow_launcher_holds_nothing_up() {
     alone(|launcher, _, secret, mut directory| {
@@ -260,7 +260,7 @@ fn a_slow_launcher_holds_nothing_up() {
     });
 }
 
-/// What goes wrong with a launcher that says this, word for word, to a process that is rank 1 of 2.
+/// Returns the error of rank 1 of 2 with a launcher that sends these answers.
 fn said(wire: Wire, answers: &str) -> String {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(answers.as_bytes()).unwrap();
@@ -269,7 +269,7 @@ fn said(wire: Wire, answers: &str) -> String {
     let candidate = PmiJob { fd: 0, rank: 1, size: 2, wire }.join_over(ours, PATIENCE);
     match candidate.map_err(BootstrapError::Pmi).and_then(|candidate| candidate.join(&address)) {
         Ok(_) => "joined".to_owned(),
-        // How long an entry is depends on this process's number.
+        // The length of an entry depends on this process's id.
         Err(BootstrapError::Exchange { source, .. }) if source.to_string().ends_with("SAMITE_TRANSPORT") => {
             let said = source.to_string();
             said.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned()

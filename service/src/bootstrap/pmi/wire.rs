@@ -1,11 +1,11 @@
-//! The two notations of PMI: how a command and its answer are written.
+//! The two notations of PMI for a command and its answer.
 //!
 //! ```text
 //! PMI-1   cmd=put kvsname=kvs_0 key=samite-1-0 value=…\n
 //! PMI-2   "    43" cmd=kvs-put;key=samite-1-0;value=…;       six digits of length, on either side of the number
 //! ```
-//! (Hydra's `src/pm/hydra/pm/pmiserv`, Slurm's `src/plugins/mpi/pmi2`.) Answers are read by key: launchers
-//! differ in their order, and in what they leave out.
+//! (Hydra's `src/pm/hydra/pm/pmiserv`, Slurm's `src/plugins/mpi/pmi2`.) Answers are read by key, since launchers
+//! differ in their order and in optional words.
 
 use super::PmiError;
 
@@ -18,7 +18,7 @@ pub(crate) enum Wire {
     Two,
 }
 
-/// A command or an answer: `cmd` and what else it has.
+/// A command or an answer: `cmd` and its other words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Words(Vec<(String, String)>);
 
@@ -33,7 +33,8 @@ impl Words {
 }
 
 impl Wire {
-    /// Nothing in it may be a separator: values are [`Entry`](super::super::entry::Entry)s and numbers.
+    /// Encodes a command. No word may contain a separator: values are [`Entry`](super::super::entry::Entry)s and
+    /// numbers.
     pub(super) fn encode(self, command: &str, words: &[(&str, &str)]) -> Vec<u8> {
         let words = std::iter::once(("cmd", command)).chain(words.iter().copied());
         match self {
@@ -48,7 +49,7 @@ impl Wire {
         }
     }
 
-    /// The first message of `bytes` and its length; none if it is not whole yet.
+    /// Returns the first message of `bytes` and its length; `None` if it is not complete yet.
     pub(super) fn decode(self, bytes: &[u8]) -> Result<Option<(Words, usize)>, PmiError> {
         let malformed = |text: &[u8]| PmiError::Malformed(String::from_utf8_lossy(text).into_owned());
         let (text, end) = match self {
@@ -69,7 +70,7 @@ impl Wire {
         };
         let words = std::str::from_utf8(text).map_err(|_| malformed(text))?;
         let separator = if self == Wire::One { ' ' } else { ';' };
-        // A word without `=` is a piece of a message that has spaces in it.
+        // A word without `=` is a part of a message with spaces in it.
         let words = words.split(separator).filter_map(|word| word.split_once('='));
         let words = words.map(|(key, value)| (key.trim().to_owned(), value.to_owned()));
         Ok(Some((Words(words.collect()), end)))
@@ -78,7 +79,7 @@ impl Wire {
 
 const LENGTH_DIGITS: usize = 6;
 
-/// The longest answer of PMI-1 that is waited for: values have at most some KiB.
+/// The longest accepted answer of PMI-1: values have at most some KiB.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 #[cfg(test)]

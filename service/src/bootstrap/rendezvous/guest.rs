@@ -1,4 +1,4 @@
-//! A rank that has met the others, and hears of them from the meeting place.
+//! A rank that has joined at a rendezvous, which reports on the others.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,18 +10,18 @@ use super::super::{self as bootstrap, Connection, ControlError};
 use super::Host;
 use crate::runtime::{Directory, Notice};
 
-/// Hears from the meeting place where the other ranks are, and how they end.
+/// A directory that gets the addresses and ends of the other ranks from the rendezvous.
 ///
-/// If the place closes, its process has ended: the job goes on, and from then on the end of a rank shows only
-/// where the transport notices it. If the place cannot be reached any more, this rank may have been given up by
-/// the others, and gives itself up.
+/// If the rendezvous closes the connection, its process has ended. The job continues, and from then on the end of a
+/// rank shows only if the transport notices it. If the rendezvous becomes unreachable, the others may have given this
+/// rank up, and it gives itself up.
 pub(crate) struct Guest {
-    /// None when this rank has left, or the place is gone.
+    /// `None` when this rank has left, or the rendezvous is gone.
     connection: Option<Connection>,
     secret: Secret,
-    /// Whether rank 0 has the place.
+    /// True if rank 0 runs the rendezvous.
     is_hosted: bool,
-    /// The place, if this is that rank.
+    /// The server, if this is that rank.
     host: Option<Host>,
     news: VecDeque<Notice>,
 }
@@ -31,9 +31,9 @@ impl Guest {
         Guest { connection: Some(connection), secret, is_hosted, host, news: VecDeque::new() }
     }
 
-    /// Tells where this rank can be reached.
+    /// Publishes this rank's address.
     pub(crate) fn publish(&mut self, address: &Address) -> Result<(), ControlError> {
-        // If the place is gone already, the next notice says so.
+        // If the rendezvous is gone already, the next notice reports that.
         self.connection.as_mut().map_or(Ok(()), |connection| connection.publish(&address.0))
     }
 
@@ -46,7 +46,7 @@ impl Guest {
 impl Directory for Guest {
     fn request_address(&mut self, rank: u32) {
         match &mut self.connection {
-            // If it fails, the next poll says so.
+            // If it fails, the next poll reports that.
             Some(connection) => drop(connection.request_address(rank)),
             None => {
                 let notice =
@@ -82,14 +82,14 @@ impl Directory for Guest {
 
     fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
         if let Some(connection) = &mut self.connection {
-            // If it fails, the next poll says so.
+            // If it fails, the next poll reports that.
             let _ = connection.give_up(rank, incarnation, why);
         }
     }
 
     fn leave(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // If it fails the place is gone, or sees that the connection has closed.
+            // If it fails, the rendezvous is gone, or sees a closed connection.
             let _ = connection.leave();
         }
         if let Some(host) = self.host.take() {

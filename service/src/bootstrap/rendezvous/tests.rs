@@ -16,7 +16,7 @@ const DETECTION: Duration = Duration::from_secs(10);
 /// Long enough never to pass, and short enough to fail a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that no other test has: on an address of this process, and of one test in it.
+/// Returns a port that no other test has: on an address of this process, and of one test in it.
 fn address_of_test(test: u8) -> String {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{}.{}:7000", 100 + test, high, low)
@@ -45,14 +45,14 @@ fn where_is(guest: &mut Guest, wanted: u32) -> Address {
                 assert_eq!(rank, wanted);
                 return address;
             }
-            // One that has all it wants.
+            // The rank has all expected notices.
             Notice::Left { .. } => {}
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// Each rank asks for each other, and leaves; the secrets that they were told.
+/// Lets each rank ask for each other, and leave. Returns the secrets that they got.
 fn meet(address: &str, size: u32) -> Vec<Secret> {
     let (secrets, done) = (Mutex::new(Vec::new()), Barrier::new(size as usize));
     thread::scope(|scope| {
@@ -81,7 +81,7 @@ fn ranks_meet_where_rank_0_listens() {
     let address = address_of_test(0);
     let secrets = meet(&address, 5);
     assert!(secrets.len() == 5 && secrets.iter().all(|secret| *secret == secrets[0]));
-    // The place is free again, and the next job has a secret of its own.
+    // The address is free again, and the next job has its own secret.
     assert_ne!(meet(&address, 2)[0], secrets[0]);
 }
 
@@ -128,7 +128,7 @@ fn those_who_end_without_a_word_have_failed() {
     });
 }
 
-/// A place that says this to the first who comes, and closes.
+/// Starts a server that sends this text to the first client, and closes the connection.
 fn place_that_says(text: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -136,7 +136,7 @@ fn place_that_says(text: Vec<u8>) -> String {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut channel = Channel::new(stream.try_clone().unwrap());
-        // What has not been read when it closes would take the answer with it.
+        // Closing with unread bytes would discard the answer.
         while !matches!(channel.receive::<Join>(), Ok(Incoming::Message(_))) {
             thread::yield_now();
         }
@@ -175,7 +175,7 @@ fn the_job_goes_on_without_its_place() {
     }
 }
 
-/// At an address that drops what comes to it; so does, once it is full, a queue that nobody takes from.
+/// The address drops connections, as does a full queue from which no process accepts.
 #[test]
 fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
     let family = rustix::net::AddressFamily::INET;
