@@ -1,22 +1,21 @@
 //! Our own shared memory between processes, or threads, of one host: transport `samite-shm`.
 //!
-//! Each port receives in a *mailbox*: a file in memory without a name, which holds rings for each sender
-//! (the files ring.rs, mailbox.rs and outgoing.rs describe them). The address says which descriptor of which process it
-//! is; peers open it through /proc/PID/fd. So there is nothing in /dev/shm that could be full, or stay
-//! behind.
+//! Each port receives in a *mailbox*: a file in memory without a name, which holds rings for each sender (the files
+//! ring.rs, mailbox.rs and outgoing.rs describe them). The address contains the owner's process and descriptor; peers
+//! open the mailbox through /proc/PID/fd. So there is nothing in /dev/shm that could fill up or remain behind.
 //!
-//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. A long
-//! message is thus copied twice, by two processors at the same time. That was measured to take a third of the time
-//! of one copy by one of them through the kernel (process_vm_readv(2)), which locks each page first. No lock,
-//! no shared queue: a process killed at any instruction leaves the others as they were.
+//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. A long message is
+//! thus copied twice, by two processors at the same time. Measurements gave a third of the time of one copy by one of
+//! them through the kernel (process_vm_readv(2)), which locks each page first. There is no lock and no shared queue: a
+//! process killed at any instruction leaves the others unaffected.
 //!
-//! Memory made by [`Region::shared`] can be put to and got from by peers, which map it. Borrowed memory that lies in
-//! the process's [`Heap`](crate::Heap) can be exposed to them: it is copied once, from where it lies to where it
-//! belongs.
+//! Peers map memory made by [`Region::shared`], and can put to it and get from it. Borrowed memory in
+//! the process's [`Heap`](crate::Heap) can be exposed to them: it is then copied once, directly from source to
+//! destination.
 //!
-//! A peer is reached if it runs on the same kernel and in the same pid namespace, and if this process may
-//! read the peer's state (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] finds out,
-//! and says what stands in the way.
+//! A peer is reachable if it runs on the same kernel and in the same pid namespace, and if this process may
+//! read the peer's state (PTRACE_MODE_READ in ptrace(2); in general: same user). [`Port::resolve`] checks this,
+//! and reports the obstacle.
 
 mod address;
 mod bell;
@@ -47,34 +46,34 @@ use crate::port::{
 use crate::{Caps, Failure, Order, PortError, Reach, Region, Window};
 use samite_os::process::{Place, Process};
 
-/// How large a port's mailbox is.
+/// Sizes of a port's mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Peers that can be resolved, and senders that can be connected at once: 1 to [`Config::PEERS_MAX`]. Each takes 192 bytes
-    /// of the mailbox, and its rings once it sends.
+    /// Largest number of resolved peers, and of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each takes 192
+    /// bytes of the mailbox, and its rings once it sends.
     pub peers_max: usize,
-    /// Bytes of the ring that a sender uses as long as the receiver keeps up with it: a power of two from 2 KiB to
+    /// Bytes of the ring that a sender uses while the receiver keeps up with it: a power of two from 2 KiB to
     /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
     pub ring_bytes_min: usize,
-    /// Bytes of the ring that it uses otherwise: a power of two from 4 KiB to 128 KiB. A packet takes half at
-    /// most. Both are memory of the receiver's job, taken when the sender first sends.
+    /// Bytes of the ring that it uses otherwise: a power of two from 4 KiB to 128 KiB. A packet takes at most
+    /// half of it. Both rings are the receiver's memory, allocated when the sender first sends.
     pub ring_bytes: usize,
-    /// Bytes of the ring that a sender gets in place of that which keeps finding it full: a power of two from
+    /// Bytes of the ring that replaces it for a sender that keeps finding it full: a power of two from
     /// [`Config::ring_bytes`] to 8 MiB.
     pub ring_bytes_max: usize,
-    /// Bytes that these largest rings may take together, beside the others. At the limit a sender keeps those it
-    /// has.
+    /// Bytes of all these largest rings together, beside the others. At the limit a sender keeps its present
+    /// rings.
     pub growth_bytes_max: usize,
 }
 
 impl Config {
-    /// The most that [`Config::peers_max`] can be.
+    /// The limit of [`Config::peers_max`].
     pub const PEERS_MAX: usize = 4096;
 }
 
 impl Default for Config {
-    /// 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB, and 18 MiB in all if every peer sends; then
-    /// rings of 256 KiB, up to 16 MiB of them.
+    /// Returns 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB, and 18 MiB in all if every peer
+    /// sends; then rings of 256 KiB, up to 16 MiB of them.
     fn default() -> Self {
         Self {
             peers_max: 256,
@@ -86,16 +85,16 @@ impl Default for Config {
     }
 }
 
-/// What a port's mailbox holds now; see [`Config`] for the limits.
+/// The present use of a port's mailbox; see [`Config`] for the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Senders that are connected.
+    /// Connected senders.
     pub rings: usize,
-    /// Bytes of the rings that each has.
+    /// Bytes of each sender's rings.
     pub ring_bytes: usize,
-    /// Bytes of the largest rings, of those who asked for one.
+    /// Bytes of the largest rings, of senders that asked for one.
     pub growth_bytes: usize,
-    /// Senders that asked, and were refused for lack of budget or memory, since the port was opened.
+    /// Senders that were refused a larger ring for lack of budget or memory, since the port was opened.
     pub growths_refused: u64,
 }
 
@@ -103,7 +102,7 @@ pub struct Usage {
 pub struct Shm {
     inbox: Inbox,
     peers: Vec<Peer>,
-    /// Peers found dead, not yet reported.
+    /// Peers found dead and not yet reported.
     lost: Vec<PeerId>,
     one_sided: OneSided,
     caps: Caps,
@@ -166,21 +165,21 @@ impl Shm {
         })
     }
 
-    /// What the mailbox holds.
+    /// Returns the present use of the mailbox.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.inbox.usage()
     }
 
-    /// The same port, as one of a host of this number, if hosts are numbered: peers of another are not
-    /// reached, even where that would be possible. Before the port's address is told to anybody.
+    /// Returns the same port with a host number. Peers with another host number are unreachable, even where
+    /// memory could be shared. Call it before the port's address is published.
     #[must_use]
     pub fn on_host(mut self, host: u32) -> Self {
         self.whereabouts.host = host;
         self
     }
 
-    /// Whether one-sided operations with a peer can be done now. False if that has to wait.
+    /// Returns true if one-sided operations with a peer are possible now, false if they have to wait.
     #[inline]
     fn is_ready(&mut self, to: PeerId) -> Result<bool, PortError> {
         loop {
@@ -190,7 +189,7 @@ impl Shm {
                     None => return Ok(false),
                 }
             };
-            // It has fenced this port, or is closed.
+            // The peer has fenced this port, or is closed.
             if outgoing.is_shut() || outgoing.claim().is_closed() {
                 return self.lose(to);
             }
@@ -198,7 +197,7 @@ impl Shm {
         }
     }
 
-    /// Whether the ring to a peer has room for an immediate.
+    /// Returns true if the ring to a peer has room for an immediate.
     fn has_room(&mut self, to: PeerId) -> bool {
         match &mut self.peers[to.0 as usize].path {
             Path::Connected(outgoing) => outgoing.has_room(),
@@ -206,7 +205,7 @@ impl Shm {
         }
     }
 
-    /// Puts parts of this side's memory, and tells the peer of an immediate then.
+    /// Puts parts of this side's memory, and then delivers the immediate, if any.
     fn put_parts(
         &mut self,
         to: PeerId,
@@ -243,24 +242,24 @@ impl Shm {
         Ok(one_sided.ended(op, result))
     }
 
-    /// A peer that was neither fenced nor lost.
+    /// Returns a peer that was neither fenced nor lost.
     fn present(&mut self, peer: PeerId) -> Result<&mut Peer, PortError> {
         self.peers.get_mut(peer.0 as usize).filter(|peer| !peer.is_gone()).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Does what can be done about what kept a packet of `len` bytes from being sent, if anything: none if that has to
+    /// Removes the obstacle to a packet of `len` bytes if possible. Returns `None` if the packet has to
     /// wait.
     #[cold]
     fn overcome(&mut self, to: PeerId, obstacle: Option<Push>, len: usize) -> Result<Option<()>, PortError> {
         match obstacle {
             None => self.connect(to),
-            // It has fenced this port.
+            // The peer has fenced this port.
             Some(Push::Shut) => self.lose(to),
             Some(obstacle) => Ok(self.make_room(to, obstacle, len)?.then_some(())),
         }
     }
 
-    /// Opens the way to a peer that has none yet. None if that has to wait.
+    /// Opens the path to a peer at first use. Returns `None` if that has to wait.
     #[cold]
     fn connect(&mut self, to: PeerId) -> Result<Option<()>, PortError> {
         let Some(peer) = self.peers.get_mut(to.0 as usize) else { return Err(PortError::PeerGone(to)) };
@@ -278,8 +277,8 @@ impl Shm {
         }
     }
 
-    /// Called each time that there is no room for a packet of `len` bytes: whether there is now. Looks, but not always,
-    /// whether the peer is still there.
+    /// Called after each failure to find room for a packet of `len` bytes. Returns true if there is room now. Checks at
+    /// intervals if the peer is still alive.
     #[cold]
     fn make_room(&mut self, to: PeerId, obstacle: Push, len: usize) -> Result<bool, PortError> {
         let peer = &mut self.peers[to.0 as usize];
@@ -360,7 +359,7 @@ impl Port for Shm {
                 return unreachable("its rings are smaller: use one shm::Config in a job");
             }
             Ok(remote) => {
-                // Found out now, another way can be chosen.
+                // If this is found now, the caller can choose another path.
                 remote.check_room()?;
                 Path::Opened(Box::new(remote))
             }
@@ -382,7 +381,7 @@ impl Port for Shm {
         Ok(id)
     }
 
-    /// Inlined where the length of the head is known, for that to be a few moves.
+    /// Inlined where the length of the head is known, so that its copy is a few moves.
     #[inline(always)]
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);
@@ -469,7 +468,7 @@ impl Port for Shm {
         let (local, start) = one_sided.local(into, Access::LOCAL_WRITE)?;
         let Peer { process, segments, .. } = &mut peers[to.0 as usize];
         let result = segments.access(*process, from, into.len, Access::REMOTE_READ, |segment, at| {
-            // A load does not overtake what this side put before.
+            // A load must not overtake this side's earlier puts.
             fence(Ordering::SeqCst);
             local.copy_from_mapped(start, into.len, segment, at).map_err(|_| Failure::Refused)
         });
@@ -600,10 +599,10 @@ impl std::fmt::Debug for Shm {
 
 struct Peer {
     path: Path,
-    /// Calls that found no room.
+    /// Number of calls that found no room.
     refusals: u32,
     process: Process,
-    /// Of its mailbox.
+    /// The token of its mailbox.
     token: u64,
     segments: Segments,
     heap: Heap,
@@ -614,7 +613,7 @@ impl Peer {
         matches!(self.path, Path::Gone)
     }
 
-    /// Nothing of the peer's stays mapped, but what it shares with the inbox.
+    /// Unmaps everything of the peer's, except the parts shared with the inbox.
     fn cut_off(&mut self) {
         self.path = Path::Gone;
         self.segments = Segments::default();
@@ -627,16 +626,16 @@ impl Peer {
     reason = "peers that are sent to are connected, and a send follows no pointer more"
 )]
 enum Path {
-    /// Its mailbox is mapped; a slot is claimed when something is sent.
+    /// Its mailbox is mapped; the first send claims a slot.
     Opened(Box<Remote>),
     Connected(Outgoing),
     /// Fenced or lost.
     Gone,
 }
 
-/// One in so many calls that find no room asks the kernel whether the peer still lives: three system calls,
-/// some microseconds, are not felt that way, and a dead peer is found out in less than a millisecond of
-/// trying.
+/// One in so many calls that find no room asks the kernel if the peer is still alive. The three system calls,
+/// some microseconds, are negligible then, and a dead peer is detected in less than a millisecond of
+/// retries.
 const REFUSALS: u32 = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a mailbox is named to other processes.
+//! The name of a mailbox for other processes.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,17 +6,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{Address, PortError};
 use samite_os::process::{Place, Process};
 
-/// Where a mailbox is: the bytes of an [`Address`] of this port.
+/// The place of a mailbox: the bytes of an [`Address`] of this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whereabouts {
     pub(super) place: Place,
     pub(super) owner: Process,
     pub(super) uid: u32,
-    /// As in [`super::Shm::on_host`].
+    /// The host number, see [`super::Shm::on_host`].
     pub(super) host: u32,
     /// The owner's descriptor of the file.
     pub(super) fd: u32,
-    /// Random, and repeated in the file: a descriptor number that now means another file is found out.
+    /// A random number that the file repeats, so that a reused descriptor number is detected.
     pub(super) token: u64,
 }
 

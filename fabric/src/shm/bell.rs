@@ -1,17 +1,17 @@
-//! The doorbell: how a sender makes itself heard by a port that does not look at its ring.
+//! The doorbell: lets a sender call a port that does not poll its ring.
 //!
-//! A mark for each slot of the mailbox, and a count of the rings of the bell. A sender marks its slot, then
-//! adds to the count; the owner of the mailbox compares the count with that of its last round, one load in
-//! each poll, and goes to the marked slots when it has changed.
+//! It has a mark for each slot of the mailbox, and a count of calls. A sender marks its slot, then
+//! increments the count. The owner of the mailbox compares the count with that of its last round, one load in
+//! each poll, and visits the marked slots when it has changed.
 //!
-//! A sender that is killed between the two leaves a mark, which the next ring of the bell takes along, or
-//! the freeing of the slot.
+//! If a sender is killed between the two steps, its mark stays until the next call, or until
+//! the slot is freed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Config, word::Word};
 
-/// The bell of a mailbox, which all senders ring.
+/// The bell of a mailbox, which all senders use.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Bell<W = AtomicU64> {
@@ -32,32 +32,32 @@ impl<W: Default> Default for Bell<W> {
 }
 
 impl<W: Word> Bell<W> {
-    /// Calls the owner to `slot`. It will see all that was written before.
+    /// Calls the owner to `slot`. The owner will see everything written before.
     pub(super) fn ring(&self, slot: usize) {
         if self.mark(slot) {
             self.call();
         }
     }
 
-    /// The first half of [`Bell::ring`]: whether there was no mark.
+    /// Performs the first half of [`Bell::ring`]. Returns true if there was no mark.
     pub(super) fn mark(&self, slot: usize) -> bool {
         let mark = 1 << (slot % 64);
-        // Release, here and below: what was written before is seen by whoever takes the mark.
+        // Release, here and below: the process that takes the mark sees all earlier writes.
         self.marks[slot / 64].fetch_or(mark, Ordering::Release) & mark == 0
     }
 
-    /// Calls the owner, to all that is marked.
+    /// Calls the owner to all marked slots.
     pub(super) fn call(&self) {
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// The count of rings.
+    /// Returns the count of calls.
     #[inline(always)]
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The next marked slot among the first `slots` (rounded up to whole words). Its mark is gone.
+    /// Takes the next mark among the first `slots` slots (rounded up to whole words), and returns its slot.
     pub(super) fn answer(&self, slots: usize) -> Option<usize> {
         let (word, marks) = self.marks[..slots.div_ceil(64)]
             .iter()
@@ -70,7 +70,7 @@ impl<W: Word> Bell<W> {
         Some(slot)
     }
 
-    /// Takes a mark away, if there is one.
+    /// Removes a mark, if there is one.
     pub(super) fn unmark(&self, slot: usize) {
         self.marks[slot / 64].fetch_and(!(1 << (slot % 64)), Ordering::Acquire);
     }

@@ -1,4 +1,4 @@
-//! Going to sleep, and being woken.
+//! Sleep and wake-up of a mailbox's owner.
 //!
 //! ```text
 //!   owner of the mailbox                         sender
@@ -9,10 +9,10 @@
 //!      none ─▶ sleeps on the alarm                 ├ 0 ─▶ done
 //!   woken: word ← 0, silences the alarm            └ a nap ─▶ sets off the alarm, once for each nap
 //! ```
-//! So either the owner sees the packet, or the sender sees that its ring is quiet; and either the owner sees
-//! the mark, or the sender sees the nap. A sender whose ring is not quiet pays for nothing else. Senders
-//! change nothing by which others are woken: one that is killed or stopped before it sets off the alarm has
-//! its own packet lie, and nobody else's.
+//! So either the owner sees the packet, or the sender sees that its ring is quiet; and either the owner sees the mark,
+//! or the sender sees the nap. A sender whose ring is not quiet has no further cost. Senders do not change the words by
+//! which others are woken: if one is killed or stopped before it sets off the alarm, only its own packet stays
+//! unnoticed.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Says that the owner sleeps from now on. Then comes a barrier for all, and then a look for packets.
+    /// Announces the owner's sleep. A barrier for all processes must follow, and then a look for packets.
     pub(super) fn lie_down(&mut self, word: &impl Word) {
         self.naps += 1;
         word.store(self.naps, Ordering::Relaxed);
@@ -44,12 +44,12 @@ impl Sleeper {
 /// A sender's side.
 #[derive(Debug, Default)]
 pub(super) struct Waker {
-    /// The last nap for which it rang.
+    /// The last nap for which it set off the alarm.
     rung: Cell<u64>,
 }
 
 impl Waker {
-    /// Called after a slot was marked: whether to set off the alarm.
+    /// Returns true if the alarm must be set off. Called after a slot was marked.
     pub(super) fn must_ring(&self, word: &impl Word) -> bool {
         barrier::light();
         let nap = word.load(Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! The receiving half: which rings there are, and the order in which they are read.
+//! The receiving half: the set of rings, and the order in which they are read.
 //!
-//! Rings that had packets of late are *active*, and each is read in each poll, a few packets at a time, so
-//! that none starves another. Senders to the others, which are *quiet*, ring the bell: silent peers cost
-//! nothing to poll, however many they are.
+//! Rings with recent packets are *active*, and each poll reads a few packets from each of them, so
+//! that none starves another. Senders to the other rings, which are *quiet*, ring the bell. So silent peers cost
+//! nothing to poll, in any number.
 //!
 //! The bell is a hint. A ring is declared quiet while its sender may be writing to it, and neither side waits
-//! until the other has seen what it wrote: that would be a fence in each send. So a ring may turn quiet with a
-//! packet just put in; the sender's next packet rings the bell, and if none follows, the *patrol* finds it:
-//! once in a while a poll looks at one quiet ring, in turn.
+//! until the other has seen its store, since that would be a fence in each send. So a ring may turn quiet with a
+//! packet just put in. The sender's next packet rings the bell; if none follows, the *patrol* finds the packet:
+//! at intervals a poll looks at one quiet ring, in turn.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -24,21 +24,21 @@ pub(super) struct Inbox {
     mailbox: Mailbox,
     /// By slot; as many as have been in use.
     rings: Vec<Option<Incoming>>,
-    /// Slots of the rings that are read in each poll.
+    /// Slots of the rings that each poll reads.
     active: Vec<usize>,
-    /// The slot at which the patrol is, and polls until it goes on.
+    /// The slot of the patrol, and the number of polls until its next step.
     patrol: usize,
     patrol_in: u32,
-    /// The slot of the ring that a packet was read from last.
+    /// The slot of the ring of the last packet.
     last: usize,
-    /// The count of the bell that has been answered.
+    /// The bell's count at the last round.
     answered: u64,
     scratch: Box<[Payload]>,
-    /// Senders that nothing is taken from.
+    /// Senders from which nothing is read.
     cut: HashSet<u64>,
-    /// Senders found to write garbage, cut off and not yet reported.
+    /// Senders that wrote garbage, disconnected and not yet reported.
     pub(super) garbled: Vec<u64>,
-    /// Bytes that grown rings may take.
+    /// Limit for the bytes of grown rings.
     growth_max: usize,
     usage: Usage,
 }
@@ -91,7 +91,7 @@ impl Inbox {
                     self.last = slot;
                 }
                 Read::Nothing { more: true } => {}
-                // The last of the active takes its place.
+                // The last active ring takes its place.
                 outcome => {
                     self.active.swap_remove(index);
                     self.retire(slot, outcome);
@@ -103,7 +103,7 @@ impl Inbox {
         Ok(packets)
     }
 
-    /// Whether there is a packet in the ring that the last one was read from.
+    /// Returns true if there is a packet in the ring of the last packet.
     #[inline(always)]
     pub(super) fn has_packet(&self) -> bool {
         match self.rings.get(self.last) {
@@ -116,14 +116,14 @@ impl Inbox {
     #[inline(always)]
     pub(super) fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
         match self.rings.get_mut(self.last) {
-            // What else there is to see, each poll sees too.
+            // Every poll handles the other outcomes.
             Some(Some(incoming)) => incoming.read(1, &mut self.scratch, 1, sink) == Read::Packets(1),
             _ => false,
         }
     }
 
-    /// Begins to load the lines at which the active rings are read next. Where another core has written to them, each
-    /// takes as long to come as several messages take to handle, and so they come together.
+    /// Starts to load the lines at which the active rings are read next. A line that another core has written
+    /// takes as long to come as several messages take to handle; this way the lines come at the same time.
     #[inline(never)]
     fn prefetch(&self) {
         for &slot in &self.active {
@@ -133,7 +133,7 @@ impl Inbox {
         }
     }
 
-    /// Whether a poll would find nothing, but for what the patrol finds.
+    /// Returns true if a poll would find nothing, not counting the patrol.
     #[inline(always)]
     pub(super) fn seems_idle(&self) -> bool {
         if self.active.len() > 1 {
@@ -144,12 +144,12 @@ impl Inbox {
             && !self.active.iter().any(|&slot| self.rings[slot].as_ref().is_some_and(Incoming::wants_poll))
     }
 
-    /// Readable when the owner of an armed inbox has something to poll for.
+    /// Returns the alarm, which is readable when the owner of an armed inbox has something to poll for.
     pub(super) fn alarm(&self) -> &Alarm {
         self.mailbox.alarm()
     }
 
-    /// Makes all rings quiet, so that senders ring, and wake the owner; unless there is something to poll
+    /// Makes all rings quiet, so that senders ring the bell and wake the owner; unless there is something to poll
     /// for.
     pub(super) fn arm(&mut self) -> Sleep {
         for slot in self.active.drain(..) {
@@ -180,7 +180,7 @@ impl Inbox {
         }
     }
 
-    /// Takes nothing more from a sender.
+    /// Stops reading from a sender.
     pub(super) fn cut_off(&mut self, sender: u64) {
         self.cut.insert(sender);
         for slot in 0..self.rings.len() {
@@ -194,12 +194,12 @@ impl Inbox {
         self.cut.contains(&sender)
     }
 
-    /// Goes to the slots that the bell was rung for.
+    /// Visits the slots for which the bell was rung.
     #[cold]
     fn answer(&mut self, count: u64) -> Result<(), PortError> {
         self.answered = count;
         let slots = self.mailbox.slots().len();
-        // No more than there are, whoever rings meanwhile.
+        // A bounded number, whatever other calls come meanwhile.
         for _ in 0..slots {
             let Some(slot) = self.mailbox.header().bell.answer(slots) else { break };
             if slot < slots {
@@ -214,7 +214,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Does what a sender wants. `doubting`: looks, too, whether it still lives.
+    /// Handles a sender's request. With `doubting` it also checks if the sender is alive.
     fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
         let fields = &self.mailbox.slots()[slot];
         let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };
@@ -225,7 +225,7 @@ impl Inbox {
         let wish = self.mailbox.slots()[slot].wish.load(Ordering::Relaxed) != 0;
         match self.rings.get_mut(slot).and_then(Option::as_mut) {
             Some(Incoming { ring: Some(_), ended: ending, asked, .. }) => {
-                // It may hold packets still: the slot is freed when they have been read.
+                // It may still hold packets: the slot is freed when they have been read.
                 *ending |= ended;
                 if wish && !std::mem::replace(asked, true) {
                     self.grow(slot);
@@ -273,7 +273,7 @@ impl Inbox {
         }
     }
 
-    /// Reads a ring in each poll from here on.
+    /// Makes a ring active.
     fn activate(&mut self, slot: usize) {
         if let Some(Incoming { ring: Some(ring), empty_polls, .. }) = &mut self.rings[slot]
             && !self.active.contains(&slot)
@@ -284,7 +284,7 @@ impl Inbox {
         }
     }
 
-    /// Deals with a ring that has just been taken out of the active ones.
+    /// Handles a ring that has just been removed from the active ones.
     #[cold]
     fn retire(&mut self, slot: usize, outcome: Read) {
         let Some(incoming) = &mut self.rings[slot] else { return };
@@ -311,7 +311,7 @@ impl Inbox {
         }
     }
 
-    /// Reads no more of a ring. Its slot stays taken until the sender has closed it or is dead.
+    /// Stops reading a ring. Its slot stays taken until the sender has closed it or is dead.
     fn shut(&mut self, slot: usize) {
         self.active.retain(|&active| active != slot);
         if let Some(ring) = self.rings[slot].as_mut().and_then(|incoming| incoming.ring.take()) {
@@ -330,28 +330,28 @@ impl Inbox {
     }
 }
 
-/// A ring that is read.
+/// A ring with its reader's state.
 struct Incoming {
-    /// None once it has been shut.
+    /// `None` once it has been shut.
     ring: Option<Consumer<MappedRings>>,
-    /// The sender's own mailbox, by its token.
+    /// The token of the sender's own mailbox.
     sender: u64,
     empty_polls: u32,
-    /// The sender will write no more.
+    /// True if the sender will write no more.
     ended: bool,
-    /// The sender has asked for its grown ring, and got it.
+    /// True if the sender has asked for its grown ring, and got it.
     asked: bool,
     granted: bool,
 }
 
 impl Incoming {
-    /// Whether there is a packet, or the slot is to be freed.
+    /// Returns true if there is a packet, or the slot must be freed.
     #[inline(always)]
     fn wants_poll(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| self.ended || !ring.is_empty())
     }
 
-    /// Hands over `most` packets at most.
+    /// Delivers at most `most` packets.
     #[inline(always)]
     fn read<S: Sink>(&mut self, most: usize, scratch: &mut [Payload], active: usize, sink: &mut S) -> Read {
         let Some(ring) = &mut self.ring else { return Read::Nothing { more: false } };
@@ -387,7 +387,7 @@ impl Incoming {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// `more`: it stays active all the same.
+    /// `more`: the ring stays active all the same.
     Nothing {
         more: bool,
     },
@@ -395,12 +395,12 @@ enum Read {
     Garbage,
 }
 
-/// Packets and notices read from one ring before the next has its turn.
+/// Packets and notices read from one ring in a turn.
 const BATCH: usize = 16;
 
-/// Loads in vain, one for each active ring in each poll, after which a ring counts as quiet: some 10 us of
-/// polling, well above the round trip of peers that talk, and little against the time the scheduler takes
-/// away at once.
+/// Number of polls without a packet after which a ring counts as quiet: some 10 us of
+/// polling, well above the round trip between active peers, and short against the time for which the scheduler
+/// takes a core away.
 const QUIET: usize = 1000;
 
 /// Polls between two looks at a quiet ring.

@@ -5,8 +5,8 @@
 //!   │ header │ slot 0 │ slot 1 │  …  │     │ rings 0 │ rings 1 │  …  │   rings are holes until they are used
 //!   └────────┴────────┴────────┴─────┴─ ─ ─┴─────────┴─────────┴─────┘
 //! ```
-//! A sender claims a slot by one compare-and-swap, which also says who it is, so that a claim never lacks an
-//! owner; allocates the slot's first ring, opens the slot, and rings the [`Bell`]. Only the mailbox's owner
+//! A sender claims a slot by one compare-and-swap, which also records its identity, so that a claim always has an
+//! owner. Then it allocates the slot's first rings, opens the slot, and rings the [`Bell`]. Only the mailbox's owner
 //! frees a slot: once its sender has closed it, or is dead, and the ring has been read to its end.
 //!
 //! ```text
@@ -15,14 +15,14 @@
 //!    ▲                       │               │ sender dead          │
 //!    └───────────────────────┴───────────────┴──────────────────────┘   owner, all read
 //! ```
-//! So a sender that is killed at any point wastes its own slot at most, and that only until a later one finds
-//! the table full and asks for a look around ([`Header::wanted`]).
+//! So a sender that is killed at any point wastes at most its own slot, and only until a later one finds
+//! the table full and asks the owner to look for dead senders ([`Header::wanted`]).
 //!
 //! # Rings
-//! Each slot has three rings, each larger than the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The first two are
-//! there from the start. The grown one is a hole until a sender that keeps finding the large one full asks for it
-//! ([`Slot::wish`]); the owner allocates it, or refuses ([`Slot::answer`]), since it has a budget for them. It is
-//! asked once. Which of them is used when is told in [`super::outgoing`].
+//! Each slot has three rings, each larger than the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The first two
+//! exist from the start. The grown one is a hole until a sender that keeps finding the large one full asks for it
+//! ([`Slot::wish`]). The owner allocates it within a budget, or refuses ([`Slot::answer`]). A sender asks
+//! once. [`super::outgoing`] describes the choice between them.
 
 use std::io;
 use std::ops::Range;
@@ -81,19 +81,19 @@ impl Mailbox {
         Ok(Self { file, layout, header, slots, alarm, sleeper: Sleeper::default(), mark: fork_mark()? })
     }
 
-    /// What wakes the owner.
+    /// Returns the alarm that wakes the owner.
     pub(super) fn alarm(&self) -> &Alarm {
         &self.alarm
     }
 
-    /// Says that the owner sleeps. What senders did before they could know of it is seen after this. False if
-    /// that cannot be had, of one of them or of the system.
+    /// Announces that the owner sleeps. Actions of senders before they could see this are visible afterwards. Returns
+    /// false if a sender or the system cannot guarantee that.
     pub(super) fn lie_down(&mut self) -> bool {
         self.sleeper.lie_down(&self.header[0].asleep);
         barrier::everywhere() && self.header().unruly.load(Ordering::Acquire) == 0
     }
 
-    /// Says that the owner is awake.
+    /// Announces that the owner is awake.
     pub(super) fn get_up(&self) {
         self.sleeper.get_up(&self.header().asleep);
         self.alarm.silence();
@@ -103,7 +103,7 @@ impl Mailbox {
         self.file.fd()
     }
 
-    /// Of the large ring of each sender.
+    /// Returns the lines of each sender's large ring.
     pub(super) fn lines(&self) -> usize {
         self.layout.lines[LARGE]
     }
@@ -116,17 +116,17 @@ impl Mailbox {
         &self.header[0]
     }
 
-    /// The rings of a slot; the small one is the current one.
+    /// Maps the rings of a slot; the small one is the current one.
     pub(super) fn rings(&self, slot: usize) -> Result<MappedRings, PortError> {
         MappedRings::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Bytes of the rings that each sender has, and of the grown one.
+    /// Returns the bytes of each sender's rings, and of the grown one.
     pub(super) fn ring_bytes(&self) -> [usize; 2] {
         [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
     }
 
-    /// Answers a sender that asks for its grown ring. Whether it has got it.
+    /// Answers a sender that asks for its grown ring. Returns true if it was granted.
     pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
         let granted = affordable && self.file.allocate(self.layout.ring(slot, GROWN)).is_ok();
         let answer = if granted { GRANTED } else { REFUSED };
@@ -134,8 +134,8 @@ impl Mailbox {
         granted
     }
 
-    /// Makes a slot free, whose sender writes no more and whose rings nobody here has mapped any more. Where
-    /// the rings cannot be made zero again, the slot stays out of use.
+    /// Frees a slot whose sender writes no more and whose rings are not mapped here any more. If
+    /// the rings cannot be set to zero, the slot stays out of use.
     pub(super) fn free(&self, slot: usize) {
         if self.file.release(self.layout.rings(slot)).is_ok() {
             let fields = &self.slots[slot];
@@ -159,7 +159,7 @@ impl Drop for Mailbox {
     }
 }
 
-/// A sender's view of another's mailbox.
+/// A sender's view of another port's mailbox.
 pub(super) struct Remote {
     file: SharedFile,
     layout: Layout,
@@ -169,7 +169,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Opens a mailbox and makes sure that it is the one meant.
+    /// Opens a mailbox and checks its token.
     pub(super) fn open(whereabouts: &Whereabouts) -> Result<Self, PortError> {
         let unreachable = |why: &str| PortError::Unreachable { why: why.into() };
         let file = SharedFile::open(whereabouts.owner, whereabouts.fd)?;
@@ -207,7 +207,7 @@ impl Remote {
         &self.header[0]
     }
 
-    /// Whether the mailbox's owner has closed it.
+    /// Returns true if the mailbox's owner has closed it.
     pub(super) fn is_closed(&self) -> bool {
         self.header().closed.load(Ordering::Acquire) != 0
     }
@@ -216,8 +216,8 @@ impl Remote {
         packet_max(self.layout.lines[LARGE])
     }
 
-    /// Claims a slot for the port of process `owner` that receives under `sender`. None while there is none,
-    /// but one may become free.
+    /// Claims a slot for the port of process `owner` that receives under `sender`. Returns `None` while there is no
+    /// free slot but one may become free.
     pub(super) fn claim(&self, owner: Process, sender: u64) -> Result<Option<Claim>, PortError> {
         for (index, slot) in self.slots.iter().enumerate() {
             let claimed = slot.owner.load(Ordering::Relaxed) == FREE
@@ -247,7 +247,7 @@ impl Remote {
         Ok(claim)
     }
 
-    /// Whether there is a slot that is free, or will be once the owner has looked around.
+    /// Checks that a slot is free, or will be once the owner has looked for dead senders.
     ///
     /// # Errors
     /// [`PortError::Exhausted`].
@@ -256,7 +256,7 @@ impl Remote {
             Some((Phase::Claimed | Phase::Open, owner)) => !owner.is_alive(),
             Some((Phase::Closed, _)) | None => true,
         };
-        // Most often there is a free one, and no process has to be looked for.
+        // In most cases there is a free one, and no process has to be checked.
         let is_free = |slot: &Slot| slot.owner.load(Ordering::Relaxed) == FREE;
         if self.slots.iter().any(is_free) || self.slots.iter().any(is_left) {
             return Ok(());
@@ -275,7 +275,7 @@ impl Remote {
         }
         self.check_room()?;
         header.wanted.store(1, Ordering::Relaxed);
-        // To no slot: the mark of a sender that was killed when it had just set it is not rung for again.
+        // Without a mark: a sender that was killed right after it had set its mark has not called.
         header.bell.call();
         if Waker::default().must_ring(&header.asleep) {
             self.alarm.ring();
@@ -296,12 +296,12 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Whether the mailbox's owner has closed it.
+    /// Returns true if the mailbox's owner has closed it.
     pub(super) fn is_closed(&self) -> bool {
         self.header[0].closed.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the mailbox's owner has stopped looking at the ring in each poll, perhaps for it sleeps. To be
+    /// Returns true if the mailbox's owner does not poll the ring any more, perhaps because it sleeps. To be
     /// asked after each packet.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
@@ -318,7 +318,7 @@ impl Claim {
         }
     }
 
-    /// Asks for the grown ring; it is asked for once. Whether it is there.
+    /// Asks for the grown ring, once. Returns true if it was granted.
     pub(super) fn ask_for_more(&self) -> bool {
         let slot = self.slot();
         if slot.wish.load(Ordering::Relaxed) == 0 {
@@ -332,7 +332,7 @@ impl Claim {
         &self.rings.slot[0]
     }
 
-    /// Announces a packet of `len` bytes, which begin with a number, in `line` of the small ring.
+    /// Announces a packet of `len` bytes, which begins with a number, in `line` of the small ring.
     #[cfg(test)]
     pub(super) fn forge(&self, line: usize, len: usize, number: u64) {
         let line = &self.rings.all[SMALL][line];
@@ -376,9 +376,9 @@ fn fork_mark() -> Result<ForkMark, PortError> {
     })
 }
 
-/// The rings of a slot, mapped, one of which is the current one.
+/// The mapped rings of a slot, one of which is the current one.
 pub(super) struct MappedRings {
-    /// Of the current ring.
+    /// The lines of the current ring.
     lines: View<Line>,
     all: Box<[View<Line>; RINGS]>,
     slot: View<Slot>,
@@ -386,8 +386,8 @@ pub(super) struct MappedRings {
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // All at once: until it is granted nobody touches the grown one, and a mapping of a hole is nothing
-        // but an entry in a table of the kernel.
+        // All rings at once: no process touches the grown one until it is granted, and the mapping of a hole costs only
+        // an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
         let ring = |ring: usize| {
             let start = layout.ring(slot, ring).start - layout.rings(slot).start;
@@ -398,7 +398,7 @@ impl MappedRings {
         Ok(Self { lines, all, slot: slots.part(slot..slot + 1) })
     }
 
-    /// Tells the sender whether it must ring the bell.
+    /// Tells the sender to ring the bell, or not to.
     pub(super) fn set_quiet(&self, quiet: bool) {
         self.slot[0].quiet.store(u64::from(quiet), Ordering::Relaxed);
     }
@@ -427,16 +427,16 @@ fn whole(ring: &View<Line>) -> View<Line> {
 
 /// The ring in which a sender begins: it stays in the first cache.
 pub(super) const SMALL: usize = 0;
-/// The one that a sender has beside, for longer packets and for what does not fit the small one.
+/// The second ring of a sender, for longer packets and when the small one is full.
 pub(super) const LARGE: usize = 1;
-/// The one that it may get in place of that.
+/// The ring that can replace the large one.
 pub(super) const GROWN: usize = 2;
 
-/// Where what lies in the file.
+/// The layout of the file.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     slots: usize,
-    /// Of each ring of a slot.
+    /// By ring of a slot.
     lines: [usize; RINGS],
 }
 
@@ -470,7 +470,7 @@ impl Layout {
         (size_of::<Header>() + self.slots * size_of::<Slot>()).next_multiple_of(PAGE)
     }
 
-    /// One ring of a slot.
+    /// Returns the range of one ring of a slot.
     fn ring(self, slot: usize, ring: usize) -> Range<usize> {
         let [small, large, grown] = self.lines.map(|lines| lines * size_of::<Line>());
         let slot = self.table_len() + slot * (small + large + grown).next_multiple_of(PAGE);
@@ -478,7 +478,7 @@ impl Layout {
         start..start + [small, large, grown][ring]
     }
 
-    /// Those that are there from the start.
+    /// Returns the range of the rings that exist from the start.
     fn first_rings(self, slot: usize) -> Range<usize> {
         self.ring(slot, SMALL).start..self.ring(slot, LARGE).end
     }
@@ -492,22 +492,22 @@ impl Layout {
     }
 }
 
-/// What the owner and all senders share. Each line has one kind of writer.
+/// The part that the owner and all senders share. Each line has one kind of writer.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// Written once, before the address is known to anybody.
+    /// Written once, before the address is published.
     version: AtomicU64,
     token: AtomicU64,
     slots: AtomicU64,
-    /// Of each ring of a slot.
+    /// By ring of a slot.
     lines: [AtomicU64; RINGS],
-    /// The owner's descriptor of its alarm, and which pipe that is.
+    /// The owner's descriptor of its alarm, and the pipe's identity.
     alarm: AtomicU64,
     alarm_inode: AtomicU64,
     /// Not 0: a sender found no free slot, and some whose owner is dead.
     pub(super) wanted: AtomicU64,
-    /// Not 0: a sender's looks cannot be ordered by the owner's barrier; see [`super::doze`].
+    /// Not 0: the owner's barrier cannot order the looks of some sender; see [`super::doze`].
     unruly: AtomicU64,
     _senders: [AtomicU64; 6],
     /// Not 0: the owner reads no more.
@@ -515,29 +515,29 @@ pub(super) struct Header {
     /// Not 0: the owner sleeps; see [`super::doze`].
     asleep: AtomicU64,
     _owner: [AtomicU64; 6],
-    /// Rung when a slot was opened or closed, when its sender asks for more, and when it has sent to a ring
-    /// that is quiet.
+    /// Rung when a slot was opened or closed, when its sender asks for its grown ring, and when it has sent to a
+    /// quiet ring.
     pub(super) bell: Bell,
 }
 
-/// One sender's place in the table.
+/// One sender's entry in the table.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// [`FREE`], or the phase and whose it is.
+    /// [`FREE`], or the phase and the owner.
     pub(super) owner: AtomicU64,
     /// The token of the mailbox in which the sender itself receives: its name.
     pub(super) sender: AtomicU64,
     /// Not 0: the sender asks for the grown ring.
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
-    /// How far each ring has been read; see [`super::ring`]. Written by the mailbox's owner, as what follows. In a line
-    /// of its own, since senders look at the next word after each packet.
+    /// The position up to which each ring has been read; see [`super::ring`]. The mailbox's owner writes it and the
+    /// next words. In a line of its own, since senders read the next word after each packet.
     read: [AtomicU64; RINGS],
     _reader: [AtomicU64; 5],
-    /// Not 0: the rings are looked at only when the bell rings.
+    /// Not 0: the rings are read only when the bell rings.
     quiet: AtomicU64,
-    /// To [`Slot::wish`]: nothing yet, [`GRANTED`] or [`REFUSED`].
+    /// The answer to [`Slot::wish`]: none yet, [`GRANTED`] or [`REFUSED`].
     answer: AtomicU64,
     _owner: [AtomicU64; 6],
 }
@@ -552,7 +552,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Phase, process id and start time in one word, so that one compare-and-swap tells all. Ids have at most
+    /// Packs phase, process id and start time in one word, so that one compare-and-swap sets them all. Ids have at most
     /// 22 bits (PID_MAX_LIMIT in the kernel's threads.h); 40 bits of start time last for 348 years at 100
     /// ticks a second.
     fn word(self, owner: Process) -> u64 {
@@ -575,11 +575,11 @@ const FREE: u64 = 0;
 const GRANTED: u64 = 1;
 const REFUSED: u64 = 2;
 
-/// Of the layout of header, slots and rings.
+/// The version of the layout of header, slots and rings.
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 
-/// The smallest large ring carries packets of 1792 bytes; in the largest one, a packet is still shorter than what
-/// stands in place of a length. The smallest small ring carries packets of 896 bytes.
+/// The smallest large ring carries packets of 1792 bytes. In the largest one, the longest packet is still below the
+/// values that replace a length. The smallest small ring carries packets of 896 bytes.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;
@@ -587,7 +587,7 @@ const GROWN_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
     assert!(size_of::<Header>() == 768 && size_of::<Slot>() == 192);
-    // Three lengths mean something else.
+    // Three values have another meaning.
     assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 2);
 };
 

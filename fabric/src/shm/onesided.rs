@@ -1,10 +1,10 @@
-//! Puts, gets and atomic operations in segments that both processes map: done by the side that asks for them,
+//! Puts, gets and atomic operations in segments that both processes map. The initiator performs them
 //! at once.
 //!
-//! A peer's segment is found by its descriptor, which the remote address carries in its upper bits, and is
-//! mapped when it is first used. The initiator checks key, rights and bounds, before and after its copy. So a
-//! put that meets the end of the registration may have happened in part, and is reported as refused; and a
-//! peer that was fenced finds that out before its next operation, not within one.
+//! A peer's segment is identified by its descriptor, which the remote address carries in its upper bits, and is
+//! mapped at first use. The initiator checks key, rights and bounds, before and after its copy. So a
+//! put during the end of the registration may have happened in part, and is reported as refused. A
+//! fenced peer detects the fence before its next operation, not within one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use crate::{
 };
 use samite_os::process::Process;
 
-/// This side's memory, and what became of this side's operations.
+/// This side's memory, and the results of its operations.
 pub(super) struct OneSided {
     registry: Registry,
-    /// Failed and not yet reported.
+    /// Failed operations that were not yet reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
 }
 
@@ -64,12 +64,12 @@ impl OneSided {
         }
     }
 
-    /// Whether one more operation can be taken on.
+    /// Returns true if one more operation can be accepted.
     pub(super) fn has_room(&self) -> bool {
         self.completed.len() < RMA_DEPTH
     }
 
-    /// The region of this side's span and the offset there, if the operation may use it.
+    /// Returns region and offset of this side's span, if the operation may use it.
     #[inline]
     pub(super) fn local(&self, span: Local, access: Access) -> Result<(&Region, usize), PortError> {
         self.registry.local(span, access)
@@ -82,7 +82,7 @@ impl OneSided {
         region.copy_to_mapped(start, from.len, segment, at)
     }
 
-    /// What the call returns for an operation that has ended within it. Queues the completion of a failure.
+    /// Returns the result of the call for an operation that has ended within it. Queues the completion of a failure.
     #[inline]
     pub(super) fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
         match result {
@@ -123,13 +123,13 @@ impl Drop for OneSided {
     }
 }
 
-/// The segments of one peer, as far as they have been used, by its descriptors.
+/// The used segments of one peer, by its descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Segments(Vec<(u32, Arc<Mapped>)>);
 
 impl Segments {
-    /// Calls `act` with the segment and the offset that a place means, if `len` bytes there may be accessed. What was
-    /// done while the registration ended counts as refused.
+    /// Calls `act` with the segment and the offset of a place, if access to `len` bytes there is permitted. An access
+    /// during the end of the registration counts as refused.
     #[inline]
     pub(super) fn access<T>(
         &mut self,
@@ -154,7 +154,7 @@ impl Segments {
         if permits(segment) { Ok(done) } else { Err(Failure::Refused) }
     }
 
-    /// The bytes for loads and stores; see [`Port::map`](crate::Port::map).
+    /// Returns the bytes for loads and stores; see [`Port::map`](crate::Port::map).
     pub(super) fn window(&mut self, owner: Process, at: Remote, len: usize) -> Option<Window> {
         let window = |segment: &Arc<Mapped>, offset| {
             Ok(Window::new(Arc::clone(segment), Some(at.key), offset..offset + len))
@@ -162,24 +162,24 @@ impl Segments {
         self.access(owner, at, len, RIGHTS, window).ok()
     }
 
-    /// Maps the segment that is now under a descriptor. It may be another file under the same number.
+    /// Maps the present segment of a descriptor, whose number may have been reused.
     #[cold]
     fn open(&mut self, owner: Process, fd: u32) -> Option<usize> {
         let segment = Mapped::open(owner, fd).ok()?;
-        // Those that are open to nobody go.
+        // Drops segments without any grant.
         self.0.retain(|(known, segment)| *known != fd && segment.is_granted());
         self.0.push((fd, Arc::new(segment)));
         Some(self.0.len() - 1)
     }
 
-    /// Segments that are mapped.
+    /// Returns the number of mapped segments.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Lets whoever knows the place and its key read the bytes, if they lie in this process's heap.
+/// Lets holders of the place's key read the bytes, if they lie in this process's heap.
 pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
     let exposed = heap::expose(bytes)?;
     if exposed.fd >> (u64::BITS - OFFSET_BITS) != 0 || exposed.offset as u64 > OFFSET_MASK {
@@ -194,7 +194,7 @@ pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
 pub(super) struct Heap(Option<(u32, PeerHeap)>);
 
 impl Heap {
-    /// Copies what the peer has exposed; see [`Port::read`](crate::Port::read).
+    /// Copies bytes that the peer has exposed; see [`Port::read`](crate::Port::read).
     pub(super) fn read(&mut self, owner: Process, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
         let fd = (at.address >> OFFSET_BITS) as u32;
         let heap = match &mut self.0 {
@@ -208,15 +208,15 @@ impl Heap {
     }
 }
 
-/// The longest operation: posting takes as long as the copy, so it must end soon.
+/// The longest operation. A post takes as long as its copy, so it must end soon.
 pub(super) const RMA_MAX: usize = 1 << 20;
 
-/// Operations of which the end has not been reported.
+/// Largest number of operations whose end has not been reported.
 pub(super) const RMA_DEPTH: usize = 1024;
 
-/// Parts of one put.
+/// Largest number of parts of one put.
 pub(super) const IOV_MAX: usize = 64;
 
-/// A remote address is a descriptor and an offset, of so many bits.
+/// Bits of the offset in a remote address; the others are the descriptor.
 const OFFSET_BITS: u32 = 40;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

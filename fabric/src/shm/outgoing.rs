@@ -1,9 +1,9 @@
-//! The sending half of a pair: which ring of its slot a sender uses.
+//! The sending half of a pair: the choice of the ring in a slot.
 //!
-//! Bytes cross in two thirds of the time where the lines that carry them have not left the first cache of either
-//! side since they were used last. So a sender begins in the *small* ring, which fits there beside the data, and
-//! where that is full waits for the receiver, as long as it sees it read. If it does not read, because it is
-//! busy or shares the core, nothing would be won by waiting: the sender goes on in the *large* ring, as it does
+//! Transfers take two thirds of the time if their lines have not left the first cache of either
+//! side since their last use. So a sender begins in the *small* ring, which fits there beside the data. If that is full
+//! and the receiver is reading, the sender waits for room. If the receiver does not read, because it is
+//! busy or shares the core, waiting gains nothing: the sender continues in the *large* ring, as it does
 //! with packets that are too long for the small one. It comes back once the receiver has caught up.
 
 use super::mailbox::{Claim, GROWN, LARGE, SMALL};
@@ -11,13 +11,13 @@ use super::ring::{Producer, Push, packet_max};
 
 pub(super) struct Outgoing {
     producer: Producer<Claim>,
-    /// Lines of the small ring, and its position where it was entered last.
+    /// Lines of the small ring, and its position when it was last entered.
     small_lines: u64,
     entered: u64,
-    /// Which ring it is that is used beside the small one, and for how many lines, before the small one may do again.
+    /// The active large ring, and the number of lines to send before the small one is tried again.
     large: usize,
     stay: u64,
-    /// Laps of the large ring in which it was found full, and the first that has not been counted.
+    /// The laps of the large ring in which it was full, and the first lap that has not been counted.
     laps_full: u32,
     growth_lap: u64,
 }
@@ -33,13 +33,13 @@ impl Outgoing {
         self.producer.place()
     }
 
-    /// Sends a packet of at most what [`Remote::packet_max`](super::mailbox::Remote::packet_max) says.
+    /// Sends a packet of at most [`Remote::packet_max`](super::mailbox::Remote::packet_max) bytes.
     #[inline(always)]
     pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
         self.producer.push(head, body)
     }
 
-    /// Whether there is room for a number.
+    /// Returns true if there is room for a number.
     pub(super) fn has_room(&mut self) -> bool {
         self.producer.has_room()
     }
@@ -49,18 +49,18 @@ impl Outgoing {
         self.producer.notify(number);
     }
 
-    /// Whether the receiver has shut the rings.
+    /// Returns true if the receiver has shut the rings.
     pub(super) fn is_shut(&self) -> bool {
         self.producer.is_shut()
     }
 
-    /// Whether the small ring is in use.
+    /// Returns true if the small ring is in use.
     #[cfg(test)]
     pub(super) fn is_small(&self) -> bool {
         self.producer.ring() == SMALL
     }
 
-    /// Does what can be done about what kept a packet of `len` bytes from being sent. False if that has to wait.
+    /// Removes the obstacle to a packet of `len` bytes if possible. Returns false if the packet has to wait.
     #[cold]
     pub(super) fn overcome(&mut self, obstacle: Push, len: usize) -> bool {
         match obstacle {
@@ -88,7 +88,7 @@ impl Outgoing {
         if !self.producer.move_to(self.large) {
             return false;
         }
-        // Where the small ring did not last for as long as it had been waited for, it is waited for longer.
+        // If the small ring was soon full again, the next stay in the large ring is longer.
         let lasted = carried >= self.stay;
         self.stay = if lasted { self.producer.lines() } else { (self.stay * 2).min(STAY_MAX) };
         self.look_back_after(self.stay);
@@ -109,7 +109,7 @@ impl Outgoing {
         }
     }
 
-    /// Asks for a larger ring in place of the large one, which is full again, and goes on there if there is one.
+    /// Asks for a larger ring in place of the large one, which is full again, and continues there if it is granted.
     fn grow(&mut self) -> bool {
         let lap = self.producer.position() / self.producer.lines();
         if lap >= self.growth_lap {
@@ -126,14 +126,14 @@ impl Outgoing {
     }
 }
 
-/// Looks at how far the receiver has read, before it counts as one that does not read: 1 or 2 us, in which it would
-/// take several messages of the longest that the small ring carries.
+/// Number of looks at the receiver's position before the receiver counts as one that does not read: 1 or 2 us, in which
+/// it would take several of the longest messages of the small ring.
 const PATIENCE: u32 = 64;
 
-/// The most lines for which the large ring is not left: 4 MiB. Of a sender whose receiver always gets the core in
-/// turn with it, coming back too early costs one turn in as many bytes.
+/// The longest stay in the large ring, in lines: 4 MiB. If sender and receiver take turns on a core, coming back too
+/// early costs one turn for each such stay.
 const STAY_MAX: u64 = 1 << 16;
 
-/// A grown ring is asked for when the large one has been found full in so many laps: a burst or two, or a receiver
-/// that was away, are no reason.
+/// A grown ring is requested after so many laps with a full large ring. A burst or two, or a receiver
+/// that was away for a moment, do not suffice.
 const LAPS_FULL: u32 = 4;

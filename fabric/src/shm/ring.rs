@@ -1,4 +1,4 @@
-//! The rings: one producer sends packets to one consumer through memory that both reach.
+//! The rings: one producer sends packets to one consumer through memory that both map.
 //!
 //! A ring is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many
 //! consecutive lines as its payload needs (one at least), going round at the end. The word of its *first*
@@ -8,34 +8,34 @@
 //! line it expects a packet to begin in: one load, of the very line that holds the payload of a short packet.
 //!
 //! The body of a *long* packet takes whole lines, words included, so that it is one or two plain copies at
-//! either end, and the receiver makes its copy straight to where the bytes belong.
+//! either end, and the receiver copies it directly to its destination.
 //!
-//! The consumer clears the words of the lines that it has read, those of bodies as it copies them, before it tells that
-//! they are read. So the producer finds nothing but zeros in the words of lines that are free; and it finds those lines in the
-//! cache of the consumer alone (below).
+//! The consumer clears the words of the lines that it has read, those of bodies while it copies them, before it reports
+//! that they are read. So the words of free lines are zero when the producer uses them; and those lines are in the
+//! consumer's cache alone (see below).
 //!
-//! The consumer tells its position only once in a while, in a word apart; the producer looks there only when it
-//! has used up the room it knew of. The longest packet takes half of the ring, so that it always fits once all
+//! The consumer reports its position only at intervals, in a separate word. The producer reads it only when it
+//! has used up the known room. The longest packet takes half of the ring, so that it always fits once all
 //! is read.
 //!
-//! There are several rings ([`RINGS`]), of which one is the current one, the first to begin with. The producer can
-//! go on in another at any time, and come back ([`Producer::move_to`]): the last packet before is followed by a
-//! mark that says where. So one line of each is kept free of packets: for that mark, even though the ring is full.
+//! There are several rings ([`RINGS`]), of which one is the current one, initially the first. The producer can
+//! switch to another at any time, and come back ([`Producer::move_to`]): the last packet before is followed by a
+//! mark with the next ring. One line of each ring is kept free of packets, so that the mark fits even in a full ring.
 //!
-//! # Whose cache a line is in
+//! # Cache ownership of lines
 //! A line that the consumer had only read would be in both caches. The producer's next store to it would have to wait
-//! until the other copy is gone, line after line: nothing begins that wait ahead of time, since PREFETCHW lets a line
-//! alone that is there (measured on AMD Zen: 100 ns a line between cores that share no cache). A line that the consumer
-//! has written to is gone from the producer's cache, and the producer fetches several at a time. So clearing brings 1.15
-//! times as many messages of 8 bytes, 1.6 times between such cores, and 2.2 times as many bytes in messages of 4 KiB.
-//! Of long bodies three times as many bytes cross. The consumer clears when it looks for the next packet, so that no answer
-//! waits for it, and bodies in the loop that copies them, which is the fastest. (That an entry says itself
-//! whether it is free: Giacomoni, Moseley and Vachharajani, FastForward, 2008.)
+//! until the other copy is gone, line after line. PREFETCHW cannot start that wait earlier, since it does nothing for a
+//! line that is present (measured on AMD Zen: 100 ns a line between cores that share no cache). A line that the
+//! consumer has written to is gone from the producer's cache, and the producer fetches several at a time. So clearing
+//! brings 1.15 times as many messages of 8 bytes, 1.6 times between such cores, and 2.2 times as many bytes in messages
+//! of 4 KiB. Of long bodies three times as many bytes cross. The consumer clears when it looks for the next packet, so
+//! that no answer waits for it, and clears bodies in the loop that copies them, which is the fastest. (Entries that
+//! show themselves if they are free: Giacomoni, Moseley and Vachharajani, FastForward, 2008.)
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
-//! stores, or by instructions outside of the language, so that is no data race; payload is copied out before
-//! anybody looks at it; each word is read once, and checked: a length against the ring that it was found in
+//! stores, or by instructions outside of the language, so that is no data race. Payload is copied out before
+//! it is used. Each word is read once, and checked: a length against its own ring
 //! ([`Size::holds`]), by either end, and against the receiver's buffer.
 
 use std::cell::Cell;
@@ -46,7 +46,7 @@ use crate::Body as _;
 use crate::copy::LINE;
 use crate::prefetch;
 
-/// The unit that processors exchange.
+/// The unit of transfer between processors.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Line<W = AtomicU64> {
@@ -73,13 +73,13 @@ impl<W: Word> Line<W> {
         }
     }
 
-    /// Makes the packet seen that begins here.
+    /// Publishes the packet that begins here.
     #[inline(always)]
     pub(super) fn publish(&self, len: usize) {
         self.word.store(len as u64 + 1, Ordering::Release);
     }
 
-    /// Makes it free.
+    /// Marks the line as free.
     #[inline(always)]
     pub(super) fn clear(&self) {
         self.word.store(0, Ordering::Relaxed);
@@ -94,31 +94,31 @@ impl Line {
     }
 }
 
-/// Where the rings lie.
+/// The memory of the rings.
 pub(super) trait Place {
     type Word: Word;
 
     /// The lines of the current ring.
     fn lines(&self) -> &[Line<Self::Word>];
 
-    /// The lines of any ring: a power of two of them, not fewer than the first one has, all zero before the producer
-    /// starts; and the position up to which the consumer has read them, as far as it has told; 0 before it starts.
+    /// Returns the lines of any ring: a power of two of them, not fewer than the first one has, all zero before the
+    /// producer starts; and the position up to which the consumer has reported to have read them, 0 before it starts.
     fn ring(&self, ring: usize) -> (&[Line<Self::Word>], &Self::Word);
 
     /// Makes a ring the current one.
     fn go_to(&mut self, ring: usize);
 }
 
-/// How many rings there are.
+/// Number of rings.
 pub(super) const RINGS: usize = 3;
 
-/// The longest packet through a ring of `lines`, in bytes.
+/// Returns the longest packet through a ring of `lines`, in bytes.
 pub(super) const fn packet_max(lines: usize) -> usize {
     lines / 2 * PAYLOAD
 }
 
-/// The packets in which a long message goes best through a ring of `lines`, in bytes: an eighth of the ring, so that the
-/// sender is several of them ahead of the receiver. (Between a tenth and a quarter it makes no difference.)
+/// Returns the best packet size for a long message through a ring of `lines`, in bytes: an eighth of the ring, so that
+/// the sender is several of them ahead of the receiver. (Between a tenth and a quarter it makes no difference.)
 pub(super) const fn fragment_max(lines: usize) -> usize {
     lines / 8 * LINE + HEAD_MAX
 }
@@ -127,23 +127,23 @@ pub(super) const fn fragment_max(lines: usize) -> usize {
 pub(super) struct Producer<P> {
     place: P,
     ring: usize,
-    /// In the current ring.
+    /// The state of the current ring.
     at: Written,
-    /// In all others.
+    /// The states of all others.
     left: Box<[Written; RINGS]>,
     /// The position in the current ring from which on the answer is [`Push::Due`].
     due: u64,
 }
 
-/// How far a ring is written.
+/// The producer's state of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     size: Size,
     /// Lines written since the start.
     position: u64,
-    /// Where the room that we know of ends.
+    /// The end of the known room.
     room: u64,
-    /// How far short packets can be written without another look at the room, or at what is due.
+    /// The position up to which short packets can be written without another check of the room, or of `due`.
     limit: u64,
 }
 
@@ -153,10 +153,10 @@ impl Written {
         Self { size, position: 0, room: size.room(), limit: size.room() }
     }
 
-    /// Knows of the room that there is if the consumer has `read` so far.
+    /// Updates the room for a consumer that has `read` so far.
     fn make_room(&mut self, read: u64) {
-        // A sound consumer is behind us, by no more than the ring, and does not go back; anything else gives no
-        // room.
+        // A sound consumer is behind the producer, by no more than the ring, and does not go back. Any other value
+        // gives no room.
         if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
             self.room = self.room.max(read + self.size.room());
         }
@@ -164,7 +164,7 @@ impl Written {
 }
 
 impl<P: Place> Producer<P> {
-    /// Of the first ring of a place that nothing was sent through.
+    /// Returns a producer at the first ring of a place through which nothing was sent.
     pub(super) fn new(place: P) -> Self {
         let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
         Self { place, ring: 0, at: left[0], left, due: u64::MAX }
@@ -174,22 +174,22 @@ impl<P: Place> Producer<P> {
         &self.place
     }
 
-    /// The current ring.
+    /// Returns the current ring.
     pub(super) fn ring(&self) -> usize {
         self.ring
     }
 
-    /// Lines written to the current ring.
+    /// Returns the number of lines written to the current ring.
     pub(super) fn position(&self) -> u64 {
         self.at.position
     }
 
-    /// Lines of the current ring.
+    /// Returns the number of lines of the current ring.
     pub(super) fn lines(&self) -> u64 {
         self.at.size.lines
     }
 
-    /// Lines of the current ring that the consumer has not told to have read.
+    /// Returns the number of lines of the current ring that the consumer has not reported as read.
     pub(super) fn unread(&self) -> u64 {
         self.at.position.saturating_sub(self.read())
     }
@@ -198,19 +198,19 @@ impl<P: Place> Producer<P> {
         self.place.ring(self.ring).1.load(Ordering::Acquire)
     }
 
-    /// Whether there is more room than was known before.
+    /// Reads the consumer's position. Returns true if there is more room than was known before.
     pub(super) fn look(&mut self) -> bool {
         let known = self.at.room;
         self.at.make_room(self.read());
         self.at.room > known
     }
 
-    /// Whether there is room for a short packet.
+    /// Returns true if there is room for a short packet.
     pub(super) fn has_room(&mut self) -> bool {
         self.at.position < self.at.room || self.find_room(self.at.position + 1).is_none()
     }
 
-    /// Sends a number instead of a packet, of bytes written elsewhere: whoever gets it sees those. There must
+    /// Sends a number instead of a packet, about bytes written elsewhere: its receiver sees those. There must
     /// be room.
     pub(super) fn notify(&mut self, number: u64) {
         self.write_number(number);
@@ -222,12 +222,12 @@ impl<P: Place> Producer<P> {
         line.cells[0].store(number, Ordering::Relaxed);
     }
 
-    /// Whether the consumer has shut the rings.
+    /// Returns true if the consumer has shut the rings.
     pub(super) fn is_shut(&self) -> bool {
         self.read() == SHUT
     }
 
-    /// Lets [`Push::Due`] be the answer at a position of the current ring.
+    /// Makes [`Push::Due`] the answer from a position of the current ring on.
     pub(super) fn set_due(&mut self, position: u64) {
         self.due = position;
         self.set_limit();
@@ -241,8 +241,8 @@ impl<P: Place> Producer<P> {
         self.at.limit = self.at.room.min(self.due.max(self.at.position));
     }
 
-    /// Goes on in another ring, in which nothing is due. The consumer follows when it has read all that was sent
-    /// before. False if there is no room.
+    /// Continues in another ring, without a due position. The consumer follows when it has read everything sent
+    /// before. Returns false if there is no room.
     pub(super) fn move_to(&mut self, ring: usize) -> bool {
         let mut next = self.left[ring];
         next.make_room(self.place.ring(ring).1.load(Ordering::Acquire));
@@ -277,7 +277,7 @@ impl<P: Place> Producer<P> {
         Push::Done
     }
 
-    /// All but the short packet for which there is room, kept out of the way of that one.
+    /// Handles everything but a short packet for which there is room, out of line.
     #[inline(never)]
     fn push_slowly(&mut self, head: &[u8], body: &[u8]) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
@@ -305,7 +305,7 @@ impl<P: Place> Producer<P> {
         Push::Done
     }
 
-    /// Publishes what was written up to `end`.
+    /// Publishes the lines written up to `end`.
     fn publish(&mut self, end: u64, len: usize) {
         self.place.lines()[self.at.size.index(self.at.position)].publish(len);
         self.at.position = end;
@@ -355,7 +355,7 @@ impl<P: Place> Producer<P> {
     }
 }
 
-/// What became of [`Producer::push`].
+/// The result of [`Producer::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Push {
     Done,
@@ -363,7 +363,7 @@ pub(super) enum Push {
     Full,
     /// More than half of the current ring.
     TooLong,
-    /// Nothing is in the way, but the position is reached at which the caller wants to look at the ring.
+    /// There is room, but the position is reached at which the caller wants to check the ring.
     Due,
     /// The consumer has shut the rings.
     Shut,
@@ -373,26 +373,27 @@ pub(super) enum Push {
 pub(super) struct Consumer<P> {
     place: P,
     ring: usize,
-    /// In the current ring.
+    /// The state of the current ring.
     at: Read,
-    /// In all others.
+    /// The states of all others.
     left: Box<[Read; RINGS]>,
-    /// The body of the packet that was popped last was copied, which clears its lines.
+    /// True if the body of the last long packet was copied, which clears its lines.
     taken: Cell<bool>,
-    /// Lines read after which the producer is told: half of the first ring, so that there is room for the longest packet
-    /// once all is read; not more in the others, since the producer wants to know whether the first one would do.
+    /// Number of lines read between reports to the producer: half of the first ring, so that there is room for the
+    /// longest packet once all is read; not more in the others, since the producer checks if the first one would
+    /// suffice.
     tell_after: u64,
 }
 
-/// How far a ring is read.
+/// The consumer's state of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     size: Size,
     /// Lines read since the start.
     position: u64,
-    /// Lines of these that are cleared.
+    /// The number of these lines that are cleared.
     cleared: u64,
-    /// The position the producer has been told of.
+    /// The last reported position.
     told: u64,
 }
 
@@ -410,8 +411,8 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]; of a long one the head,
-    /// and the body is to be taken by [`Consumer::body`] and [`Consumer::skip`].
+    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]. Of a long one it copies the head;
+    /// [`Consumer::body`] and [`Consumer::skip`] handle the body.
     #[inline(always)]
     pub(super) fn pop(&mut self, into: &mut [Payload]) -> Pop {
         self.clear();
@@ -455,7 +456,7 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// The same, without a look at where the ring ends for each line, which would take twice as long.
+    /// As [`clear`](Self::clear), without a check of the ring's end for each line, which would take twice as long.
     #[inline(never)]
     fn clear_several(&mut self) {
         let Read { size, position, cleared, .. } = &mut self.at;
@@ -505,19 +506,19 @@ impl<P: Place> Consumer<P> {
         if !sound {
             return Pop::Garbled;
         }
-        // These are coming before the first is copied; and for writing, as they are to be cleared.
+        // Starts to fetch these before the first is copied; for writing, since they will be cleared.
         for position in (1..=FETCHED.min(body.div_ceil(LINE) as u64)).map(|n| self.at.position + n) {
             prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
         }
         Pop::Long { head, body }
     }
 
-    /// The body of the long packet that was popped last.
+    /// Returns the body of the last long packet.
     pub(super) fn body(&self, len: usize) -> Body<'_, P> {
         Body { consumer: self, len }
     }
 
-    /// Goes on behind that body.
+    /// Continues after that body.
     pub(super) fn skip(&mut self, len: usize) {
         let lines = len.div_ceil(LINE) as u64;
         self.at.position += 1;
@@ -526,14 +527,14 @@ impl<P: Place> Consumer<P> {
         if self.taken.take() {
             self.at.cleared = self.at.position;
         }
-        // Rather too early than after another one as long: few of them fit in, and their sender waits.
+        // Reports rather too early than after another body of that length: few of them fit in, and their sender waits.
         self.tell_after(self.tell_after.saturating_sub(lines));
     }
 
     #[cold]
     fn tell(&mut self) {
         self.clear();
-        // Release: the loads and stores above come before whatever the producer writes to the lines once it has seen
+        // Release: the loads and stores above come before the producer's writes to the lines after it has seen
         // this.
         self.place.ring(self.ring).1.store(self.at.position, Ordering::Release);
         self.at.told = self.at.position;
@@ -543,18 +544,18 @@ impl<P: Place> Consumer<P> {
         &self.place
     }
 
-    /// The current ring.
+    /// Returns the current ring.
     pub(super) fn ring(&self) -> usize {
         self.ring
     }
 
-    /// Whether there is no packet.
+    /// Returns true if there is no packet.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.place.lines()[self.at.size.index(self.at.position)].word.load(Ordering::Acquire) == 0
     }
 
-    /// Begins to load the line in which the next packet is, or will be.
+    /// Starts to load the line of the next packet.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         prefetch::for_reading(&self.place.lines()[self.at.size.index(self.at.position)]);
@@ -568,7 +569,7 @@ impl<P: Place> Consumer<P> {
         self.place.go_to(ring);
     }
 
-    /// Tells the producer, in whichever ring it is, that nothing will be read any more.
+    /// Tells the producer, in any ring, that nothing will be read any more.
     pub(super) fn shut(self) {
         for ring in 0..RINGS {
             self.place.ring(ring).1.store(SHUT, Ordering::Release);
@@ -576,15 +577,15 @@ impl<P: Place> Consumer<P> {
     }
 }
 
-/// What [`Consumer::pop`] found.
+/// The result of [`Consumer::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pop {
     Empty,
-    /// A packet of so many bytes.
+    /// A packet of this many bytes.
     Packet {
         len: usize,
     },
-    /// What [`Producer::notify`] was told.
+    /// The number of [`Producer::notify`].
     Notice {
         number: u64,
     },
@@ -593,11 +594,11 @@ pub(super) enum Pop {
         head: usize,
         body: usize,
     },
-    /// The producer has gone on in another ring, or says so: which one is to be checked.
+    /// The producer claims to continue in another ring, whose number must be checked.
     Moved {
         ring: usize,
     },
-    /// What no producer writes. Nothing after it can be trusted.
+    /// A value that no producer writes. Nothing after it can be trusted.
     Garbled,
 }
 
@@ -625,12 +626,12 @@ impl<P: Place> crate::Body for Body<'_, P> {
     }
 }
 
-/// A buffer for [`Consumer::pop`].
+/// Returns a buffer for [`Consumer::pop`].
 pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
     vec![[0; CELLS]; lines / 2].into()
 }
 
-/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns what is left of
+/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns the rest of
 /// `into`.
 fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
     let (taken, left) = from.split_at(from.len().min(into.len()));
@@ -653,12 +654,12 @@ impl Size {
         Self { lines: lines as u64 }
     }
 
-    /// Lines that packets may take.
+    /// Returns the number of lines available for packets.
     fn room(self) -> u64 {
         self.lines - 1
     }
 
-    /// Whether a packet may take so many lines.
+    /// Returns true if a packet may take so many lines.
     #[inline(always)]
     fn holds(self, lines: u64) -> bool {
         lines <= self.lines / 2
@@ -674,39 +675,39 @@ fn lines_for(len: usize) -> u64 {
     len.div_ceil(PAYLOAD).max(1) as u64
 }
 
-/// Of a long packet, the line of its head included.
+/// Returns the lines of a long packet, including the line of its head.
 fn lines_for_long(body: usize) -> u64 {
     1 + body.div_ceil(LINE) as u64
 }
 
-/// Cells of payload in a line, and their bytes; and all bytes of it.
+/// Cells of payload in a line, their bytes, and all bytes of a line.
 const CELLS: usize = 7;
 const PAYLOAD: usize = size_of::<Payload>();
 
-/// A packet whose body has so many bytes is long, if its head fits beside the lengths: below that the start of
+/// A packet is long if its body has so many bytes and its head fits beside the lengths. For shorter bodies the start of
 /// a plain copy costs more than it saves.
 const BODY_MIN: usize = if cfg!(loom) { 56 } else { 512 };
 const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 
-/// What a line carries, as the receiver copies it out.
+/// The payload of a line, as copied out by the receiver.
 pub(super) type Payload = [u64; CELLS];
 
-/// How many lines before its turn a line is taken from the consumer, who read it a lap ago. Not the next one: the
-/// consumer may be looking at that.
+/// How many lines ahead a line is taken from the consumer, which read it a lap ago. Not the next one: the
+/// consumer may be reading that.
 const AHEAD: u64 = 4;
 
-/// How many lines of a long packet are fetched ahead. Copying the first ones fetches the others.
+/// Number of lines of a long packet that are fetched ahead. Copying the first ones fetches the others.
 const FETCHED: u64 = 16;
 
-/// In place of a length, since no packet is as long: the producer has gone on in another ring, whose number
+/// Replaces a length, since no packet is as long: the producer has continued in another ring, whose number
 /// follows.
 const MOVED: usize = u16::MAX as usize;
-/// The same, of a number.
+/// Replaces a length: a number follows.
 const NOTICE: usize = MOVED - 1;
 /// The packet is long, and its lengths follow the head.
 const LONG: usize = MOVED - 2;
 
-/// In place of the consumer's position: it has shut the rings.
+/// Replaces the consumer's position: it has shut the rings.
 const SHUT: u64 = u64::MAX;
 
 // A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its

@@ -19,7 +19,7 @@ fn port() -> Shm {
     Shm::open(&SMALL).unwrap()
 }
 
-/// All that there is for a port to report.
+/// Returns all events that a port has to report.
 fn heard(port: &mut Shm) -> Vec<Heard> {
     let mut sink = Recorder::default();
     while port.poll(&mut sink).unwrap() > 0 {}
@@ -60,7 +60,7 @@ fn a_glance_tells_what_a_poll_would_find() {
     let to = sender.resolve(&receiver.address()).unwrap();
     for _ in 0..3 {
         assert!(receiver.seems_idle());
-        // The first rings the bell; of the next the receiver reads the ring.
+        // The first packet rings the bell; the receiver reads the next one from the ring.
         assert_eq!(sender.send(to, b"", b"news"), Ok(Post::Done));
         assert!(!receiver.seems_idle());
         assert_eq!(packets(&mut receiver), [b"news"]);
@@ -118,7 +118,7 @@ fn a_full_ring_says_again_until_it_is_read() {
     while sender.send(to, &[0; 40], &[]).unwrap() == Post::Done {
         sent += 1;
     }
-    // In each ring a line is kept free.
+    // One line of each ring is kept free.
     assert_eq!(sent, SMALL.ring_bytes_min / 64 - 1 + SMALL.ring_bytes / 64 - 1);
     assert_eq!(packets(&mut receiver).len(), sent);
     assert_eq!(sender.send(to, &[0; 40], &[]), Ok(Post::Done));
@@ -252,7 +252,7 @@ fn addresses_that_lead_nowhere_say_why() {
     assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
     assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));
     assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("has ended"));
-    // A port that was closed while its process goes on.
+    // A port that was closed while its process continues.
     assert!(reach(&mut this, |at| at.fd = 9999).contains("has left the job, or is ending"));
     assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
     let bytes = Address(b"tcp://somewhere".to_vec());
@@ -284,10 +284,10 @@ fn peers_are_limited_and_known_again() {
     assert_eq!(this.resolve(&others[4].address()), Ok(PeerId(4)));
 }
 
-/// In a child, whose limit of open files is its own.
+/// In a child, which has its own limit of open files.
 #[test]
 fn a_peer_is_not_out_of_reach_for_lack_of_descriptors() {
-    // What is found out once is found out before the fork.
+    // One-time checks run before the fork.
     let other = port();
     port().resolve(&other.address()).unwrap();
     let is_told = in_a_child(|| {
@@ -323,7 +323,7 @@ fn silent_peers_become_active_again() {
     }
 }
 
-/// What a sender sends until it is refused, and what arrives of it; until `enough` says so of the sum.
+/// Sends until refused, and receives; repeats until `enough` returns true for the sum.
 fn stream(sender: &mut Shm, receiver: &mut Shm, mut enough: impl FnMut(&Shm) -> bool) {
     let to = sender.resolve(&receiver.address()).unwrap();
     let mut round = 0u32;
@@ -344,7 +344,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
     // Two larger rings fit the budget.
     for (count, sender) in senders.iter_mut().take(2).enumerate() {
-        // Whatever went through the small ring before, which was left in between.
+        // Any packets in the small ring before, which was left in between.
         let to = sender.resolve(&receiver.address()).unwrap();
         for packet in 0..count * 10_000 {
             let len = if packet == 5000 { 2000 } else { 0 };
@@ -360,7 +360,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     });
     let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
-    // Those that have grown take more at once, the other one does not.
+    // Grown rings take more at once, the other one does not.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
         let to = sender.resolve(&receiver.address()).unwrap();
         let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();
@@ -376,7 +376,7 @@ fn rings_grow_with_traffic_under_a_budget() {
         .collect();
     let ungrown = SMALL.ring_bytes_min + SMALL.ring_bytes;
     assert!(filled[0] > 2 * ungrown && filled[1] > 2 * ungrown && filled[2] < ungrown, "{filled:?}");
-    // What they leave is there for others.
+    // The freed budget is available to others.
     senders.clear();
     assert_eq!(packets(&mut receiver).len(), 0);
     assert_eq!(receiver.usage(), Usage { growths_refused: 1, ..Usage::default() });
@@ -385,7 +385,7 @@ fn rings_grow_with_traffic_under_a_budget() {
 
 #[test]
 fn a_way_to_a_ring_that_is_not_there_is_garbage() {
-    // The current one, one that was not granted, and none.
+    // The current ring, one that was not granted, and an invalid one.
     for ring in [0, 2, 3, u64::MAX] {
         let (mut receiver, mut bad) = (port(), port());
         let bad_peer = receiver.resolve(&bad.address()).unwrap();
@@ -401,7 +401,7 @@ fn a_way_to_a_ring_that_is_not_there_is_garbage() {
 fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     let (mut sender, mut receiver) = (port(), port());
     let to = sender.resolve(&receiver.address()).unwrap();
-    // Sends packets that are then read. Whether the sender is in its small ring.
+    // Sends packets and reads them. Returns true if the sender is in its small ring.
     let mut burst = |count: usize, len: usize| {
         for _ in 0..count {
             assert_eq!(sender.send(to, &[], &vec![0; len]), Ok(Post::Done));
@@ -413,7 +413,7 @@ fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     for _ in 0..1000 {
         assert!(burst(5, 8));
     }
-    // Nobody has read when it is full. The next lap of packets goes through the large one.
+    // The receiver has not read when the ring is full. The next lap of packets goes through the large one.
     let full = SMALL.ring_bytes_min / 64;
     assert!(!burst(full, 8));
     let left = (1..).find(|_| burst(1, 8));
@@ -422,7 +422,7 @@ fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     assert!(!burst(1, 2000));
     assert!((0..2 * lap - 33).all(|_| !burst(1, 8)));
     assert!(burst(1, 8));
-    // The next follows after more than that: one lap.
+    // The next one follows after more than that: one lap.
     assert!((0..2 * lap).all(|_| burst(1, 8)));
     assert!(!burst(1, 2000));
     assert!((0..lap - 33).all(|_| !burst(1, 8)));
@@ -522,7 +522,7 @@ fn access_takes_the_key_the_right_and_bounds() {
     let post = a.get(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
     refused(&mut a, post);
     assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(1)), Ok(Post::Over));
-    // The end of one registration is not that of the others.
+    // The end of one registration does not end the others.
     b.deregister(exposed);
     let post = a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
     refused(&mut a, post);
@@ -550,7 +550,7 @@ fn a_window_is_what_its_peer_granted() {
     assert_eq!(bytes_of(&theirs)[75..80], *b"bytes");
     assert_eq!(theirs.change(88, Change::Add(1)), Ok(77));
     assert_eq!(window.load(16), Ok(78));
-    // What is put and what is stored is one memory.
+    // Puts and stores reach the same memory.
     assert_eq!(a.put_bytes(to_b, &[9; 8], exposed.remote(24), OpId(0)), Ok(Post::Over));
     assert_eq!(window.load(16), Ok(u64::from_ne_bytes([9; 8])));
     for (place, len) in [
@@ -599,8 +599,8 @@ fn many_windows_share_a_segment_each_with_its_key() {
     assert_eq!(a.peers[to_b.0 as usize].segments.count(), 1);
 }
 
-/// Threads, each with a port of its own, change words of one memory, by the port and through windows, while another
-/// reads lines that they write.
+/// Threads with a port each change words of one memory, by the port and through windows, while another
+/// thread reads lines that they write.
 #[test]
 fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
     const THREADS: usize = 3;
@@ -628,7 +628,7 @@ fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
                         assert!(matches!(changed, Ok(Changed::Over(_))), "{changed:?}");
                         window.change(8, Change::Max(round)).unwrap();
                         mine.copy_in(0, &byte).unwrap();
-                        // Whole words, at an offset that is none of a line.
+                        // Whole words, at an offset that is not the start of a line.
                         let put = port.put(to, local.local(0, 56), exposed.remote(72), OpId(0));
                         assert_eq!(put, Ok(Post::Over));
                     }
@@ -677,7 +677,7 @@ fn a_fenced_peer_puts_no_more() {
     assert_eq!(a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(1)), Err(PortError::PeerGone(to_b)));
     assert_eq!(bytes_of(&theirs), [1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(heard(&mut a), [Heard::Lost(to_b)]);
-    // Who closes a port is not put to either.
+    // Puts to a closed port are refused too.
     let (mut a, to_b, mut b, to_a) = pair();
     let mine = a.register(to_b, &ours, Access::LOCAL_READ).unwrap();
     let exposed = b.register(to_a, &theirs, RIGHTS).unwrap();
@@ -698,7 +698,7 @@ fn a_full_ring_makes_notices_wait_and_operations_are_limited() {
     heard(&mut b);
     assert_eq!(put(&mut a), Ok(Post::Over));
     assert_eq!(heard(&mut b), [Heard::Notified(3)]);
-    // Those that are refused have a completion.
+    // Refused operations have a completion.
     let refused = |a: &mut Shm| a.put(to_b, mine.local(0, 8), exposed.remote(1), OpId(0));
     for _ in 0..RMA_DEPTH {
         assert_eq!(refused(&mut a), Ok(Post::Done));

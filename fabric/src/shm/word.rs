@@ -1,4 +1,4 @@
-//! The atomics of what processes share: traits, so that a model checker's can take their place.
+//! The atomics in memory shared by processes; traits, so that a model checker's can take their place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,12 +13,12 @@ pub(super) trait Word: Sized {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64;
 
-    /// Writes bytes to lines, their words included. What is left of the last line has no defined value.
+    /// Writes bytes to lines, their words included. The rest of the last line is undefined.
     fn fill(lines: &[Line<Self>], from: &[u8]) {
         fill_words(lines, from);
     }
 
-    /// Reads what [`Word::fill`] wrote, and clears the lines' words.
+    /// Reads bytes that [`Word::fill`] wrote, and clears the lines' words.
     fn take(lines: &[Line<Self>], into: &mut [u8]) {
         take_words(lines, into);
     }

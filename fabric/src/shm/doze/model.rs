@@ -1,6 +1,6 @@
 //! A model of falling asleep under every interleaving: a lost wake-up is a deadlock, which loom reports.
 //!
-//! Take the fence out of either side, or look for packets before lying down, and it fails.
+//! Without the fence on either side, or with the look for packets before lying down, it fails.
 
 use super::*;
 use loom::sync::atomic::{AtomicU64, fence};
@@ -27,7 +27,7 @@ impl Model {
         self.rung.notify_one();
     }
 
-    /// Sleeps until the alarm rings, and silences it.
+    /// Sleeps until the alarm rings, and resets it.
     fn sleep(&self) {
         let mut rung = self.alarm.lock().unwrap();
         while !*rung {
@@ -45,7 +45,7 @@ impl Model {
     }
 }
 
-/// For a model, `samite_os::barrier` is what it amounts to: a full fence on either side.
+/// In the model, `samite_os::barrier` has its minimal effect: a full fence on either side.
 pub(super) mod barrier {
     pub(in super::super) fn light() {
         loom::sync::atomic::fence(super::Ordering::SeqCst);
@@ -85,8 +85,8 @@ fn receive(model: &Model, packets: u64) {
     }
 }
 
-/// Senders that publish so many packets each, and the owner that receives all of them. Not every interleaving:
-/// those with so many switches that no thread asked for.
+/// Senders that publish so many packets each, and an owner that receives all of them. Not every interleaving:
+/// only those with at most so many preemptions.
 fn run(packets: [u64; SENDERS], preemption_bound: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemption_bound);

@@ -13,7 +13,7 @@ const ONE_SLOT: Config = Config {
     growth_bytes_max: 16 << 10,
 };
 
-/// What a sender does from its first step to its last; it may be killed after each.
+/// The steps of a sender, from its first to its last; it may be killed after each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Claim,
@@ -25,14 +25,14 @@ enum Step {
     /// A packet's bytes are in the ring, but not announced.
     Write,
     Publish,
-    /// The small ring says that the large one goes on.
+    /// The small ring has the mark for the large one.
     MoveToLarge,
     WriteLarge,
     PublishLarge,
     Wish,
     MarkWish,
     CallWish,
-    /// The same of the grown one; if that was granted.
+    /// The same for the grown one, if it was granted.
     MoveToGrown,
     WriteGrown,
     PublishGrown,
@@ -70,7 +70,7 @@ impl Step {
         Self::CallClosed,
     ];
 
-    /// Does what [`Remote::claim`], [`ring::Producer`] and [`Claim`] do in this step.
+    /// Performs the part of [`Remote::claim`], [`ring::Producer`] and [`Claim`] in this step.
     fn take(self, remote: &Remote, owner: Process) {
         let (slot, bell) = (&remote.slots[0], &remote.header().bell);
         let granted = || slot.answer.load(Ordering::Acquire) == GRANTED;
@@ -111,7 +111,7 @@ impl Step {
     }
 }
 
-/// A process that was killed and reaped.
+/// Returns a process that was killed and reaped.
 fn dead() -> Process {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -152,7 +152,7 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
                 assert_eq!(sender.send(to, b"new", &[]), Ok(Post::Done), "{last:?}, {looks}");
                 heard.extend(packets(&mut receiver));
             }
-            // Unless the receiver looks nothing is granted.
+            // Nothing is granted unless the receiver looks.
             let expected = [
                 (last >= Step::Publish).then_some(&b"left behind"[..]),
                 (last >= Step::PublishLarge).then_some(b"a long one"),
@@ -175,7 +175,7 @@ fn one_word_holds_a_phase_and_its_owner() {
     assert_eq!(Phase::parse(FREE), None);
 }
 
-/// Senders of many threads claim slots at once: each gets its own, and nothing is lost or mixed.
+/// Senders in many threads claim slots at once: each gets its own, and no packet is lost or mixed up.
 #[test]
 fn claims_from_many_threads_do_not_collide() {
     let config = Config { peers_max: 8, ..ONE_SLOT };
@@ -206,7 +206,7 @@ fn claims_from_many_threads_do_not_collide() {
             _ => None,
         });
         let mut lives: Vec<u8> = lives.collect();
-        // Each life is a sender of its own, and senders are not ordered among each other.
+        // Each claim is a sender of its own, and senders are not ordered among each other.
         lives.sort_unstable();
         assert!(lives.into_iter().eq(0..count));
     }
@@ -234,7 +234,7 @@ proptest! {
             mapped[file][index.index(mapped[file].len())].store(value, Ordering::Relaxed);
             let _ = sender.send(to, &[0; 40], &[0; 800]);
             let mut sink = Recorder::default();
-            // The port itself is not broken by it, unless memory runs out.
+            // This does not break the port itself, unless memory runs out.
             prop_assert!(receiver.poll(&mut sink).is_ok());
         }
     }

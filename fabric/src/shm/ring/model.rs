@@ -1,7 +1,7 @@
 //! Models of the ring under every interleaving: `ci/loom.sh`.
 //!
-//! Weaken an order at the publishing word, and they fail. The orders at the consumer's position they cannot
-//! judge: they keep loads before later stores, and loom never executes a load after a store that follows it.
+//! If an order at the publishing word is weakened, they fail. They cannot judge the orders at the consumer's position:
+//! those keep loads before later stores, and loom never executes a load after a store that follows it.
 
 use super::*;
 use loom::sync::Arc;
@@ -60,8 +60,8 @@ fn receive(consumer: &mut Consumer<End>) -> u64 {
     }
 }
 
-/// Three packets through a ring of two lines, one of which is in use at a time: every line is used again, so
-/// that both the publishing of a packet and the giving back of its room are exercised. A packet read too
+/// Three packets through a ring of two lines, one of which is in use at a time. Every line is reused, so
+/// both the publishing of a packet and the return of its room are exercised. A packet read too
 /// early, or overwritten before it was read, would have another's payload.
 #[test]
 fn packets_are_read_whole_and_once_under_every_interleaving() {
@@ -81,7 +81,7 @@ fn packets_are_read_whole_and_once_under_every_interleaving() {
     });
 }
 
-/// The producer goes on in the second ring while the first is full, and comes back while the second may still hold
+/// The producer continues in the second ring while the first is full, and comes back while the second may still hold
 /// a packet.
 #[test]
 fn moving_between_rings_keeps_order_under_every_interleaving() {
@@ -109,8 +109,8 @@ fn moving_between_rings_keeps_order_under_every_interleaving() {
     });
 }
 
-/// A long packet whose body looks like words, and then short ones until the consumer waits where the body lay: what is
-/// read as a packet was published as one.
+/// A long packet whose body looks like words, and then short ones until the consumer waits where the body was: only
+/// published packets are read as packets.
 #[test]
 fn a_body_never_passes_for_a_word() {
     loom::model(|| {

@@ -34,7 +34,7 @@ impl Place for End {
 
 const LINES: usize = 128;
 
-/// That of a packet of 8 bytes.
+/// The word of a packet of 8 bytes.
 const WORD: u64 = 9;
 
 fn ring() -> (Producer<End>, Consumer<End>, Arc<Heap>) {
@@ -48,7 +48,7 @@ fn rings_of(lines: [usize; RINGS]) -> (Producer<End>, Consumer<End>, Arc<Heap>) 
     (Producer::new(end()), Consumer::new(end()), heap)
 }
 
-/// The next packet in one piece; none if there is none. The ring must not be garbled.
+/// Returns the next packet in one piece, if there is one. The ring must not be garbled.
 fn pop(consumer: &mut Consumer<End>, into: &mut [Payload]) -> Option<Vec<u8>> {
     match consumer.pop(into) {
         Pop::Packet { len } => Some(into.as_bytes()[..len].to_vec()),
@@ -104,8 +104,8 @@ fn a_full_ring_takes_more_once_half_is_read() {
 fn payload_never_passes_for_a_word() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    // Every cell, and of a long packet every word, looks like that of an 8-byte packet. Packets of all forms follow
-    // each other, so that each begins where the others have left their bytes.
+    // Every cell, and every word of a long packet, looks like that of an 8-byte packet. Packets of all forms follow
+    // each other, so that each begins where others have left their bytes.
     for _ in 0..10 {
         for (head, body) in
             [(packet_max(LINES), 0), (48, 512), (40, 0), (8, packet_max(LINES) - 8), (48, 256)]
@@ -145,7 +145,7 @@ fn lines_that_are_free_are_clear() {
             assert!(next == producer.ring() || producer.move_to(next));
         }
         assert_eq!(pop(&mut consumer, &mut into), None);
-        // All that was sent is read, and the consumer has looked for more.
+        // All packets are read, and the consumer has looked for more.
         for ring in 0..RINGS {
             assert!(heap.lines[ring].iter().all(|line| line.word.load(Ordering::Relaxed) == 0), "{ring}");
         }
@@ -280,7 +280,7 @@ fn two_threads_exchange_packets_in_order() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..Default::default() })]
 
-    /// Against a queue: whatever is written to the rings and read from them, in whatever turns.
+    /// Compares with a queue: any writes to the rings and reads from them, in any order.
     #[test]
     fn the_rings_are_a_queue(
         turns in prop::collection::vec(
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Whatever another process writes to the ring, the consumer neither panics nor leaves its buffer.
+    /// For any bytes that another process writes to the ring, the consumer neither panics nor leaves its buffer.
     #[test]
     fn garbage_is_survived(
         words in prop::collection::vec((0..LINES, prop_oneof![0..=u64::from(u16::MAX) + 2, Just(LONG as u64 + 1), any::<u64>()], any::<u64>()), 0..64),
@@ -338,7 +338,7 @@ proptest! {
     }
 }
 
-/// In each of the rings, of which the first is smaller than what a buffer holds, and the last larger.
+/// In each of the rings, of which the first is smaller than a buffer, and the last larger.
 #[test]
 fn a_length_that_the_ring_cannot_hold_is_garbage() {
     let sizes = [16, 64, 256];
