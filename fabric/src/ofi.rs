@@ -10,34 +10,36 @@
 //!   poll ◀───────────── fi_cq_read, a batch at a time, and fi_cq_readerr
 //! ```
 //!
-//! Everything that depends on the provider is read from what it returned: limits, orders, modes of
-//! registration. One buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: the paths on
-//! which providers differ or fail least, and the ones on which the rxm protocol copies no more than it must.
+//! Everything that depends on the provider is read from its answers: limits, orders, modes of registration. The port
+//! uses one buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: on these paths providers differ
+//! least and fail least, and the rxm protocol makes no unnecessary copies.
 //!
-//! # What it cannot know
-//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers
-//!   above find it. A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
-//! * Which peer an incoming packet is from: after a fence, a packet of the fenced peer that the provider had
-//!   already taken in, or that comes over a connection which that peer makes anew, is delivered. Its header's
-//!   incarnation tells.
-//! * Whether a peer is in the middle of an access to memory that is being deregistered. Providers check the
-//!   key when an access begins. So deregister memory only when its accesses are known to have ended: by a
-//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a peer that
-//!   lives might connect anew.
+//! # Limits of its knowledge
+//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers of the layer
+//!   above detect it. A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
+//! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that the
+//!   provider had already received, or that comes over a connection which that peer makes anew. The incarnation in its
+//!   header identifies it.
+//! * The port does not know if a peer is in the middle of an access to memory that is being deregistered. Providers check
+//!   the key when an access begins. So deregister memory only when its accesses are known to have ended: by a
+//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a living peer
+//!   might connect anew.
 //!
-//! # Strangers
-//! Whoever can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that harms
-//! nobody, as far as `ci/hostile/tests/network.rs` tries it. At 2.5.1 the same bytes (a connection request of rxm's
-//! with a byte changed, and what follows it taken for messages) end the process by a segmentation fault, in 23 of 30
-//! runs. So these ports belong on a network that strangers do not reach: [`OfiConfig::interface`].
+//! # Unauthenticated processes
+//! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that
+//! does no harm, as far as `ci/hostile/tests/network.rs` tries it. At 2.5.1 the same bytes (one of rxm's connection
+//! requests with a byte changed, after which the next bytes are taken for messages) end the process by a segmentation
+//! fault, in 23 of
+//! 30 runs. So these ports belong on a network that only trusted processes reach: [`OfiConfig::interface`].
 //!
 //! # libfabric's own shm
-//! It does ordinary traffic, but is never chosen unasked, for it is not safe against a peer's end or lies (at
-//! 1.17.0): an access that the target refuses, since it has no such key, never ends (smr_progress_cmd_rma
-//! returns without an answer); and a port that polls after another of the same process has closed crashes,
-//! for it looks into that one's memory, of which nothing is left (smr_progress_resp, smr_map_to_region). A
-//! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever, in
-//! fi_cq_read: no deadline of ours is looked at there.
+//! It carries ordinary traffic, but is never chosen by default, because it is not safe against a peer's death or lies
+//! (at
+//! 1.17.0). An access that the target refuses, since it has no such key, never ends (smr_progress_cmd_rma
+//! returns without an answer). A port that polls after another of the same process has closed crashes,
+//! because it reads that port's memory, which is gone (smr_progress_resp, smr_map_to_region). A
+//! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in
+//! fi_cq_read, where our deadlines are not checked.
 //! It catches the signals that end a process, to unlink its files before they do.
 
 mod endpoint;
@@ -79,39 +81,38 @@ use crate::{
     Sink, Sleep,
 };
 
-/// What to open, and how large.
+/// The provider to open, and the sizes of the port.
 #[derive(Clone, Debug)]
 pub struct OfiConfig {
     /// The provider, as `fi_info` prints it.
     pub provider: String,
-    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); none for the provider's first, IPv4 before
+    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); `None` for the provider's first, IPv4 before
     /// IPv6.
     pub interface: Option<String>,
-    /// Whether all peers are on this host: then, where no interface is named, a loopback interface is taken
-    /// first.
+    /// True if all peers are on this host: then, unless an interface is named, a loopback interface is preferred.
     pub stays_on_host: bool,
-    /// An address of this host by which others are known to reach it: where no interface is named, the one
-    /// with that address is taken first.
+    /// An address of this host at which others are known to reach it: unless an interface is named, the one
+    /// with that address is preferred.
     pub near: Option<IpAddr>,
-    /// Where the keys of registered memory come from: random, and another for each life of a process.
+    /// The seed of the keys of registered memory: random, and different for each incarnation of a process.
     pub seed: u64,
-    /// The longest packet, bytes. By default 16 KiB: a longer one would make the rxm protocol use a
-    /// rendezvous of its own, which leaks operations when a peer dies.
+    /// The longest packet, bytes. By default 16 KiB: for a longer one the rxm protocol would use its own
+    /// rendezvous, which leaks operations when a peer dies.
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,
     /// Buffers for packets too long to be injected and not yet gone; each is `packet_max` bytes.
     pub send_buffers: u32,
-    /// One-sided operations in flight.
+    /// Largest number of one-sided operations in flight.
     pub operations_max: usize,
-    /// Peers resolved over the life of the port.
+    /// Largest number of peers resolved over the life of the port.
     pub peers_max: usize,
-    /// Whether there is to be a descriptor that wakes who sleeps, where the provider has one. It makes every
-    /// packet dearer: at 1.17 tcp polls its sockets by epoll then, a quarter of the time of a short message on
-    /// loopback, and else by poll.
+    /// True if a descriptor must wake a sleeper, where the provider has one. It makes every
+    /// packet more expensive: at 1.17 tcp then polls its sockets by epoll, a quarter of the time of a short message on
+    /// loopback, and otherwise by poll.
     pub wakes: bool,
-    /// A provider whose rules are imposed on `provider`, for tests without its hardware. Wherever it breaks one
-    /// the process ends.
+    /// A provider whose rules are imposed on `provider`, for tests without its hardware. A violation ends
+    /// the process.
     #[cfg(any(test, feature = "strict"))]
     pub rules: Option<Offer>,
 }
@@ -137,7 +138,7 @@ impl Default for OfiConfig {
 }
 
 impl OfiConfig {
-    /// The number of operations, if all of the configuration can be.
+    /// Returns the number of operations, if the configuration is valid.
     fn checked(&self) -> Result<u32, PortError> {
         let buffers = u64::from(self.receive_buffers.max(self.send_buffers));
         let bytes = (self.packet_max as u64).checked_mul(buffers);
@@ -165,7 +166,7 @@ impl OfiConfig {
 /// A port over libfabric. See the [module](self).
 #[derive(Debug)]
 pub struct OfiPort {
-    // Closed first: after it nothing touches the memory below. Then registrations, then what they stand on.
+    // Closed first: afterwards nothing accesses the memory below. Then registrations, then the objects that they need.
     ep: Option<Object<sys::fid_ep>>,
     registrations: Registrations,
     receives: Buffers,
@@ -175,17 +176,17 @@ pub struct OfiPort {
     caps: Caps,
     address: Address,
     peers: Vec<Peer>,
-    /// The peers that are not cut off, by address.
+    /// The connected peers, by address.
     resolved: HashMap<Address, PeerId>,
     /// Head and body of a short packet, side by side.
     scratch: Vec<u8>,
-    /// Receives that the provider had no room for.
+    /// Receives for which the provider had no room.
     unposted: Vec<u32>,
-    /// Whether an immediate must travel alone, after its data.
+    /// True if an immediate must travel separately, after its data.
     notes_alone: bool,
-    /// Notifications that the provider had no room for.
+    /// Notifications for which the provider had no room.
     notes: Vec<Note>,
-    /// What was read from the completion queue while fencing, and is to be reported by the next poll.
+    /// Completions that were read during a fence; the next poll reports them.
     backlog: VecDeque<Event>,
 }
 
@@ -200,12 +201,12 @@ struct Buffers {
 struct Peer {
     address: Address,
     fi_address: sys::fi_addr_t,
-    /// Accepted and not completed.
+    /// Number of operations accepted and not completed.
     in_flight: u32,
-    /// Whether the provider accepted the last post: then it has a connection, or had one and has forgotten
+    /// True if the provider accepted the last post: then it has a connection, or had one and has forgotten
     /// it.
     settled: bool,
-    /// Posts are refused.
+    /// True if posts are refused.
     gone: bool,
     fenced: bool,
 }
@@ -214,8 +215,8 @@ impl OfiPort {
     /// Opens the provider on an interface of this host.
     ///
     /// # Errors
-    /// [`PortError::Provider`], which says what to do, if the provider or the interface is missing or
-    /// refuses; [`PortError::Unsupported`] if the configuration asks for what it cannot be.
+    /// [`PortError::Provider`], which names a fix, if the provider or the interface is missing or
+    /// refuses; [`PortError::Unsupported`] if the configuration is invalid.
     pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
         let operations = config.checked()?;
         let cleanup = load()?;
@@ -226,7 +227,7 @@ impl OfiPort {
         let Plan { caps, registration, notes_alone, completions } = offer.plan(config, cleanup)?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         let domain = Domain::open(info, completions, config.wakes)?;
-        // SAFETY: it is the first field of the port, and its `drop` closes it before all.
+        // SAFETY: it is the first field of the port, whose `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
         #[cfg(any(test, feature = "strict"))]
         if config.rules.is_some() {
@@ -282,13 +283,13 @@ impl OfiPort {
         }
     }
 
-    /// Posts the receives that wait for it, as far as the provider has room.
+    /// Posts the waiting receives, as far as the provider has room.
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&buffer) = self.unposted.last() {
             let span = self.receives.span(buffer, self.receives.size)?;
             let context = self.slots.context(buffer);
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-            // closed, and nobody else uses them until this receive completes.
+            // closed, and have no other user until this receive completes.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
@@ -494,7 +495,7 @@ impl Port for OfiPort {
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
-        // Buffers go back at the next poll, not at the end of this one: first the packets are answered.
+        // Buffers return at the next poll, not at the end of this one, so that packets are answered first.
         if !self.unposted.is_empty() {
             self.post_receives()?;
         }
@@ -535,7 +536,7 @@ impl Port for OfiPort {
         if !self.backlog.is_empty() {
             return Sleep::NotNow;
         }
-        // What the provider had no room for is tried again at each poll.
+        // Posts for which the provider had no room are retried at each poll.
         if !self.unposted.is_empty() || !self.notes.is_empty() || self.domain.wait_fd().is_none() {
             return Sleep::Briefly;
         }
@@ -549,8 +550,8 @@ impl Port for OfiPort {
 
 impl Drop for OfiPort {
     fn drop(&mut self) {
-        // The endpoint first: closed, it touches nothing. If it will not close, what it might touch must
-        // never be freed.
+        // The endpoint first: once closed, it accesses nothing. If it does not close, the memory that it might access
+        // must never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.registrations.leak();
@@ -561,9 +562,9 @@ impl Drop for OfiPort {
     }
 }
 
-// SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN asks that one thread at a time uses
-// those of a domain: all of them are private to this value, which is moved as a whole and changed through
-// `&mut self` only.
+// SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN requires that one thread at a time uses
+// those of a domain. All of them are private to this value, which is moved as a whole and changed only through
+// `&mut self`.
 unsafe impl Send for OfiPort {}
 
 impl Buffers {
@@ -571,11 +572,11 @@ impl Buffers {
         self.registered.span(buffer as usize * self.size, len)
     }
 
-    /// Copies head and body, which together fit, to a buffer that is not in flight.
+    /// Copies head and body, which fit together, to a buffer that is not in flight.
     fn fill(&self, buffer: u32, head: &[u8], body: &[u8]) -> Result<memory::Span, PortError> {
         let span = self.span(buffer, head.len() + body.len())?;
-        // SAFETY: the span has room for both; the buffer is in nobody's use, and is not memory that a caller
-        // can refer to.
+        // SAFETY: the span has room for both; the buffer is not in use, and no caller can
+        // refer to its memory.
         unsafe {
             span.start.as_ptr().copy_from_nonoverlapping(head.as_ptr(), head.len());
             span.start.as_ptr().add(head.len()).copy_from_nonoverlapping(body.as_ptr(), body.len());
@@ -584,26 +585,26 @@ impl Buffers {
     }
 }
 
-/// Buffers or operations of one kind.
+/// Limit for buffers or operations of one kind.
 const SLOTS_MAX: u32 = 1 << 20;
 
-/// Bytes of buffers of one kind.
+/// Limit for the bytes of buffers of one kind.
 const BUFFERS_MAX: u64 = 4 << 30;
 
 /// Every port carries packets of this size.
 const PACKET_MIN: usize = 512;
 
-/// Bytes of an address that say of which kind it is.
+/// Bytes of an address that identify its format.
 const FORMAT_LEN: usize = 8;
 
-/// What libfabric should find in the environment when it is loaded, except for what the user has set. A
-/// launcher gives it to its ranks; the port sets it too, as long as the program has no second thread.
+/// Returns the environment that libfabric should find when it is loaded, without variables that the user has set. A
+/// launcher sets it for its ranks; the port sets it too, while the program has no second thread.
 ///
-/// * `FI_AV_REMOVE_CLEANUP` closes the connection of an address that is removed: without it there is no
+/// * `FI_AV_REMOVE_CLEANUP` closes the connection of a removed address: without it there is no
 ///   [`Caps::fence`].
-/// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: how long a request for a connection may lie before it
-///   is looked at. A first message takes 10 ms by default, and 1.3 ms so.
-/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, which Debian's libfabric brings along, from catching the
+/// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: the interval at which connection requests
+///   are handled. A first message takes 10 ms by default, and 1.3 ms with this value.
+/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, a dependency of Debian's libfabric, from catching the
 ///   signals that end a process, to print a backtrace and exit with a code instead.
 pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
@@ -611,8 +612,8 @@ pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(|(name, _)| samite_os::env::get(name).is_none())
 }
 
-/// Sets [`environment`] for this process, as long as the program has no second thread: later, and where no
-/// launcher did, ports do without. To be called before anything starts one.
+/// Sets [`environment`] for this process, while the program has no second thread. Otherwise, if no launcher has set it
+/// either, ports work without it. Call it before anything starts a thread.
 pub fn settle_environment() {
     for (name, value) in environment() {
         let _ = samite_os::env::set_while_alone(name, value);
@@ -621,13 +622,13 @@ pub fn settle_environment() {
 
 const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
 
-/// Loads libfabric, once. Whether removing an address will close its connection.
+/// Loads libfabric, once. Returns true if removing an address will close its connection.
 fn load() -> Result<bool, PortError> {
     static CLEANED_UP: OnceLock<bool> = OnceLock::new();
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
         settle_environment();
         let _ = sys::load();
-        // Where the environment could not keep it from installing them.
+        // Needed if the environment could not keep it from installing them.
         samite_os::handlers::remove_those_of("libinfinipath");
         samite_os::env::get(CLEANUP)
             .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))

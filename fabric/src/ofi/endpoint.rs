@@ -1,4 +1,4 @@
-//! The endpoint and what it stands on.
+//! The endpoint and the objects that it needs.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use super::info::Info;
 use super::object::{Object, check, error};
 use crate::PortError;
 
-/// What an endpoint stands on, in the order of closing.
+/// The objects that an endpoint needs, in the order of closing.
 #[derive(Debug)]
 pub(super) struct Domain {
     av: Object<sys::fid_av>,
@@ -23,13 +23,13 @@ pub(super) struct Domain {
     info: Info,
 }
 
-/// The completions read at once.
+/// Largest number of completions read at once.
 const BATCH: usize = 16;
 
 /// The longest address that is text, with its NUL: of libfabric's shm (SMR_NAME_MAX, include/ofi_shm.h).
 const TEXT_MAX: usize = 256;
 
-/// What one read of the completion queue gave.
+/// The result of one read of the completion queue.
 pub(super) enum Completions<'a> {
     /// Nothing.
     None,
@@ -39,7 +39,7 @@ pub(super) enum Completions<'a> {
     Failed(Box<sys::fi_cq_err_entry>),
 }
 
-/// Room for the completions read at once. Not initialized: a poll that finds nothing must not pay for it.
+/// Room for the completions read at once. Uninitialized, so that a poll that finds nothing does not pay for it.
 pub(super) struct Batch([MaybeUninit<sys::fi_cq_data_entry>; BATCH]);
 
 impl Batch {
@@ -50,16 +50,16 @@ impl Batch {
 }
 
 impl Domain {
-    /// Opens a domain on `info` with a completion queue of `completions` entries; with a descriptor that wakes
-    /// who sleeps, if it `wakes` and the provider has one.
+    /// Opens a domain on `info` with a completion queue of `completions` entries. With `wakes` the queue has a
+    /// descriptor that wakes a sleeper, if the provider supports it.
     pub(super) fn open(info: Info, completions: usize, wakes: bool) -> Result<Self, PortError> {
         let attributes = info.attributes();
         let (mut cq_attr, mut av_attr) = (
             sys::fi_cq_attr { size: completions, format: sys::FI_CQ_FORMAT_DATA, ..Default::default() },
             sys::fi_av_attr { type_: sys::FI_AV_TABLE, ..Default::default() },
         );
-        // SAFETY: each call stores a newly opened object, which the struct below closes before what it
-        // depends on. The attributes are alive during the calls; `info` as long as the domain.
+        // SAFETY: each call stores a newly opened object, which the struct below closes before the objects that it
+        // depends on. The attributes live during the calls; `info` lives as long as the domain.
         unsafe {
             let fabric = Object::open("fi_fabric", |fabric| {
                 sys::fi_fabric(std::ptr::from_ref(attributes.fabric).cast_mut(), fabric, null_mut())
@@ -90,7 +90,7 @@ impl Domain {
     /// # Safety
     /// The endpoint is closed before the domain.
     pub(super) unsafe fn endpoint(&self) -> Result<Object<sys::fid_ep>, PortError> {
-        // SAFETY: all objects are live, and the endpoint does not outlive them (the caller's promise).
+        // SAFETY: all objects are live, and the endpoint does not outlive them, as the caller guarantees.
         unsafe {
             let ep = Object::open("fi_endpoint", |ep| {
                 sys::fi_endpoint(self.domain.as_ptr(), self.info.as_ptr(), ep, null_mut())
@@ -118,13 +118,14 @@ impl Domain {
         self.cq.as_ptr()
     }
 
-    /// Readable when there may be completions, once [`Domain::may_sleep`] has said so.
+    /// Returns a descriptor that is readable when there may be completions, once [`Domain::may_sleep`] has returned
+    /// true.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the queue keeps the descriptor open until it is closed, which is after `self` is used last.
+        // SAFETY: the queue keeps the descriptor open until it is closed, which is after the last use of `self`.
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether nothing has come that the descriptor would not tell of; to be asked before each sleep.
+    /// Returns true if the descriptor would report everything that has come; to be asked before each sleep.
     pub(super) fn may_sleep(&self) -> bool {
         let mut fids = [self.cq.fid()];
         // SAFETY: fabric and queue are live, and the queue was opened with a descriptor (without one, the call
@@ -136,7 +137,7 @@ impl Domain {
     #[inline]
     pub(super) fn read<'a>(&self, batch: &'a mut Batch) -> Result<Completions<'a>, PortError> {
         let entries = batch.0.as_mut_ptr().cast::<sys::fi_cq_data_entry>();
-        // SAFETY: the queue is live, its format is that of the entries, and there is room for so many.
+        // SAFETY: the queue is live, its format is that of the entries, and the batch has room for that many.
         let read = unsafe { sys::fi_cq_read(self.cq.as_ptr(), entries.cast::<c_void>(), BATCH) };
         match usize::try_from(read) {
             Ok(read) => {
@@ -154,7 +155,7 @@ impl Domain {
     fn read_failed<'a>(&self) -> Result<Completions<'a>, PortError> {
         // No room for a provider's extra data: `err_data_size` is an input, and zero.
         let mut entry = sys::fi_cq_err_entry::default();
-        // SAFETY: the queue is live, and the entry has the layout of the version that was asked for.
+        // SAFETY: the queue is live, and the entry has the layout of the requested version.
         match unsafe { sys::fi_cq_readerr(self.cq.as_ptr(), &mut entry, 0) } {
             read if read > 0 => Ok(Completions::Failed(Box::new(entry))),
             read if read == -(sys::FI_EAGAIN as isize) => Ok(Completions::None),
@@ -162,8 +163,8 @@ impl Domain {
         }
     }
 
-    /// Whether the provider finds all of an address in `name`: as many bytes as in another, or, where it is
-    /// text, as many as there are before the NUL.
+    /// Returns true if `name` holds a complete address: as many bytes as another address has, or, if it is
+    /// text, all bytes up to a NUL.
     pub(super) fn is_name(&self, name: &[u8], len: usize) -> bool {
         match self.info.attributes().info.addr_format {
             sys::FI_ADDR_STR => {
@@ -177,7 +178,7 @@ impl Domain {
     /// Inserts a peer's address, of this provider's format and length.
     pub(super) fn insert(&self, name: &[u8]) -> Result<sys::fi_addr_t, PortError> {
         let mut address = sys::FI_ADDR_NOTAVAIL;
-        // SAFETY: the vector is live; `name` is an address as a whole (the caller asked `is_name`).
+        // SAFETY: the vector is live; `name` is a complete address (the caller asked `is_name`).
         let inserted = unsafe {
             sys::fi_av_insert(self.av.as_ptr(), name.as_ptr().cast(), 1, &mut address, 0, null_mut())
         };
@@ -188,14 +189,14 @@ impl Domain {
         }
     }
 
-    /// Removes a peer's address; closes its connection where the provider was told to clean up.
+    /// Removes a peer's address; closes its connection if the provider was told to clean up.
     pub(super) fn remove(&self, mut address: sys::fi_addr_t) -> Result<(), PortError> {
         // SAFETY: the vector is live, and the address was inserted and not removed since.
         check("fi_av_remove", unsafe { sys::fi_av_remove(self.av.as_ptr(), &mut address, 1, 0) })
     }
 }
 
-/// The descriptor of a queue that was opened with one.
+/// Returns the descriptor of a queue that was opened with one.
 fn wait_fd(cq: &Object<sys::fid_cq>) -> Option<RawFd> {
     let mut fd: RawFd = -1;
     // SAFETY: the queue is live, and for FI_WAIT_FD the argument is a pointer to a descriptor (fi_cq(3)).
@@ -204,7 +205,7 @@ fn wait_fd(cq: &Object<sys::fid_cq>) -> Option<RawFd> {
     (status == 0 && fd >= 0).then_some(fd)
 }
 
-/// The name by which peers insert this endpoint.
+/// Returns the name by which peers insert this endpoint.
 pub(super) fn name(ep: &Object<sys::fid_ep>) -> Result<Vec<u8>, PortError> {
     let mut name = vec![0; 64];
     loop {

@@ -1,4 +1,4 @@
-//! What the provider reports, and what it means.
+//! The provider's reports, and their meaning.
 
 use samite_fabric_sys as sys;
 
@@ -8,7 +8,7 @@ use super::object::text;
 use super::slots::{Flight, Slot};
 use crate::{Failure, OpId, PeerId, Sink};
 
-/// What is to be reported.
+/// An event to report.
 #[derive(Debug)]
 pub(super) enum Event {
     Packet { buffer: u32, len: usize },
@@ -17,12 +17,12 @@ pub(super) enum Event {
     Lost { peer: PeerId },
 }
 
-/// Reads of the completion queue for which a fence waits that it becomes empty. Each gives a batch, and few
-/// come without a receive buffer, which fencing does not post again.
+/// Number of reads of the completion queue after which a fence stops draining it. Each returns a batch, and few
+/// completions come without a receive buffer, which fencing does not post again.
 const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
-    /// What a completion means; `None` for the end of a copied packet, or of a first part.
+    /// Returns the event of a completion; `None` for the end of a copied packet, or of a first part.
     pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
         match self.slots.of(entry.op_context) {
             Some(Slot::Receive(buffer)) => {
@@ -40,7 +40,7 @@ impl OfiPort {
         }
     }
 
-    /// What a failed operation means: up to two events.
+    /// Returns the events of a failed operation: up to two.
     #[cold]
     pub(super) fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
         let slot = match self.slots.of(entry.op_context) {
@@ -50,7 +50,7 @@ impl OfiPort {
                 return [None, None];
             }
             Some(Slot::Flight(slot)) => slot,
-            // It belongs to no operation of ours, and no peer can be told from it.
+            // It belongs to no operation of this port, and names no peer.
             None => return [None, None],
         };
         let Some(flight) = self.land(slot) else { return [None, None] };
@@ -68,20 +68,20 @@ impl OfiPort {
             | sys::FI_ENETUNREACH
             | sys::FI_ENETDOWN
             | sys::FI_ETIMEDOUT
-            // What sockets says of a connection that has ended.
+            // sockets reports a closed connection in this way.
             | sys::FI_EIO => Failure::PeerLost,
             sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
                 Failure::Refused
             }
             code => Failure::Provider { code, text: text(code) },
         };
-        // A packet or a first part that was lost must be the last: what follows would arrive out of order.
+        // A lost packet or first part must be the last: later ones would arrive out of order.
         let lost = !fenced && (flight.sequenced || matches!(failure, Failure::PeerLost));
         let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
     }
 
-    /// Ends a flight's hold on its slot, its peer and its registration.
+    /// Ends a flight: its slot, peer and registration are free of it.
     fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.slots.land(slot)?;
         self.peers[flight.peer.0 as usize].in_flight -= 1;
@@ -89,7 +89,7 @@ impl OfiPort {
         Some(flight)
     }
 
-    /// Refuses posts to a peer from here on; false if it was so before.
+    /// Refuses posts to a peer from now on. Returns false if it did so before.
     pub(super) fn cut_off(&mut self, peer: PeerId) -> bool {
         let known = &mut self.peers[peer.0 as usize];
         if known.gone {
@@ -108,7 +108,7 @@ impl OfiPort {
             Event::Packet { buffer, len } => {
                 if let Ok(span) = self.receives.span(buffer, len) {
                     // SAFETY: the span lies in the receive buffers. The provider has completed this one and
-                    // gets it back only below, so that nothing writes to it; nobody else has access to the
+                    // gets it back only below, so it does not write to it; no other code has access to the
                     // region.
                     sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
                 }
@@ -120,7 +120,7 @@ impl OfiPort {
         }
     }
 
-    /// Moves all completions that there are to the backlog. False if more kept coming.
+    /// Moves all completions to the backlog. Returns false if more kept coming.
     pub(super) fn drain(&mut self) -> bool {
         let mut batch = Batch::new();
         for _ in 0..DRAIN_READS_MAX {

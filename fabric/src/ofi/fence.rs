@@ -1,18 +1,18 @@
-//! Cutting a peer off, so that the provider no longer touches what belongs to it.
+//! Fencing of a peer, after which the provider does not access the memory of its operations.
 //!
-//! On the rxm protocol the removal of a peer's address closes its connection, in both directions, and cancels
-//! what is queued on it (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). One thing must not
-//! happen: a connection that rxm knows of, but has neither made nor begun to make, would crash it, for it
-//! closes an endpoint that is not there. That is its state after the peer rejected our request because it had
-//! sent one of its own (rxm_process_reject, `RXM_REJECT_EALREADY`), until the next post or the peer's
-//! request; or after a post that failed otherwise than for want of room.
+//! In the rxm protocol the removal of a peer's address closes its connection, in both directions, and cancels
+//! the operations queued on it (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). One state must be
+//! avoided: a connection that rxm knows, but has neither made nor begun to make, would crash it, because it
+//! closes an endpoint that does not exist. rxm is in that state after the peer rejected our request because it had
+//! sent its own (rxm_process_reject, `RXM_REJECT_EALREADY`), until the next post or the peer's
+//! request; and after a post that failed for another reason than lack of room.
 
 use samite_fabric_sys as sys;
 
 use super::OfiPort;
 use crate::PeerId;
 
-/// What is known of the connection to a peer.
+/// The known state of the connection to a peer.
 enum Connection {
     /// It can be closed.
     Closable,
@@ -20,7 +20,7 @@ enum Connection {
     Absent,
 }
 
-/// Posts by which a fence finds out about a connection; each also drives it on.
+/// Number of posts by which a fence probes a connection; each also makes progress.
 const PROBES_MAX: usize = 64;
 
 impl OfiPort {
@@ -31,7 +31,7 @@ impl OfiPort {
         }
         self.cut_off(peer);
         self.peers[peer.0 as usize].fenced = true;
-        // The provider knows one peer at an address: it is not to be cut off if it was found there anew.
+        // The provider knows one peer per address: the address must stay if a new peer was resolved there.
         let replaced = self.resolved.contains_key(&self.peers[peer.0 as usize].address);
         let closed = self.caps.fence && !replaced && self.close_connection(peer);
         if !closed || self.peers[peer.0 as usize].in_flight > 0 {
@@ -39,15 +39,15 @@ impl OfiPort {
         }
     }
 
-    /// Closes the connection to a peer, if there is one, and lands what was on it. False if it may still be
-    /// there.
+    /// Closes the connection to a peer, if there is one, and ends its operations. Returns false if it may still
+    /// exist.
     fn close_connection(&mut self, peer: PeerId) -> bool {
         let drained = self.drain();
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
         // Nothing was posted yet, so the only connection can be one that the peer has made; or the last post
-        // was accepted; or operations are in flight, which those of a broken connection no longer are, for
-        // the drain has landed them.
+        // was accepted; or operations are in flight, which those of a broken connection are not any more, since
+        // the drain has ended them.
         let made = known.settled || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
@@ -56,12 +56,12 @@ impl OfiPort {
         }
     }
 
-    /// Finds out about a connection by posting to it: a write of nothing, which the peer refuses.
+    /// Probes a connection by a write of no bytes, which the peer refuses.
     fn probe(&mut self, fi_address: sys::fi_addr_t) -> Connection {
         for _ in 0..PROBES_MAX {
             self.drain();
-            // SAFETY: the endpoint is live and has FI_RMA, and the address was not removed. No byte is read,
-            // none is written.
+            // SAFETY: the endpoint is live and has FI_RMA, and the address was not removed. No byte is read or
+            // written.
             let status =
                 unsafe { sys::fi_inject_write(self.ep(), self.scratch.as_ptr().cast(), 0, fi_address, 0, 0) };
             if status == 0 {
@@ -71,8 +71,9 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // In the making, since the last probe at the latest. Only an answer that came within that very call
-        // could have ended it, from a peer that answers now, though it has not for all this time.
+        // The connection has been in the making since the last probe at the latest. Only an answer within that very
+        // call could have ended it, from a peer that has not answered all this time. could have ended it, from a peer
+        // that answers now, though it has not for all this time.
         Connection::Closable
     }
 }

@@ -1,4 +1,4 @@
-//! Which fabric interface to use, and what it can do.
+//! The choice of a fabric interface, and its capabilities.
 
 use std::ffi::{CStr, CString, c_char};
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use super::object::{InfoList, check, text};
 use super::offer::{MODES, MR_MODES, Offer};
 use crate::PortError;
 
-/// One fabric interface, chosen.
+/// A chosen fabric interface.
 #[derive(Debug)]
 pub(super) struct Info(InfoList);
 
 impl Info {
-    /// Asks libfabric what there is, and takes the first that fits: the provider's own order, IPv4 before
+    /// Asks libfabric for interfaces, and takes the first that fits: the provider's own order, IPv4 before
     /// IPv6.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
         let list = ask(Some(&config.provider))?.ok_or_else(|| no_provider(config))?;
@@ -66,7 +66,7 @@ pub(super) struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// What two ports must agree in to understand each other's addresses.
+    /// Returns the properties in which two ports must agree to understand each other's addresses.
     pub(super) fn format(&self) -> [u8; 8] {
         (u64::from(self.info.addr_format) << 32 | u64::from(self.ep.protocol)).to_le_bytes()
     }
@@ -85,7 +85,7 @@ pub(super) fn attributes(info: &sys::fi_info) -> Attributes<'_> {
     }
 }
 
-/// What libfabric offers for our purposes, of one provider or of all; none if there is nothing.
+/// Returns libfabric's offers for our purposes, of one provider or of all; `None` if there are none.
 pub(super) fn ask(provider: Option<&str>) -> Result<Option<InfoList>, PortError> {
     let hints = hints(provider)?;
     let mut list = std::ptr::null_mut();
@@ -95,7 +95,7 @@ pub(super) fn ask(provider: Option<&str>) -> Result<Option<InfoList>, PortError>
         return Ok(None);
     }
     check("fi_getinfo", status)?;
-    // SAFETY: the list was just returned, to us alone.
+    // SAFETY: the list was just returned and has no other owner.
     Ok(unsafe { InfoList::new(list) })
 }
 
@@ -104,8 +104,8 @@ fn hints(provider: Option<&str>) -> Result<InfoList, PortError> {
         .map(CString::new)
         .transpose()
         .map_err(|_| PortError::Unsupported { what: "use a provider whose name has a NUL" })?;
-    // SAFETY: a fresh entry has all attributes, zeroed and owned by it; it frees the name with free(3), which
-    // is why the name is a copy from strdup(3).
+    // SAFETY: a new entry has all attributes, zeroed and owned by it. It frees the name with free(3), so
+    // the name is a copy from strdup(3).
     unsafe {
         let hints = InfoList::new(sys::fi_allocinfo())
             .ok_or_else(|| super::object::error("fi_allocinfo", sys::FI_ENOMEM))?;
@@ -160,14 +160,14 @@ fn no_interface(config: &OfiConfig, list: &InfoList) -> PortError {
     }
 }
 
-/// The interface's own address as people write it, without the port: `127.0.0.1`, `::1`.
+/// Returns the interface's own address in its usual notation, without the port: `127.0.0.1`, `::1`.
 pub(super) fn source(info: &sys::fi_info) -> Option<String> {
     if info.src_addr.is_null() {
         return None;
     }
     match info.addr_format {
         sys::FI_SOCKADDR_IN if info.src_addrlen >= size_of::<libc::sockaddr_in>() => {
-            // SAFETY: the format says that a sockaddr_in is there, and the length that it is whole.
+            // SAFETY: the format says that it is a sockaddr_in, and the length that it is complete.
             let address = unsafe { info.src_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(std::net::Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).to_string())
         }

@@ -1,4 +1,4 @@
-//! Memory that the provider may touch.
+//! Memory that the provider may access.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::object::{Object, check, error};
 use crate::rng::SplitMix64;
 use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
 
-/// How a provider wants memory registered.
+/// The provider's rules for registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// Local buffers need a descriptor too.
@@ -40,14 +40,14 @@ impl Mode {
     }
 }
 
-/// The registrations that a port's user holds, or held and an operation still uses.
+/// The registrations that a port's user holds, and ended ones that an operation still uses.
 #[derive(Debug)]
 pub(super) struct Registrations {
     mode: Mode,
     keys: SplitMix64,
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Memory that a peer beyond control might still touch: freed with the port.
+    /// Memory that an unfenced peer might still access: freed with the port.
     kept: Vec<Registered>,
 }
 
@@ -57,9 +57,9 @@ struct Entry {
     key: u64,
     /// Operations in flight.
     uses: u32,
-    /// The user has ended it.
+    /// True if the user has ended it.
     ended: bool,
-    /// A peer was cut off that might still be inside this memory.
+    /// True if a peer was disconnected that might still access this memory.
     tainted: bool,
 }
 
@@ -68,7 +68,7 @@ struct Entry {
 pub(super) struct Registered {
     mr: Option<Object<sys::fid_mr>>,
     region: Region,
-    /// The bytes of it that are registered.
+    /// The registered bytes of it.
     span: Range<usize>,
     access: Access,
 }
@@ -81,7 +81,7 @@ pub(super) struct Span {
     pub(super) descriptor: *mut c_void,
 }
 
-/// How often a key is drawn anew when it is taken: 64-bit keys never collide in practice, short ones of some
+/// Number of draws of a key if it is taken: 64-bit keys never collide in practice, short ones of some
 /// providers may.
 const DRAWS_MAX: usize = 64;
 
@@ -147,17 +147,16 @@ impl Registrations {
         }
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         if span.is_empty() || !(remote || self.mode.local) {
-            // Nothing that the provider must know. The key is no peer's to use, and tells lives of the slot
-            // apart.
+            // The provider need not know of it. The key is not for peers; it distinguishes successive uses of the
+            // slot.
             return Ok((registered(None), self.keys.next_u64()));
         }
         let start = region.span(span.start, span.len())?;
         for _ in 0..DRAWS_MAX {
             let requested =
                 if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
-            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it
-            // until the registration is closed. The registration does not outlive the domain: the port's
-            // fields see to that.
+            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it until the
+            // registration is closed. The registration does not outlive the domain, by the order of the port's fields.
             let opened = unsafe {
                 Object::open("fi_mr_reg", |mr| {
                     let (start, len) = (start.as_ptr().cast(), span.len());
@@ -196,7 +195,7 @@ impl Registrations {
         Err(error("fi_mr_reg", sys::FI_ENOKEY))
     }
 
-    /// The span for an operation that needs `access`, checked.
+    /// Returns the checked span for an operation that needs `access`.
     pub(super) fn span(&self, local: Local, access: Access) -> Result<Span, PortError> {
         let outside = PortError::OutOfBounds { offset: local.offset, len: local.len };
         let entry = self.slots.get(local.registration.id as usize).and_then(Option::as_ref);
@@ -208,7 +207,7 @@ impl Registrations {
         entry.registered.span(local.offset, local.len)
     }
 
-    /// Counts an operation that uses registration `id`, which [`span`](Self::span) has found.
+    /// Counts an operation that uses registration `id`, which [`span`](Self::span) has returned.
     pub(super) fn hold(&mut self, id: u32) {
         if let Some(Some(entry)) = self.slots.get_mut(id as usize) {
             entry.uses += 1;
@@ -234,12 +233,12 @@ impl Registrations {
         if entry.uses == 0 {
             self.remove(registration.id);
         } else if !self.mode.local {
-            // Local operations do without it, and remote ones are refused from here on.
+            // Local operations do not need it, and remote ones are refused from now on.
             entry.registered.close();
         }
     }
 
-    /// Notes that a peer was cut off which may still be inside memory that it had access to.
+    /// Notes that a disconnected peer may still access memory for which it had a key.
     pub(super) fn taint(&mut self) {
         for entry in self.slots.iter_mut().flatten() {
             entry.tainted |= entry.registered.access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
@@ -254,7 +253,7 @@ impl Registrations {
         }
     }
 
-    /// Lets go of nothing, ever: for an endpoint that refuses to close.
+    /// Never releases anything: for an endpoint that refuses to close.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
         std::mem::forget(std::mem::take(&mut self.kept));
@@ -278,7 +277,7 @@ impl Registered {
         std::mem::forget(self.region.clone());
     }
 
-    /// Ends what the provider knows of the memory; false if it refuses.
+    /// Ends the provider's registration; returns false if it refuses.
     fn close(&mut self) -> bool {
         match self.mr.take().map(Object::close) {
             Some(Err(mr)) => {

@@ -1,4 +1,4 @@
-//! Libfabric's objects, closed when dropped, and its errors, as ours.
+//! Libfabric's objects, closed when dropped, and the conversion of its errors.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::{NonNull, null_mut};
@@ -8,8 +8,8 @@ use samite_fabric_sys as sys;
 use crate::PortError;
 use samite_os::fork::ForkMark;
 
-/// An open libfabric object. Fields of one struct are to be declared in the order in which they must close:
-/// dependents first. In a child of fork(2) it is not closed: that would end connections which are the parent's.
+/// An open libfabric object. A struct must declare such fields in the order in which they must close:
+/// dependents first. In a child of fork(2) it is not closed, since that would end the parent's connections.
 #[derive(Debug)]
 pub(super) struct Object<T>(NonNull<T>, ForkMark);
 
@@ -18,8 +18,8 @@ impl<T> Object<T> {
     /// number.
     ///
     /// # Safety
-    /// `T` is one of the `fid_*` structures, and what `open` stores is a newly opened one, owned by nobody
-    /// else and not outlived by what it depends on.
+    /// `T` is one of the `fid_*` structures. `open` stores a newly opened object that has no other
+    /// owner and does not outlive the objects that it depends on.
     pub(super) unsafe fn open(
         call: &'static str,
         open: impl FnOnce(&mut *mut T) -> c_int,
@@ -35,18 +35,18 @@ impl<T> Object<T> {
         self.0.as_ptr()
     }
 
-    /// The object as what it is to calls that take any kind.
+    /// Returns the object for calls that take any kind.
     pub(super) fn fid(&self) -> *mut sys::fid {
         self.0.as_ptr().cast()
     }
 
-    /// Closes the object now, and hands it back if the provider refuses.
+    /// Closes the object now. Returns it if the provider refuses.
     pub(super) fn close(self) -> Result<(), Self> {
         if self.1.is_in_child() {
             return Err(self);
         }
-        // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). If that changes here,
-        // it is not closed again, since it is forgotten.
+        // SAFETY: every `fid_*` begins with a `fid`; the object is open (see `open`). It is forgotten below, so
+        // it is not closed a second time.
         if unsafe { sys::fi_close(self.fid()) } == 0 {
             std::mem::forget(self);
             Ok(())
@@ -61,19 +61,19 @@ impl<T> Drop for Object<T> {
         if self.1.is_in_child() {
             return;
         }
-        // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which harms
-        // nobody: all memory that it might touch hangs on objects whose closing is checked.
+        // SAFETY: as in `close`; a value is dropped once. A refusal leaves the object open, which does no
+        // harm: all memory that it might access depends on objects whose closing is checked.
         unsafe { sys::fi_close(self.fid()) };
     }
 }
 
-/// A list of fabric interfaces as libfabric found them.
+/// A list of fabric interfaces from libfabric.
 #[derive(Debug)]
 pub(super) struct InfoList(NonNull<sys::fi_info>);
 
 impl InfoList {
     /// # Safety
-    /// `list` comes from `fi_getinfo`, `fi_dupinfo` or `fi_allocinfo`, and nobody else frees it.
+    /// `list` comes from `fi_getinfo`, `fi_dupinfo` or `fi_allocinfo`, and is not freed elsewhere.
     pub(super) unsafe fn new(list: *mut sys::fi_info) -> Option<Self> {
         NonNull::new(list).map(Self)
     }
@@ -83,7 +83,7 @@ impl InfoList {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &sys::fi_info> {
-        // SAFETY: the list and all that it links to lives as long as `self` and is written by nobody
+        // SAFETY: the list and everything it links to lives as long as `self` and is not written
         // meanwhile.
         std::iter::successors(Some(unsafe { self.0.as_ref() }), |info| unsafe { info.next.as_ref() })
     }
@@ -91,23 +91,23 @@ impl InfoList {
 
 impl Drop for InfoList {
     fn drop(&mut self) {
-        // SAFETY: owned since `new`, and used no more.
+        // SAFETY: owned since `new`, and not used any more.
         unsafe { sys::fi_freeinfo(self.0.as_ptr()) };
     }
 }
 
-/// A status as a result: libfabric returns 0, or an error number negated.
+/// Converts a status to a result: libfabric returns 0, or a negative error number.
 pub(super) fn check(call: &'static str, status: c_int) -> Result<(), PortError> {
     if status == 0 { Ok(()) } else { Err(error(call, -status)) }
 }
 
-/// An error of libfabric in its own words, with what to do about it.
+/// Converts an error of libfabric, with its text and a fix.
 pub(super) fn error(call: &'static str, code: c_int) -> PortError {
     let hint = match code {
         sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
-        // Taken already when it is bound, or by somebody else before it listens.
+        // Another process has it, seen at bind or at listen.
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
             "all ports it may take are taken: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
@@ -119,8 +119,8 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
     PortError::Provider { call, code, text: text(code), hint: hint.into() }
 }
 
-/// Libfabric's words for an error number.
+/// Returns libfabric's text for an error number.
 pub(super) fn text(code: c_int) -> String {
-    // SAFETY: any number will do, and the result is a string that lives for ever.
+    // SAFETY: any number is valid, and the result is a static string.
     unsafe { CStr::from_ptr(sys::fi_strerror(code)) }.to_string_lossy().into_owned()
 }

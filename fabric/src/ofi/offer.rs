@@ -1,7 +1,7 @@
-//! What a provider offers, as plain data, and what this port makes of it.
+//! A provider's offer, as plain data, and this port's plan for it.
 //!
-//! Everything that depends on the provider is decided here, from the attributes that it returned, by functions
-//! of those alone: so they are tested for providers whose hardware is not at hand, from what their sources say
+//! Everything that depends on the provider is decided here, from the attributes that it returned, by functions of those
+//! alone. So they can be tested for providers whose hardware is not available, from the attributes in their sources
 //! ([`recorded`]).
 
 pub mod recorded;
@@ -23,7 +23,7 @@ pub struct Offer {
     pub provider: String,
     /// `caps`.
     pub caps: u64,
-    /// `mode`: what the provider demands of each call.
+    /// `mode`: the provider's demands on each call.
     pub mode: u64,
     /// `tx_attr->msg_order`.
     pub msg_order: u64,
@@ -49,34 +49,34 @@ pub struct Offer {
     pub data_progress: u32,
 }
 
-/// What this port makes of an offer.
+/// This port's plan for an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What the port can do.
+    /// The capabilities of the port.
     pub caps: Caps,
-    /// How memory is registered.
+    /// The rules of registration.
     pub registration: Mode,
-    /// Whether the data of a put goes before its immediate, in a write of its own.
+    /// True if the data of a put travels before its immediate, in a separate write.
     pub notes_alone: bool,
-    /// Entries of the completion queue: all that can be outstanding or come in, so that a provider that does
-    /// not notice an overflow has none.
+    /// Entries of the completion queue: enough for everything that can be outstanding or arrive, so that a provider
+    /// that ignores overflows has none.
     pub completions: usize,
 }
 
-/// The demands on each call that are met: every operation has 64 bytes of context, which it keeps until it
+/// The supported demands on each call: every operation has 64 bytes of context until it
 /// completes.
 pub(super) const MODES: u64 = sys::FI_CONTEXT | sys::FI_CONTEXT2;
 
-/// The ways of registration that are kept to. `FI_MR_RAW` is not among them, which none of the providers
-/// known demands: libfabric then offers none that does.
+/// The supported rules of registration. `FI_MR_RAW` is not among them; none of the known providers
+/// demands it, and libfabric offers none that does.
 pub(super) const MR_MODES: i32 = sys::FI_MR_LOCAL
     | sys::FI_MR_VIRT_ADDR
     | sys::FI_MR_ALLOCATED
     | sys::FI_MR_PROV_KEY
     | sys::FI_MR_ENDPOINT;
 
-/// One operation moves at most this many bytes, whatever the provider allows: its completion is the only news
-/// of it.
+/// Limit for one operation, even if the provider allows more: its completion is the only report
+/// of its progress.
 const RMA_MAX: usize = 1 << 30;
 
 impl Offer {
@@ -100,10 +100,10 @@ impl Offer {
         }
     }
 
-    /// What the port makes of it. `cleanup` says that removing an address closes its connection.
+    /// Returns this port's plan. `cleanup` says that removing an address closes its connection.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] if the provider demands what is not done here, or promises too little.
+    /// [`PortError::Unsupported`] if the provider demands more than this port supports, or promises too little.
     pub fn plan(&self, config: &OfiConfig, cleanup: bool) -> Result<Plan, PortError> {
         let operations = config.checked()?;
         let unless = |fits: bool, what| if fits { Ok(()) } else { Err(PortError::Unsupported { what }) };
@@ -120,7 +120,7 @@ impl Offer {
         let put_after_put = self.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         let put_after_put = put_after_put && self.max_order_waw_size >= rma_max;
         order.set(Order::PUT_AFTER_PUT, put_after_put);
-        // A notification is a write, of nothing or with its bytes.
+        // A notification is a write, empty or with its bytes.
         order.set(Order::NOTE_AFTER_PUT, put_after_put && self.cq_data_size > 0);
         let get_after_put = self.msg_order & (sys::FI_ORDER_RAW | sys::FI_ORDER_RMA_RAW) != 0;
         let put = has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE);
@@ -140,14 +140,14 @@ impl Offer {
             rma_depth: config.operations_max,
             put: Reach::Any.when(put),
             get: Reach::Any.when(get),
-            // libfabric's atomics are not asked for. On tcp;ofi_rxm they take a thread for progress, and the orders of
+            // libfabric's atomics are not requested. On tcp;ofi_rxm they cost a thread for progress, and the orders of
             // writes (FI_ORDER_SAW, FI_ORDER_WAW) that it keeps otherwise.
             change: Reach::None,
             passive: self.data_progress == sys::FI_PROGRESS_AUTO,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,
-            // The rxm protocol closes a removed peer's connection and cancels what is queued on it
-            // (rxm_conn.c and tcpx_ep.c at v1.17.0), where the library was told to do so.
+            // The rxm protocol closes a removed peer's connection and cancels the operations queued on it
+            // (rxm_conn.c and tcpx_ep.c at v1.17.0), if the library was told to do so.
             fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
             peers_max: config.peers_max,
         };
@@ -164,15 +164,15 @@ impl Offer {
         self.msg_order & sys::FI_ORDER_SAS != 0
     }
 
-    /// Whether the process crashes when it closes a connection, by a fence or at its end, over which the
-    /// answer to a read or a write with immediate data is just coming in.
+    /// Returns true if the process crashes when it closes a connection, by a fence or at its end, over which the
+    /// answer to a read, or a write with immediate data, is arriving.
     ///
-    /// Over tcp it does (seen at 1.17.0, same code at 2.4): tcpx_ep_flush_all_queues completes the read
+    /// Over tcp it does (seen at 1.17.0, same code at 2.4). tcpx_ep_flush_all_queues completes the read
     /// twice, since it is both on the queue of reads and the current transfer, and completes the write
     /// although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that stops at
-    /// the wrong moment must not take others with it, so neither is used: there is no get, and the data of a
+    /// the wrong moment must not crash others, so neither is used: there is no get, and the data of a
     /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
-    /// This is the one thing known by name: no attribute tells it.
+    /// Only this is decided by the provider's name: no attribute reveals it.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
     }

@@ -1,4 +1,4 @@
-//! Posting: what becomes of a call, and writes, in one part or two.
+//! Posting: the handling of a call's result, and writes in one part or two.
 
 use std::ptr::null_mut;
 
@@ -12,7 +12,7 @@ use super::slots::{Flight, Held, IOV_MAX};
 use crate::port::total;
 use crate::{Access, Failure, Local, OpId, PeerId, PortError, Post, Remote};
 
-/// A notification whose data is on its way, and which the provider has not accepted yet.
+/// A notification whose data is under way, and which the provider has not accepted yet.
 #[derive(Debug)]
 pub(super) struct Note {
     peer: PeerId,
@@ -22,7 +22,7 @@ pub(super) struct Note {
 }
 
 impl OfiPort {
-    /// What became of a post, which used a slot unless it was injected.
+    /// Handles the result of a post, which used a slot unless it was injected.
     #[inline]
     pub(super) fn posted(
         &mut self,
@@ -48,7 +48,7 @@ impl OfiPort {
     }
 
     /// Writes parts of registered memory, one after the other, and completes `op` when the bytes are visible at the
-    /// target. With an immediate, the target is told then.
+    /// target. An immediate then notifies the target.
     pub(super) fn write(
         &mut self,
         to: PeerId,
@@ -78,7 +78,7 @@ impl OfiPort {
         self.post_write(slot, flight, &spans[..parts.len().max(1)], into, immediate)
     }
 
-    /// Writes bytes that are copied to a buffer of the port's before the call returns.
+    /// Writes bytes that are copied to a buffer of the port before the call returns.
     pub(super) fn write_bytes(
         &mut self,
         to: PeerId,
@@ -100,8 +100,8 @@ impl OfiPort {
         self.post_write(slot, flight, &[span], into, None)
     }
 
-    /// Ends an operation whose place leaves the address space. The sockets provider of 1.17.0 adds address and length
-    /// without a check where addresses are virtual, and its target then writes anywhere.
+    /// Ends an operation whose place leaves the address space. With virtual addresses, the sockets provider of 1.17.0
+    /// adds address and length without a check, and its target then writes anywhere.
     pub(super) fn refuse(&mut self, place: Remote, len: usize, op: OpId) -> Option<Post> {
         if place.address.checked_add(len as u64).is_some() {
             return None;
@@ -113,8 +113,8 @@ impl OfiPort {
         Some(Post::Done)
     }
 
-    /// Writes in two parts, the data and then a write of nothing with the immediate. What one connection
-    /// carries is done in its order, so the operation has ended when the second part has.
+    /// Writes in two parts: the data, and then an empty write with the immediate. A connection
+    /// performs its operations in order, so the operation has ended when the second part has.
     fn write_then_note(
         &mut self,
         to: PeerId,
@@ -137,7 +137,7 @@ impl OfiPort {
         posted
     }
 
-    /// Posts the notifications that wait for it, as far as there is room.
+    /// Posts the waiting notifications, as far as there is room.
     pub(super) fn post_notes(&mut self) {
         for note in std::mem::take(&mut self.notes) {
             match self.post_note(&note) {
@@ -195,12 +195,12 @@ impl OfiPort {
             data: immediate.unwrap_or(0),
         };
         let told = if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
-        // Of nothing, nothing has to be delivered; on libfabric's shm such a write would never complete (seen at
-        // 1.17.0). But a note is over when what went before it is.
+        // An empty write has nothing to deliver; on libfabric's shm such a write would never complete (seen at
+        // 1.17.0). But a notification has ended only when the write before it has.
         let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
-        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory that it names is
-        // kept until the slot lands: by its registrations, which are held, or as the slot's own buffer. So is the
+        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. Its memory is
+        // kept until the slot lands: by registrations, which are held, or as the slot's own buffer. So is the
         // context.
         let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
         self.posted("fi_writemsg", status, flight.peer, Some((slot, flight)))

@@ -1,10 +1,10 @@
-//! Libfabric as a careful expert drives it for two processes, with no protocol: what
-//! [`OfiPort`](super::OfiPort) and all that stands on it is compared with. **For measurement only**: it has
-//! one peer, does not look at what it receives, and spins.
+//! Libfabric for two processes as a careful expert uses it, without a protocol: the baseline for
+//! [`OfiPort`](super::OfiPort) and the layers above. **For measurement only**: it has
+//! one peer, ignores the received bytes, and spins.
 //!
-//! Receives are posted before they are needed, small messages injected, and the completion queue polled. A
-//! message of any length is one `fi_send`, so that above the provider's eager limit its own rendezvous is
-//! what is measured.
+//! Receives are posted in advance, small messages injected, and the completion queue polled. A
+//! message of any length is one `fi_send`, so above the provider's eager limit this measures the provider's own
+//! rendezvous.
 //!
 //! One side calls [`ping`](RawPair::ping), the other [`pong`](RawPair::pong); one
 //! [`stream`](RawPair::stream), the other [`sink`](RawPair::sink); with equal arguments.
@@ -28,10 +28,10 @@ use crate::{PortError, Region};
 pub struct RawPair {
     // Closed first, as in the port.
     ep: Option<Object<sys::fid_ep>>,
-    /// Sent from its first half, received into its second: contents do not matter.
+    /// Sends come from its first half, receives go to its second: contents do not matter.
     buffer: Registered,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
-    /// The contexts that no operation uses.
+    /// The contexts that are not in use.
     idle_receives: Vec<*mut c_void>,
     idle_sends: Vec<*mut c_void>,
     domain: Domain,
@@ -40,14 +40,14 @@ pub struct RawPair {
     len_max: usize,
     window: usize,
     inject_max: usize,
-    /// Messages that have arrived and not been waited for.
+    /// Number of messages that have arrived and were not awaited yet.
     received: usize,
 }
 
-/// Empty reads of the completion queue in a row after which the peer is given up: a minute, or more.
+/// Empty reads of the completion queue in a row after which the peer is given up: a minute or more.
 const IDLE_READS_MAX: u64 = 100_000_000;
 
-/// The message by which a sink says that a window has arrived.
+/// The message by which a sink reports the arrival of a window.
 const ACKNOWLEDGEMENT_LEN: usize = 4;
 
 impl RawPair {
@@ -65,7 +65,7 @@ impl RawPair {
         let inject_max = info.attributes().tx.inject_size;
         let receives = 2 * window;
         let domain = Domain::open(info, 2 * (receives + window), false)?;
-        // SAFETY: it is the first field, and `drop` closes it before all.
+        // SAFETY: it is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
         let region = Region::new(Memory::zeroed(2 * len_max));
         let buffer =
@@ -93,13 +93,13 @@ impl RawPair {
         Ok(pair)
     }
 
-    /// What the peer is to [`connect`](Self::connect) to.
+    /// Returns the address for the peer's [`connect`](Self::connect).
     #[must_use]
     pub fn address(&self) -> &[u8] {
         &self.name
     }
 
-    /// Names the peer. Call it before any other exchange.
+    /// Sets the peer. Call it before any other exchange.
     ///
     /// # Errors
     /// [`PortError::BadAddress`] if the peer has another kind of address; [`PortError::Provider`].
@@ -137,7 +137,7 @@ impl RawPair {
         self.settle()
     }
 
-    /// Sends `count` windows of messages of `len` bytes, and waits after each until the peer has it whole.
+    /// Sends `count` windows of messages of `len` bytes, and waits after each until the peer has received all of it.
     ///
     /// # Errors
     /// As [`ping`](Self::ping).
@@ -151,7 +151,7 @@ impl RawPair {
         self.settle()
     }
 
-    /// Receives what the peer streams.
+    /// Receives the messages of the peer's `stream`.
     ///
     /// # Errors
     /// As [`ping`](Self::ping).
@@ -183,8 +183,8 @@ impl RawPair {
                 unsafe { sys::fi_inject(self.ep(), start, len, self.peer) }
             } else if let Some(&context) = self.idle_sends.last() {
                 // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-                // closed, nobody writes to the half that is sent, and no other operation uses the context: it
-                // is taken off just below.
+                // closed, the sent half is never written, and no other operation uses the context, which is
+                // removed from the list just below.
                 unsafe { sys::fi_send(self.ep(), start, len, span.descriptor, self.peer, context) }
             } else {
                 -(sys::FI_EAGAIN as isize)
@@ -202,7 +202,7 @@ impl RawPair {
         }
     }
 
-    /// Waits for `count` messages; the buffers go back when the next wait begins, after the answer was sent.
+    /// Waits for `count` messages. The buffers return when the next wait begins, after the answer was sent.
     #[inline]
     fn receive(&mut self, count: usize) -> Result<(), PortError> {
         let mut idle = 0;
@@ -248,13 +248,13 @@ impl RawPair {
         }
     }
 
-    /// Posts the receives that are not posted, as far as the provider has room.
+    /// Posts the missing receives, as far as the provider has room.
     #[inline]
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&context) = self.idle_receives.last() {
             let span = self.buffer.span(self.len_max, self.len_max)?;
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-            // closed; nobody reads the half that is received into; no other operation uses the context.
+            // closed; the receiving half is never read; no other operation uses the context.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
@@ -271,7 +271,7 @@ impl RawPair {
 
 impl Drop for RawPair {
     fn drop(&mut self) {
-        // As for the port: what an endpoint that will not close might touch must never be freed.
+        // As in the port: memory that an unclosed endpoint might access must never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.buffer.leak();

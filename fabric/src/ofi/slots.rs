@@ -1,4 +1,4 @@
-//! One slot for each operation in flight: the context that the provider writes to, and what we know of it.
+//! One slot for each operation in flight: the context that the provider writes to, and the port's own record.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -20,22 +20,22 @@ pub(super) struct Slots {
     operations: Vec<u32>,
 }
 
-/// What is in flight in a slot that is not a receive.
+/// The operation in flight in a slot that is not a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
     pub(super) peer: PeerId,
-    /// The operation that ends with it; none if it is a packet that was copied, or a first part.
+    /// The operation that ends with it; `None` for a copied packet, or a first part.
     pub(super) op: Option<OpId>,
-    /// Whether it is a packet or a first part: what follows would arrive out of order if it were lost.
+    /// True for a packet or a first part: if it were lost, later ones would arrive out of order.
     pub(super) sequenced: bool,
     /// The registrations that it holds.
     pub(super) held: Held,
 }
 
-/// Parts of one operation: as many as any provider known takes, but no more.
+/// Limit for the parts of one operation: as many as any known provider takes.
 pub(super) const IOV_MAX: usize = 4;
 
-/// Registrations that an operation uses, by name.
+/// Registrations that an operation uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     names: [u32; IOV_MAX],
@@ -43,7 +43,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Those of the parts, of which there are at most [`IOV_MAX`].
+    /// Returns those of the parts, of which there are at most [`IOV_MAX`].
     pub(super) fn of(parts: &[Local]) -> Self {
         let mut held = Self { names: [0; IOV_MAX], count: parts.len().min(IOV_MAX) };
         for (name, part) in held.names.iter_mut().zip(parts) {
@@ -57,7 +57,7 @@ impl Held {
     }
 }
 
-/// A slot, by what it is for.
+/// A slot, by its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     /// The receive with this buffer.
@@ -69,7 +69,7 @@ pub(super) enum Slot {
 impl Slots {
     pub(super) fn new(receives: u32, sends: u32, operations: u32) -> Self {
         let count = receives + sends + operations;
-        // Taken from the end, so that the lowest and warmest are used first.
+        // Slots are taken from the end, so that the lowest and warmest are used first.
         let free = |from, to| (from..to).rev().collect();
         Self {
             contexts: (0..count).map(|_| UnsafeCell::default()).collect(),
@@ -81,27 +81,27 @@ impl Slots {
         }
     }
 
-    /// A free slot for a send, and the index of its buffer.
+    /// Takes a free slot for a send. Returns it with the index of its buffer.
     pub(super) fn send(&mut self) -> Option<(u32, u32)> {
         self.sends.pop().map(|slot| (slot, slot - self.receives))
     }
 
-    /// A free slot for a one-sided operation.
+    /// Takes a free slot for a one-sided operation.
     pub(super) fn operation(&mut self) -> Option<u32> {
         self.operations.pop()
     }
 
-    /// The context to post with. It lives as long as `self`, and does not move.
+    /// Returns the context to post with. It lives as long as `self`, and does not move.
     pub(super) fn context(&self, slot: u32) -> *mut c_void {
         self.contexts[slot as usize].get().cast()
     }
 
-    /// The provider has accepted it.
+    /// Notes that the provider has accepted an operation.
     pub(super) fn fly(&mut self, slot: u32, flight: Flight) {
         self.flights[slot as usize] = Some(flight);
     }
 
-    /// The operation has ended: what it was, and none if nothing was in flight.
+    /// Notes that the operation has ended. Returns its record; `None` if nothing was in flight.
     pub(super) fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.flights[slot as usize].take();
         if flight.is_some() {
@@ -110,7 +110,7 @@ impl Slots {
         flight
     }
 
-    /// Whether a slot that is not a receive is a send.
+    /// Returns true if a slot that is not a receive is a send.
     pub(super) fn is_send(&self, slot: u32) -> bool {
         slot < self.first_operation
     }
@@ -120,7 +120,7 @@ impl Slots {
         if self.is_send(slot) { &mut self.sends } else { &mut self.operations }.push(slot);
     }
 
-    /// The slot that a completion's context names; none if it is not one of ours.
+    /// Returns the slot of a completion's context; `None` if the context is not one of ours.
     pub(super) fn of(&self, context: *mut c_void) -> Option<Slot> {
         let offset = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
         let index = offset / size_of::<sys::fi_context2>();

@@ -1,9 +1,9 @@
-//! The rules of a provider whose hardware is not at hand, imposed on one that is: for tests.
+//! The rules of a provider whose hardware is not available, imposed on an available one: for tests.
 //!
-//! Between the port and libfabric's objects lie tables of operations of our own, as with libfabric's hooking
-//! providers (prov/hook). They pass on what the imitated provider would take, give the port what it would
-//! give, and end the process, with the rule, where the port breaks one, even where a provider would not
-//! notice and go wrong later:
+//! Between the port and libfabric's objects lie our own tables of operations, as with libfabric's hooking providers
+//! (prov/hook). They pass on the calls that the imitated provider would accept, and give the port the answers of that
+//! provider. If the port breaks a rule they end the process and name the rule, even where a provider would not notice
+//! and fail later:
 //!
 //! | offer | what is imposed |
 //! | --- | --- |
@@ -36,11 +36,11 @@ use super::object::Object;
 use super::offer::{Mode, Offer};
 use crate::PortError;
 
-/// What the port is to make its plan of: of what it found, or, if it is to keep another provider's rules, of what both
-/// offer.
+/// Returns the offer for which the port must plan: the found one, or, with another provider's rules, the common part of
+/// both.
 ///
 /// # Errors
-/// [`PortError::Unsupported`] if the provider below has rules of its own that would not be kept.
+/// [`PortError::Unsupported`] if the provider below has rules of its own that would be violated.
 pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Info, Offer), PortError> {
     let Some(rules) = &config.rules else { return Ok((info, below)) };
     let has_own = below.mr_mode != 0 || below.mode & !rules.mode != 0 || below.iov_limit < rules.iov_limit;
@@ -51,7 +51,7 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
         caps: rules.caps & below.caps,
         msg_order: rules.msg_order & below.msg_order,
         inject_size: rules.inject_size.min(below.inject_size),
-        // What a fence does depends on it.
+        // The effect of a fence depends on it.
         protocol: below.protocol,
         max_msg_size: rules.max_msg_size.min(below.max_msg_size),
         max_order_waw_size: rules.max_order_waw_size.min(below.max_order_waw_size),
@@ -64,14 +64,14 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
         },
         ..rules.clone()
     };
-    // Virtual addresses for remote places are the one thing that the provider below must do itself, and does where
-    // its domain is opened so (ofi_mr_map_init at v1.17.0).
-    // SAFETY: the entry has its attributes, and nobody else refers to them.
+    // The provider below must itself use virtual addresses for remote places, and does so if its domain is opened with
+    // that mode (ofi_mr_map_init at v1.17.0).
+    // SAFETY: the entry has its attributes, and no other reference to them exists.
     unsafe { (*(*info.as_ptr()).domain_attr).mr_mode |= offer.mr_mode & sys::FI_MR_VIRT_ADDR }
     Ok((info, offer))
 }
 
-/// Imposes the rules of `offer` on an endpoint and what it stands on, with a completion queue of
+/// Imposes the rules of `offer` on an endpoint and its objects, with a completion queue of
 /// `completions` entries.
 ///
 /// # Safety
@@ -79,7 +79,7 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
 pub(super) unsafe fn impose(offer: &Offer, completions: usize, domain: &Domain, ep: &Object<sys::fid_ep>) {
     let (domain, cq, ep) = (domain.as_ptr(), domain.completions(), ep.as_ptr());
     // SAFETY: the objects are open and have all these tables, which the provider does not change. The rules
-    // are leaked, so that their tables live as long as any object that has come to point to them.
+    // are leaked, so that their tables live as long as any object that points to them.
     unsafe {
         let below = Below {
             msg: *(*ep).msg,
@@ -109,8 +109,8 @@ pub(super) unsafe fn impose(offer: &Offer, completions: usize, domain: &Domain, 
     }
 }
 
-/// The tables that stand before a provider's, with what is known of one endpoint. From an object's pointer to
-/// its table the whole is found.
+/// The tables in front of a provider's, with the state of one endpoint. An object's pointer to
+/// its table leads to the whole.
 #[repr(C)]
 struct Rules {
     msg: sys::fi_ops_msg,
@@ -140,7 +140,7 @@ struct Below {
 struct State {
     /// By context, the registrations that each operation uses.
     in_flight: HashMap<usize, Vec<*const Mr>>,
-    /// Writes that have not begun.
+    /// Writes that have not started.
     held: VecDeque<Write>,
 }
 
@@ -149,30 +149,30 @@ impl Rules {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An operation is about to be posted: its context is the provider's from here on.
+    /// Notes that an operation is about to be posted: its context belongs to the provider from now on.
     fn take_off(&self, context: *mut c_void, used: Vec<*const Mr>) {
         let mut state = self.state();
         assert!(!context.is_null(), "an operation without a context");
         assert!(state.in_flight.insert(context as usize, used).is_none(), "a context in use twice");
         assert!(state.in_flight.len() <= self.completions, "more operations than completions have room");
         for (place, mark) in self.marks(context) {
-            // SAFETY: the caller posts with a context of the length that `mode` demands, which is the
-            // provider's until the operation has ended.
+            // SAFETY: the caller posts with a context of the length that `mode` demands, which belongs to the
+            // provider until the operation has ended.
             unsafe { place.write(mark) };
         }
     }
 
-    /// An operation was not accepted, or has ended.
+    /// Notes that an operation was refused, or has ended.
     fn land(&self, context: *mut c_void) {
         if self.state().in_flight.remove(&(context as usize)).is_some() {
             for (place, mark) in self.marks(context) {
-                // SAFETY: as above; it is the caller's only when this returns.
+                // SAFETY: as above; the caller gets it back only when this returns.
                 assert_eq!(unsafe { place.read() }, mark, "a context written to while it was in use");
             }
         }
     }
 
-    /// What the provider keeps in a context, word by word (fi_getinfo(3): four or eight).
+    /// Returns the provider's marks in a context, word by word (fi_getinfo(3): four or eight).
     fn marks(&self, context: *mut c_void) -> impl Iterator<Item = (*mut usize, usize)> {
         let words = match self.offer.mode {
             mode if mode & sys::FI_CONTEXT2 != 0 => 8,

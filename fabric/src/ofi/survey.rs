@@ -1,4 +1,4 @@
-//! What libfabric has to offer on this host, without opening any of it.
+//! Lists libfabric's interfaces on this host, without opening any of them.
 
 use samite_fabric_sys as sys;
 
@@ -6,12 +6,12 @@ use super::offer::Offer;
 use super::{OfiConfig, info, load};
 use crate::{Caps, PortError};
 
-/// The library as it was loaded.
+/// The loaded library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     /// Its version, like `1.17`.
     pub version: String,
-    /// Whether it closes the connection of a peer that is cut off, without which no provider has
+    /// True if it closes the connection of a fenced peer, without which no provider has
     /// [`Caps::fence`].
     pub closes_connections: bool,
 }
@@ -35,16 +35,16 @@ pub struct Found {
     pub provider: String,
     /// The interface's name, as [`OfiConfig::interface`] takes it.
     pub interface: String,
-    /// Its address without the port, if it is of a kind that people write.
+    /// Its address without the port, if it has a usual notation.
     pub address: Option<String>,
-    /// What a port on it could do, or why there is none.
+    /// The capabilities of a port on it, or the reason why there is none.
     pub caps: Result<Caps, PortError>,
 }
 
-/// Every interface of every provider with connectionless messages and RMA, in libfabric's order.
+/// Returns every interface of every provider with connectionless messages and RMA, in libfabric's order.
 ///
 /// # Errors
-/// [`PortError::Provider`] if libfabric cannot be loaded, or cannot say.
+/// [`PortError::Provider`] if libfabric cannot be loaded, or its list cannot be read.
 pub fn survey() -> Result<Vec<Found>, PortError> {
     let closes_connections = load()?;
     let mut all: Vec<Found> = Vec::new();
@@ -58,7 +58,7 @@ pub fn survey() -> Result<Vec<Found>, PortError> {
             address: info::source(entry),
             caps: offer.plan(&OfiConfig::default(), closes_connections).map(|plan| plan.caps),
         };
-        // Providers offer an interface several times, with other details; what can be used comes first.
+        // Providers offer an interface several times, with other details; usable offers come first.
         let same = |other: &&mut Found| {
             (&other.provider, &other.interface, &other.address)
                 == (&found.provider, &found.interface, &found.address)

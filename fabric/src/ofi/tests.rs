@@ -1,5 +1,5 @@
-//! Ports of one process talk over tcp;ofi_rxm on the loopback interface. They share no thread: who is not
-//! polled here makes no progress, which is how a peer that has stopped looks from outside.
+//! Ports of one process over tcp;ofi_rxm on the loopback interface. They share no thread: a port that is
+//! not polled here makes no progress, which looks to others like a stopped peer.
 
 mod killed;
 
@@ -8,7 +8,7 @@ use crate::testing::onesided::{Ends, cases_of_refusal, honest_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Failure, Reach};
 
-/// Polls after which something is given up for lost; each is a system call or more.
+/// Number of polls after which a message counts as lost; each poll is a system call or more.
 const POLLS_MAX: usize = 3_000_000;
 
 struct Node {
@@ -58,8 +58,8 @@ impl Node {
     }
 }
 
-/// On the provider, and under the rules, that ci/providers.sh asks for, by default tcp;ofi_rxm on the loopback
-/// interface.
+/// Returns a configuration for the provider and the rules that ci/providers.sh selects, by default tcp;ofi_rxm on the
+/// loopback interface.
 fn config() -> OfiConfig {
     let rules = samite_os::env::get("SAMITE_TEST_RULES")
         .map(|name| offer::recorded::of(&name).expect("it is recorded"));
@@ -210,7 +210,7 @@ fn a_notification_comes_after_its_data() {
         assert_eq!(b.heard.0.last(), Some(&Heard::Notified(carried)));
         assert!(bytes_of(&target) == vec![9; len], "round {round}");
     }
-    // With more than there is room for at once, and some of nothing.
+    // More than there is room for at once, and some empty ones.
     for op in 20..100 {
         let len = [0, 1, 70_000][op as usize % 3];
         post(&mut a, &mut b, |port| port.put_imm(to, from.local(0, len), remote.remote(0), op, OpId(op)));
@@ -268,7 +268,7 @@ fn one_sided_calls_do_what_they_say() {
     with_cleanup("ofi::tests::one_sided_calls_do_what_they_say", || honest_cases(one_sided_ends));
 }
 
-/// The name begins as that of a test that ci/providers.sh leaves out where the provider never answers such an access.
+/// ci/providers.sh leaves out tests with this beginning of the name if the provider never answers such an access.
 #[test]
 fn access_without_a_valid_key_is_refused_in_every_one_sided_call() {
     let name = "ofi::tests::access_without_a_valid_key_is_refused_in_every_one_sided_call";
@@ -292,7 +292,7 @@ fn access_without_a_valid_key_is_refused_and_touches_nothing() {
     for (op, place) in
         [ended, other_remote.remote(0), Remote { key: 12345, address: 0 }].into_iter().enumerate()
     {
-        // The target drops the connection, so the peer is lost each time, and found anew.
+        // The target closes the connection, so the peer is lost each time, and resolved anew.
         let to = if op == 0 { to } else { a.peer(&b) };
         post(&mut a, &mut b, |port| port.put(to, from.local(0, 64), place, OpId(op as u64)));
         pump(&mut a, &mut b, "the refusal", |a, _| a.result(op as u64).is_some());
@@ -314,7 +314,7 @@ fn a_peer_that_ends_is_lost() {
     post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
     pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
     assert_eq!(a.port.put(to, from.local(0, 16 << 20), remote.remote(0), OpId(1)), Ok(Post::Done));
-    // A provider may begin it as late as at the next poll.
+    // A provider may start it as late as at the next poll.
     a.poll();
     (0..20).for_each(|_| b.poll());
     drop(b);
@@ -353,7 +353,7 @@ fn a_port_may_end_in_the_middle_of_everything() {
 }
 
 /// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher
-/// gives it.
+/// sets it.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
     if samite_os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();
@@ -411,7 +411,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
             put.reclaim().expect_err("the operations are not over");
             return;
         }
-        // The operations have ended already: nobody but this test holds their memory.
+        // The operations have ended already, so only this test holds their memory.
         put.reclaim().expect("released").as_bytes_mut().fill(0x22);
         a.poll();
         for op in &accepted {
@@ -421,7 +421,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
         assert_eq!(a.result(accepted[accepted.len() - 1]), Some(Err(Failure::Fenced)));
         assert!(!a.heard.0.contains(&Heard::Lost(to)), "cut off by this side, not lost");
 
-        // b goes on, and nothing of it reaches a.
+        // b continues, and nothing of it reaches a.
         let heard = a.heard.0.len();
         for _ in 0..20_000 {
             a.poll();
@@ -433,7 +433,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
             "never what was written after the fence"
         );
 
-        // The same address is another peer now, and is reached over a new connection.
+        // The same address is another peer now, reached over a new connection.
         let again = a.peer(&b);
         assert_ne!(again, to);
         let before = b.packets().len();
@@ -479,9 +479,9 @@ fn after_a_fence_the_peer_writes_no_more() {
 fn a_fence_is_safe_whatever_the_connection_is_about() {
     with_cleanup("ofi::tests::a_fence_is_safe_whatever_the_connection_is_about", || {
         let mut a = Node::open(1);
-        // Where there is no fence, a post may be accepted before there is a connection.
+        // Without a fence, a post may be accepted before there is a connection.
         let fence = a.port.caps().fence;
-        // Never used; connecting, with the peer deaf; refused; used by the peer only; and twice.
+        // Never used; connecting, with the peer stopped; refused; used by the peer only; and twice.
         let mut b = Node::open(2);
         let unused = a.peer(&b);
         a.port.fence_peer(unused);
@@ -585,7 +585,7 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    // At least one of these is too many, whether by this limit or by the provider's own.
+    // At least one of these is too many, for this limit or for the provider's own.
     let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
     assert_eq!(posts[2], Post::Again);
     let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);
@@ -673,7 +673,7 @@ fn no_library_catches_the_signals_that_end_a_process() {
     let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line of that name");
     let caught = u64::from_str_radix(caught.trim(), 16).expect("hexadecimal");
-    // The shm provider unlinks its files, and passes them on.
+    // The shm provider unlinks its files in its signal handlers, and then calls the earlier ones.
     let passed_on: &[_] = if config().provider == "shm" { &[libc::SIGINT, libc::SIGTERM] } else { &[] };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGABRT, libc::SIGILL] {
         assert_eq!(caught >> (signal - 1) & 1 == 1, passed_on.contains(&signal), "signal {signal}");

@@ -1,4 +1,4 @@
-//! Offers of providers whose hardware few machines have, as their sources say them for this port's hints:
+//! Offers of providers whose hardware few machines have, from their sources, for this port's hints:
 //! `FI_MSG | FI_RMA`, both context modes, all modes of registration in [`Plan`](super::Plan). The files are
 //! those of libfabric at v1.17.0, and for cxi, which came later, at v2.5.1. None of them orders reads after writes
 //! (`FI_ORDER_RAW`).
@@ -7,20 +7,20 @@ use samite_fabric_sys as sys;
 
 use super::Offer;
 
-/// All of them.
+/// Returns all of them.
 #[must_use]
 pub fn all() -> Vec<Offer> {
     vec![verbs_rxm(), cxi(), efa(), psm3(), opx()]
 }
 
-/// The one of a provider.
+/// Returns the offer of a provider.
 #[must_use]
 pub fn of(provider: &str) -> Option<Offer> {
     all().into_iter().find(|offer| offer.provider == provider)
 }
 
 /// `verbs;ofi_rxm`: prov/verbs/src/verbs_info.c, of which prov/rxm/src/rxm_init.c passes on orders, modes of
-/// registration and the smaller `cq_data_size`; rxm injects by copying to a buffer of its own.
+/// registration and the smaller `cq_data_size`; rxm injects by copying to its own buffer.
 #[must_use]
 pub fn verbs_rxm() -> Offer {
     Offer {
@@ -49,7 +49,7 @@ pub fn cxi() -> Offer {
         caps: MSG_AND_RMA,
         mode: 0,
         msg_order: sys::FI_ORDER_SAS | ORDERED_WRITES,
-        // C_MAX_IDC_PAYLOAD_UNR, of a header of the driver's.
+        // C_MAX_IDC_PAYLOAD_UNR, from a header of the driver's.
         inject_size: 192,
         iov_limit: 1,
         protocol: sys::FI_PROTO_CXI,
@@ -63,8 +63,8 @@ pub fn cxi() -> Offer {
     }
 }
 
-/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c, where packets of the device's 8 KiB leave
-/// their headers' rest for injection.
+/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c. The device's packets of 8 KiB leave
+/// the rest after their headers for injection.
 #[must_use]
 pub fn efa() -> Offer {
     Offer {
@@ -106,7 +106,7 @@ pub fn psm3() -> Offer {
     }
 }
 
-/// `opx`, which does not say that messages keep their order, and demands that lists of buffers stay in place:
+/// `opx`, which does not promise the order of messages, and demands that lists of buffers stay in place:
 /// prov/opx/include/rdma/opx/fi_opx.h and prov/opx/src/fi_opx_ep.c, the same at v2.5.1.
 #[must_use]
 pub fn opx() -> Offer {

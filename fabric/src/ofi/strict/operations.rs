@@ -10,7 +10,7 @@ use samite_fabric_sys as sys;
 use super::registration::{Mr, described};
 use super::{Rules, State};
 
-/// A write as it was posted.
+/// A posted write.
 pub(super) struct Write {
     ep: *mut sys::fid_ep,
     pieces: Vec<iovec>,
@@ -22,7 +22,7 @@ pub(super) struct Write {
     flags: u64,
 }
 
-// SAFETY: it is posted by whoever holds the port, which is `Send`.
+// SAFETY: the owner of the port posts it, and the port is `Send`.
 unsafe impl Send for Write {}
 
 pub(super) fn messages(below: sys::fi_ops_msg) -> sys::fi_ops_msg {
@@ -43,7 +43,7 @@ pub(super) fn object(below: sys::fi_ops) -> sys::fi_ops {
     sys::fi_ops { close: Some(close), ..below }
 }
 
-/// The rules of an endpoint whose tables are ours.
+/// Returns the rules of an endpoint whose tables are ours.
 ///
 /// # Safety
 /// `ep` is such an endpoint, and open.
@@ -53,10 +53,10 @@ unsafe fn rules<'a>(ep: *mut sys::fid_ep) -> &'a Rules {
 }
 
 impl Rules {
-    /// Posts an operation on local memory by `post`, which is given the descriptor of the provider below.
+    /// Posts an operation on local memory by `post`, which gets the descriptor of the provider below.
     ///
     /// # Safety
-    /// As the call that is imitated.
+    /// As for the imitated call.
     unsafe fn post(
         &self,
         context: *mut c_void,
@@ -65,7 +65,7 @@ impl Rules {
         post: impl FnOnce(*mut c_void) -> isize,
     ) -> isize {
         assert!(len <= self.offer.max_msg_size, "a longer operation than there is");
-        // SAFETY: the caller gives descriptors of open registrations only.
+        // SAFETY: the caller passes only descriptors of open registrations.
         let found = unsafe { described(self, descriptor, start, len, access) };
         self.take_off(context, found.map(|(mr, _)| mr).into_iter().collect());
         let status = post(found.map_or(null_mut(), |(_, below)| below));
@@ -75,7 +75,7 @@ impl Rules {
         status
     }
 
-    /// Begins the writes that were held back, as far as there is room.
+    /// Starts the writes that were held back, as far as there is room.
     fn begin_writes(&self) {
         let in_order = self.offer.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         loop {
@@ -85,14 +85,14 @@ impl Rules {
             drop(state);
             // SAFETY: it was posted with memory and a context that stay until it completes.
             if unsafe { self.begin(&write) } != 0 {
-                // No room, or an error, which has no other way to show.
+                // No room, or an error, which cannot be reported otherwise.
                 let held = &mut self.state().held;
                 return if in_order { held.push_front(write) } else { held.push_back(write) };
             }
         }
     }
 
-    /// Gives a write to the provider below.
+    /// Passes a write to the provider below.
     ///
     /// # Safety
     /// Memory and context stay until it completes.
@@ -109,7 +109,7 @@ impl Rules {
             data: write.data,
         };
         let writemsg = self.below.rma.writemsg.expect("the provider writes");
-        // SAFETY: the endpoint is open, since its completions are read; the rest is the caller's promise.
+        // SAFETY: the endpoint is open, since its completions are read; the caller guarantees the rest.
         unsafe { writemsg(write.ep, &message, write.flags) }
     }
 }
@@ -149,7 +149,7 @@ unsafe extern "C" fn send(
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg, flags: u64) -> isize {
-    // SAFETY: as in `recv`; the message has as many pieces, and descriptors, as it says.
+    // SAFETY: as in `recv`; the message has as many pieces and descriptors as it says.
     unsafe {
         let (rules, message) = (rules(ep), *message);
         let (_, mut below, used) =
@@ -200,7 +200,7 @@ unsafe extern "C" fn read(
 }
 
 unsafe extern "C" fn writemsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as in `recv`; the message has as many pieces, and descriptors, as it says.
+    // SAFETY: as in `recv`; the message has as many pieces and descriptors as it says.
     unsafe {
         let (rules, message) = (rules(ep), &*message);
         assert_eq!(message.rma_iov_count, 1, "more places than the port ever writes to");
@@ -229,7 +229,7 @@ unsafe extern "C" fn writemsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg_
     }
 }
 
-/// The pieces of an operation, what the provider below wants for each, and the registrations that they use.
+/// Returns the pieces of an operation, their descriptors for the provider below, and the registrations that they use.
 ///
 /// # Safety
 /// There are `count` pieces and descriptors, which are null or those of open registrations.
@@ -241,7 +241,7 @@ unsafe fn gathered(
     access: u64,
 ) -> (Vec<iovec>, Vec<*mut c_void>, Vec<*const Mr>) {
     assert!(count > 0 && count <= rules.offer.iov_limit, "more pieces than the provider takes, or none");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let pieces = std::slice::from_raw_parts(pieces, count).to_vec();
         let descriptors = std::slice::from_raw_parts(descriptors, count);
@@ -258,8 +258,8 @@ unsafe fn gathered(
 }
 
 unsafe extern "C" fn read_completions(cq: *mut sys::fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the queue's table is one of ours, and part of its rules; the caller gives room for so many entries
-    // of the format that the port's queues have, of which the provider writes as many as it says.
+    // SAFETY: the queue's table is one of ours, and part of its rules. The caller gives room for that many entries
+    // of the format of the port's queues, of which the provider writes as many as it returns.
     unsafe {
         let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
         rules.begin_writes();
@@ -285,7 +285,7 @@ unsafe extern "C" fn read_error(cq: *mut sys::fid_cq, entry: *mut sys::fi_cq_err
 }
 
 unsafe extern "C" fn close(ep: *mut sys::fid) -> c_int {
-    // SAFETY: the table is only that of endpoints whose others are ours too; the caller closes an open one.
+    // SAFETY: only endpoints with our other tables have this one; the caller closes an open one.
     unsafe {
         let rules = rules(ep.cast());
         let status = rules.below.fid.close.expect("objects can be closed")(ep);

@@ -9,7 +9,7 @@ use samite_fabric_sys as sys;
 
 use super::Rules;
 
-/// A registration as the port sees it.
+/// A registration for the port.
 #[repr(C)]
 pub(super) struct Mr {
     fid: sys::fid_mr,
@@ -20,19 +20,20 @@ pub(super) struct Mr {
     access: u64,
     key: u64,
     is_bound: bool,
-    /// That of the provider below, once it works.
+    /// The registration of the provider below, once this one works.
     below: *mut sys::fid_mr,
 }
 
-/// The provider's table, with registration by our own.
+/// Returns the provider's table, with our own registration.
 pub(super) fn table(below: sys::fi_ops_mr) -> sys::fi_ops_mr {
     sys::fi_ops_mr { reg: Some(register), ..below }
 }
 
-/// The registration that a descriptor stands for, and what the provider below wants for it. None where none is
-/// given, and none is needed.
+/// Returns the registration of a descriptor, with its descriptor for the provider below. `None` if no descriptor is
+/// given and none is needed.
 ///
 /// # Safety
+/// `descriptor` is null or that of an open registration.
 /// `descriptor` is null or that of an open registration.
 pub(super) unsafe fn described(
     rules: &Rules,
@@ -94,7 +95,7 @@ unsafe extern "C" fn register(
         is_bound: false,
         below: null_mut(),
     }));
-    // SAFETY: it was just made, and is the caller's only if it works.
+    // SAFETY: it was just made, and the caller gets it only if it works.
     unsafe {
         (*new).fid.mem_desc = new.cast();
         let status = if rules.mode.bound { 0 } else { enable(new) };
@@ -127,7 +128,7 @@ unsafe fn enable(mr: *mut Mr) -> c_int {
 
 unsafe extern "C" fn bind(fid: *mut sys::fid, to: *mut sys::fid, flags: u64) -> c_int {
     let mr = fid.cast::<Mr>();
-    // SAFETY: the caller binds an open registration; its table is only in those made here.
+    // SAFETY: the caller binds an open registration; only registrations made here have this table.
     unsafe {
         let rules = &*(*mr).rules;
         assert!(rules.mode.bound, "a registration bound to an endpoint, where that is not done");
