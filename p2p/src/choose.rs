@@ -1,4 +1,4 @@
-//! Which protocol carries a message: a pure function of its size, the path and the credit.
+//! The choice of a message's protocol: a pure function of its size, the path and the credit.
 
 use samite_fabric::wire::Header;
 use samite_fabric::{Caps, Reach};
@@ -6,7 +6,7 @@ use samite_fabric::{Caps, Reach};
 use crate::config::{Config, OVERHEAD};
 use crate::wire::{Data, Eager};
 
-/// What matters of a path, computed once.
+/// The relevant limits of a path, computed once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Longest message in one packet.
@@ -17,11 +17,11 @@ pub(crate) struct Limits {
     pub(crate) read_min: usize,
     /// Bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
-    /// Whether this side can get.
+    /// True if this side can get.
     pub(crate) get: bool,
     /// Longest get.
     pub(crate) get_max: usize,
-    /// Whether memory is safe to reuse once a peer is fenced off.
+    /// True if memory is safe to reuse once a peer is fenced.
     pub(crate) fence: bool,
 }
 
@@ -41,17 +41,17 @@ impl Limits {
     }
 }
 
-/// What processors copy at a time: pieces that begin at a multiple of it are copied fastest.
+/// The unit in which processors copy: pieces that start at a multiple of it are copied fastest.
 const LINE: usize = 64;
 
-/// How a message goes.
+/// The protocol of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// With its envelope, at once.
     Eager,
-    /// Not yet: credit for it is to come.
+    /// None yet: the sender waits for credit.
     Wait,
-    /// Envelope first, and the bytes right behind it.
+    /// Envelope first, with the bytes right behind it.
     Stream,
     /// Envelope first; the receiver gets the bytes.
     Pull,
@@ -64,15 +64,15 @@ pub(crate) enum Choice {
 pub struct Protocols {
     /// Bytes of the shortest of them.
     pub from: usize,
-    /// Bytes of the longest of them; none if there is no limit.
+    /// Bytes of the longest of them; `None` if there is no limit.
     pub to: Option<usize>,
-    /// How a message goes whose bytes the sender has left with the engine.
+    /// The protocol of a message whose buffer the engine owns.
     pub owned: &'static str,
-    /// How a message goes that the sender has lent.
+    /// The protocol of a message with a lent buffer.
     pub borrowed: &'static str,
 }
 
-/// Which protocols carry messages over a path with these capabilities, by their length.
+/// Returns the protocols of messages over a path with these capabilities, by length.
 #[must_use]
 pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let limits = Limits::new(caps, config);
@@ -92,21 +92,21 @@ pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     bands.collect()
 }
 
-/// What a message of `len` bytes takes of the receiver's credit if it goes eagerly or as a stream.
+/// Returns the credit that a message of `len` bytes needs if it is sent eagerly or as a stream.
 #[inline]
 pub(crate) fn cost(len: usize) -> u32 {
-    // Such a message is far below the range of the counters: that of `Config::stream_max` ends at 1 GiB.
+    // The length is far below the range of the counters: `Config::stream_max` is at most 1 GiB.
     (len + OVERHEAD) as u32
 }
 
-/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the bytes may be left with
-/// the port until the receiver has them.
+/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the port may keep the bytes
+/// until the receiver has them.
 pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, owned: bool) -> Choice {
     if len <= limits.eager_max {
         match exhausted {
             _ if credit >= cost(len) => Choice::Eager,
             false => Choice::Wait,
-            // Registering memory for what fits in a packet costs more than a second packet.
+            // Registering memory for a message that fits in a packet costs more than a second packet.
             true => Choice::Push,
         }
     } else if owned && limits.get {

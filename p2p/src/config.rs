@@ -1,21 +1,21 @@
-//! What can be set.
+//! The settings of an engine.
 
-/// One number of a [`Config`]: everything a user may want to know of it.
+/// One number of a [`Config`], with its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// The field's name.
     pub name: &'static str,
     /// The field's documentation.
     pub meaning: &'static str,
-    /// What it counts: `bytes`, `µs`, or empty for a number of things.
+    /// Its unit: `bytes`, `µs`, or empty for a number of things.
     pub unit: &'static str,
-    /// The least that makes sense.
+    /// The least valid value.
     pub min: u64,
-    /// The most that makes sense.
+    /// The greatest valid value.
     pub max: u64,
     /// Reads the field.
     pub get: fn(&Config) -> u64,
-    /// Writes the field; the value is to be within the range.
+    /// Writes the field; the value must be within the range.
     pub set: fn(&mut Config, u64),
 }
 
@@ -60,8 +60,8 @@ parameters! {
     /// Longest message whose bytes are sent right behind its envelope, in as many packets as it takes, if the receiver
     /// has granted credit for it and does not get them.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
-    /// Shortest message whose receiver reads the bytes where they are, if it is above `eager_max` and lies in memory that
-    /// the receiver can map.
+    /// Shortest message whose receiver reads the bytes where they are, if it is above `eager_max` and lies in memory
+    /// that the receiver can map.
     read_min: usize = 16 << 10, "bytes", 0, 1 << 40;
     /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
     /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
@@ -89,7 +89,7 @@ parameters! {
 }
 
 impl Config {
-    /// The part of it that is the link's.
+    /// Returns the link's part of it.
     pub(crate) fn link(&self) -> samite_fabric::link::Config {
         samite_fabric::link::Config {
             credit_max: self.unexpected_max as u64,
@@ -101,10 +101,10 @@ impl Config {
     }
 }
 
-/// Answers that a peer may leave untaken, however small the budget for envelopes.
+/// Number of answers that a peer may leave untaken, however small the budget for envelopes.
 const ANSWERS_MIN: usize = 1024;
 
-/// What one message that waits for its receive is taken to cost beyond its bytes, in the budgets above: the
+/// The assumed cost of one waiting message beyond its bytes, in the budgets above: the
 /// matching engine's entry and the buffer's own header.
 pub(crate) const OVERHEAD: usize = 96;
 

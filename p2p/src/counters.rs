@@ -1,4 +1,4 @@
-//! What an engine did, and what it holds.
+//! An engine's counters and present state.
 
 use samite_fabric::link::Rejected;
 
@@ -8,32 +8,32 @@ use samite_fabric::link::Rejected;
 pub struct Counters {
     /// Messages sent with their envelope, or right behind it.
     pub eager: u64,
-    /// Messages whose envelope went alone, for lack of credit or for their length.
+    /// Messages whose envelope was sent alone, for lack of credit or because of their length.
     pub rendezvous: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
-    /// The most of them that waited for their receive at a time.
+    /// The largest number of them that waited for their receive at a time.
     pub unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
-    /// Packets that were refused.
+    /// Refused packets.
     pub rejected: Rejected,
-    /// Packets to or about operations that are over.
+    /// Packets about operations that had ended.
     pub stale: u64,
     /// Times that the port had no room.
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
-    /// Buffers that a port still held when their operation was over: see
+    /// Buffers that a port still held when their operation had ended: see
     /// [`Config::quarantine_max`](crate::Config::quarantine_max).
     pub quarantined: u64,
 }
 
-/// What the engine holds now. All but `peers` and `credit_granted` are 0 when nothing is under way.
+/// The engine's present state. All but `peers` and `credit_granted` are 0 when nothing is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Peers known.
+    /// Known peers.
     pub peers: usize,
     /// Requests that are not finished, or not yet collected.
     pub requests: usize,
@@ -49,6 +49,6 @@ pub struct Usage {
     pub unexpected: u64,
     /// Cost in bytes of the envelopes that wait for their receive.
     pub envelopes: u64,
-    /// Bytes of operations that are over, but not for their port. Those of a dead peer may stay.
+    /// Bytes of ended operations that their port still holds. Those of a dead peer may stay.
     pub quarantined: u64,
 }

@@ -69,11 +69,12 @@ impl<P: Port> Engine<P> {
         Ok(self.send_in_turn(peer, context, tag, data, deadline_ns))
     }
 
-    /// Starts to send what cannot go at once.
+    /// Starts a send that cannot be sent at once.
     #[inline(never)]
     fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline_ns: u64) -> Sent {
         let (mut out, tagged) = self.inner.parts();
-        // What may go eagerly is copied, so that it never holds up the messages behind it while its owner does not lend it.
+        // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
+        // it.
         let is_copy = data.len() <= tagged.config.eager_max;
         let buffer =
             if is_copy { Buffer::Owned(Memory::new(data.to_vec())) } else { Buffer::lent(data.len()) };
@@ -94,10 +95,10 @@ impl<P: Port> Engine<P> {
         Sent::Pending(id)
     }
 
-    /// Starts to send `memory`, which comes back with the completion.
+    /// Starts to send `memory`, which the completion returns.
     ///
     /// # Errors
-    /// As [`Engine::send`]; the memory is given back.
+    /// As [`Engine::send`]; returns the memory.
     pub fn isend(
         &mut self,
         now_ns: u64,
@@ -130,7 +131,7 @@ impl<P: Port> Engine<P> {
         Ok(id)
     }
 
-    /// Sends the bytes of a message that has just begun as a stream, as far as the port has room: the receiver takes
+    /// Sends the bytes of a message that has just started as a stream, as far as the port has room: the receiver takes
     /// the first while the next are copied.
     fn stream_at_once<L: Lent>(&mut self, peer: Peer, id: RequestId, lent: &mut L) {
         let requests = &self.inner.stack().requests;
@@ -141,8 +142,8 @@ impl<P: Port> Engine<P> {
 
     /// Starts to receive to a borrowed buffer, which its lender finds at `place`, among those `lent`: see [`Lent`].
     ///
-    /// First it looks for packets that have arrived: a message among them goes straight to its buffer, and its receive need not
-    /// be queued. So other requests may end in this call.
+    /// First it looks for packets that have arrived: a message among them goes straight to its buffer, and its receive
+    /// need not be queued. So other requests may end in this call.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
@@ -184,10 +185,10 @@ impl<P: Port> Engine<P> {
         lender.result(collected).map(Received::Now)
     }
 
-    /// Starts to receive to `memory`, which comes back with the completion.
+    /// Starts to receive to `memory`, which the completion returns.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; the memory is given back.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the memory.
     pub fn irecv(
         &mut self,
         now_ns: u64,
@@ -214,9 +215,9 @@ impl<P: Port> Engine<P> {
     /// Returns the first message that `pattern` matches, if one has arrived. It stays.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`]; if none has, [`Error::PeerFailed`] when none will, and from any source
-    /// [`Error::FailurePending`], once for each failure that was not reported to this context, and then [`Error::Deserted`]
-    /// when none will.
+    /// [`Error::InvalidRank`]. Without a message: [`Error::PeerFailed`] if none will come; from any source
+    /// [`Error::FailurePending`], once for each failure that was not reported to this context, and then
+    /// [`Error::Deserted`] if none will come.
     pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
         self.check_source(pattern)?;
         let (out, tagged) = self.inner.parts();
@@ -226,7 +227,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Takes the first message that `pattern` matches out of matching, if one has arrived.
+    /// Claims the first message that `pattern` matches, if one has arrived.
     ///
     /// # Errors
     /// As [`Engine::probe`].
@@ -269,7 +270,7 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
-    /// Tells the place of a send's borrowed data among its lender's, by which [`Lent`] is asked for it.
+    /// Sets the place of a send's borrowed data, with which [`Lent`] is asked for it.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);
         if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = request {
@@ -277,18 +278,18 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Returns whether a request has ended.
+    /// Returns true if a request has ended.
     #[inline]
     pub fn outcome(&self, request: RequestId) -> Outcome {
         self.inner.stack().outcome(self.inner.link(), request)
     }
 
-    /// Begins to keep the ends of requests for a watcher, a number that the caller chooses.
+    /// Starts to keep the ends of requests for a watcher, a number that the caller chooses.
     pub fn add_watcher(&mut self, watcher: u32) {
         self.inner.stack_mut().add_watcher(watcher);
     }
 
-    /// Forgets a watcher. Its requests go on.
+    /// Forgets a watcher. Its requests continue.
     pub fn remove_watcher(&mut self, watcher: u32) {
         self.inner.stack_mut().remove_watcher(watcher);
     }
@@ -298,7 +299,7 @@ impl<P: Port> Engine<P> {
         self.inner.stack_mut().unwatch(request);
     }
 
-    /// Has the end of a request reported to a watcher, by [`Engine::take_end`], with a key that the caller chooses.
+    /// Makes a watcher get the end of a request, by [`Engine::take_end`], with a key that the caller chooses.
     pub fn watch(&mut self, request: RequestId, watcher: u32, key: u32) {
         let (out, tagged) = self.inner.parts();
         tagged.watch(out.link, request, watcher, key);
@@ -311,8 +312,8 @@ impl<P: Port> Engine<P> {
         tagged.take_end(out.link, watcher)
     }
 
-    /// Returns a failure that [`Outcome::FailurePending`] speaks of, each once. It may have become known before the request: a
-    /// failure that was not reported to this context before is reported too.
+    /// Returns a failure to which [`Outcome::FailurePending`] refers, each once. It may have become known before the
+    /// request: a failure that was not reported to this context before is reported too.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
         let (rank, cause) = self.inner.stack_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
@@ -337,7 +338,7 @@ impl<P: Port> Engine<P> {
                 }
                 None
             }
-            // The receiver may be getting it: kept until it says FIN.
+            // The receiver may be getting it: it is kept until FIN.
             Buffer::Registered { .. } if !is_over => None,
             buffer => match std::mem::replace(buffer, Buffer::Gone) {
                 Buffer::Owned(memory) => Some(memory),
@@ -366,8 +367,8 @@ impl<P: Port> Engine<P> {
         })
     }
 
-    /// Ends a receive from any source for which nothing can come. It is decided here, when it is asked for, and not when
-    /// it is posted: a receive may be posted before the send to this rank itself that it is meant for.
+    /// Ends a receive from any source for which no message can come. The decision is made when the caller asks, and not
+    /// at the post: a receive may be posted before its message is sent by this rank itself.
     #[cold]
     fn collect_deserted<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let (out, tagged) = self.inner.parts();
@@ -383,8 +384,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Ends a request, if it can end before its peer answers. A send ends at once, whatever its peer does, unless a
-    /// provider may still read its memory: then the receiver is asked to give the message back, and the completion tells
-    /// whether it did. A receive that was matched goes on.
+    /// provider may still read its memory: then the receiver is asked to return the message, and the completion says
+    /// if it did. A matched receive continues.
     pub fn cancel(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
         if tagged.cancel(out.link, id) {
@@ -392,7 +393,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Lets go of a request whose result is not wanted. It ends unless it was matched; a matched one goes on if it owns
+    /// Abandons a request whose result is not wanted. It ends unless it was matched; a matched one continues if it owns
     /// its memory.
     pub fn forget(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
@@ -402,7 +403,7 @@ impl<P: Port> Engine<P> {
         let (out, tagged) = self.inner.parts();
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         if tagged.requests.get(id).is_some_and(|request| request.result.is_none() && lent(request)) {
-            // Matched, it would go on; but its buffer is not lent any more.
+            // A matched request would continue, but its buffer is not lent any more.
             tagged.give_up(out.link, id, Error::Cancelled { fate: Fate::Unknown });
             self.inner.drive(&mut ());
         }
@@ -415,7 +416,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Lets go of all requests whose buffers are the callers', which may take those back: nothing reads or writes them any more.
+    /// Abandons all requests with the callers' buffers, which may take those back: nothing reads or writes them any
+    /// more.
     pub fn forget_lent(&mut self) {
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         for id in self.inner.stack().requests.select(lent) {
@@ -423,7 +425,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads finds out.
+    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it.
     pub fn conceal(&mut self) {
         let requests = &mut self.inner.stack_mut().requests;
         for id in requests.select(Request::is_send) {
@@ -464,8 +466,8 @@ impl<P: Port> Engine<P> {
         self.inner.due_ns()
     }
 
-    /// Takes packets that have arrived until one is the message that a receive asks for, and returns which message that is, if
-    /// one came. The messages sent before it and the receives that are posted come first.
+    /// Takes packets that have arrived until one is the message that a receive asks for, and returns which message that
+    /// is, if one came. The messages sent before it and the receives that are posted come first.
     #[inline(never)]
     fn receive_unposted<L: Lent>(
         &mut self,
@@ -534,7 +536,8 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// A lender that is about to post a receive. While no other receive is posted, it gets the first message that it matches.
+/// A lender that is about to post a receive. While no other receive is posted, it gets the first message that it
+/// matches.
 struct Unposted<'a, L> {
     pattern: Pattern,
     buffer: &'a mut [u8],

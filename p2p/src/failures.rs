@@ -1,18 +1,18 @@
-//! Failures of peers, as those learn of them who receive from any source.
+//! Reports of peers' failures to receives from any source.
 
 use std::collections::HashMap;
 
 use samite_fabric::link::{Cause, Error};
 
-/// Every failure is told to each receive from any source that waits when it becomes known, and if none does, to the next
-/// of the same context that has to wait, or finds nothing: so whoever receives from any source in a loop learns of each,
-/// also of one that became known between two receives. (MPI's ULFM raises a failure until it is acknowledged; here it is
-/// by being told.)
+/// The failures of peers. Each is reported to every receive from any source that waits when it becomes known. If none
+/// waits, it is reported to the next receive of the same context that has to wait, or finds nothing. So a program that
+/// receives from any source in a loop learns of each, even if it became known between two receives. (MPI's ULFM raises
+/// a failure until it is acknowledged; here the report itself acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// In the order in which they became known.
     known: Vec<(u32, Cause)>,
-    /// How many of them somebody was told of, by context.
+    /// By context: how many of them were reported.
     told: HashMap<u32, u32>,
 }
 
@@ -21,7 +21,7 @@ impl Failures {
         self.known.push((rank, cause));
     }
 
-    /// Replaces the cause of a rank's latest failure: the launcher knows more than the port that noticed it.
+    /// Replaces the cause of a rank's latest failure, since the launcher knows more than the port that noticed it.
     pub(crate) fn amend(&mut self, rank: u32, cause: &Cause) {
         if let Some((_, known)) = self.known.iter_mut().rfind(|(failed, _)| *failed == rank) {
             known.clone_from(cause);
@@ -33,19 +33,19 @@ impl Failures {
         self.known.iter().rfind(|(failed, _)| *failed == rank).map(|(_, cause)| cause)
     }
 
-    /// How many of them need not be told to who begins to wait in a context.
+    /// Returns how many of them need not be reported to a new wait in a context.
     #[inline(always)]
     pub(crate) fn told(&self, context: u32) -> u32 {
         if self.known.is_empty() { 0 } else { self.told.get(&context).copied().unwrap_or(0) }
     }
 
-    /// Whether there are more than so many.
+    /// Returns true if there are more than so many.
     #[inline(always)]
     pub(crate) fn more_than(&self, told: u32) -> bool {
         self.known.len() > told as usize
     }
 
-    /// Tells the one after so many, to somebody in a context.
+    /// Reports the failure after so many in a context.
     pub(crate) fn tell(&mut self, context: u32, told: u32) -> Option<(u32, Cause)> {
         let next = self.known.get(told as usize)?;
         let told_here = self.told.entry(context).or_default();
@@ -53,7 +53,7 @@ impl Failures {
         Some(next.clone())
     }
 
-    /// Tells the first that nobody in a context was told of.
+    /// Reports the first failure that was not reported in a context.
     pub(crate) fn tell_next(&mut self, context: u32) -> Option<Error> {
         let (rank, cause) = self.tell(context, self.told(context))?;
         Some(Error::FailurePending { rank, cause })

@@ -1,23 +1,23 @@
 //! Tagged messages over any port: eager and rendezvous protocols, requests, flow control.
 //!
-//! An [`Engine`] is a state machine. It is handed calls, the events of its [`Port`](samite_fabric::Port) and
-//! the time, and acts on the port; it owns no thread and reads no clock. The facade (crate `samite`) puts it
+//! An [`Engine`] is a state machine. Its inputs are calls, the events of its [`Port`](samite_fabric::Port) and
+//! the time, and it acts on the port; it owns no thread and reads no clock. The facade (crate `samite`) puts it
 //! behind a lock and drives it; tests drive the same code over a simulator.
 //!
 //! # Contract
 //! * Messages from one sender that match the same receive are taken in the order they were sent (MPI 4.1,
 //!   section 3.5), wildcards included.
-//! * Every operation ends: with success, or with an [`Error`] that says what is known of the message
+//! * Every operation ends: with success, or with an [`Error`] that contains the known fate of the message
 //!   ([`Fate`]).
 //! * A request owns its buffer ([`Memory`](samite_fabric::Memory)), or leaves it with the caller, who *lends*
 //!   it at each [`Engine::poll`] ([`Lent`]): the engine keeps no reference to borrowed memory between calls,
-//!   so there is none that could dangle.
+//!   so none can dangle.
 //! * Data is sent ahead of its receive only against credit that the receiver granted, so its budget holds.
 //!   See [`Config`].
 //!
-//! Where to look: `wire` has the packets and who sends which when, `tagged/outbound` a send's way to the port,
+//! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
 //! `tagged/inbound` a packet's way to its receive, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
-//! cancels and the failure of peers, `failures` who is told of those. Peers, credit and verdicts are the link's:
+//! cancels and the failure of peers, `failures` the reports of failures. Peers, credit and verdicts are the link's:
 //! [`samite_fabric::link`].
 
 #![forbid(unsafe_code)]

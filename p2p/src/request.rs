@@ -1,4 +1,4 @@
-//! Requests: what the engine remembers of an operation.
+//! Requests: the engine's state of an operation.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use samite_matching::PostedId;
 use crate::store::append;
 use crate::trace::event;
 
-/// One operation. `state` is what the protocol awaits; `result` is what the caller gets to know. An operation
-/// that timed out has a result before its protocol is over, and stays until both are done with it.
+/// One operation. `state` is the protocol's part; `result` is the caller's. An operation
+/// that timed out has a result before its protocol has ended, and stays until both are finished with it.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) state: State,
@@ -30,30 +30,30 @@ pub(crate) struct Request {
     pub(crate) is_watched: bool,
 }
 
-/// Who is at the other end of an operation.
+/// The other end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partner {
     Rank(u32),
-    /// Whoever sends first: of a receive that has not been matched. So many failures need not be told to it any more.
+    /// Any rank, for a receive that has not been matched, with the number of failures that need not be reported to it.
     Any {
         told: u32,
     },
 }
 
-/// What an operation awaits.
+/// The event that an operation awaits.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Send: its turn in the peer's outbox.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// Send: the envelope is out; FIN if the receiver gets or reads the bytes, CTS if it calls for them.
+    /// Send: the envelope was sent; FIN if the receiver gets or reads the bytes, CTS if it calls for them.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
-    /// Send: room in the port for bytes that may go.
+    /// Send: room in the port for the next bytes.
     Pushing(Box<Push>),
     /// Receive: a message.
     AwaitingMessage(PostedId),
     /// Receive: gets.
     Pulling(Box<Pull>),
-    /// Receive: DATA or STREAM packets, or its buffer, to read the bytes to.
+    /// Receive: DATA or STREAM packets, or its buffer, into which it reads the bytes.
     AwaitingData(Box<Inflow>),
     /// Nothing.
     Over,
@@ -62,9 +62,9 @@ pub(crate) enum State {
 /// A send whose bytes are called for, or follow their envelope.
 #[derive(Debug)]
 pub(crate) struct Push {
-    /// The receiver's name for it; none for a stream, which goes by the sender's.
+    /// The receiver's name for it; `None` for a stream, which uses the sender's.
     pub(crate) recv: Option<u64>,
-    /// The bytes that are to go.
+    /// The bytes still to send.
     pub(crate) called: Range<usize>,
 }
 
@@ -75,20 +75,20 @@ pub(crate) struct Pull {
     pub(crate) send: u64,
     pub(crate) status: Status,
     pub(crate) from: Remote,
-    /// Where the gets land: the request's own memory, or a bounce buffer of `depth` chunks; none until
+    /// The target of the gets: the request's own memory, or a bounce buffer of `depth` chunks; `None` until
     /// registered.
     pub(crate) landing: Option<(Region, Registration)>,
     /// Bytes of one get.
     pub(crate) chunk: usize,
-    /// Bytes asked for, and bytes that are with the caller (or, for owned memory, in place).
+    /// Bytes requested, and bytes that the caller has (or, for owned memory, in place).
     pub(crate) asked: usize,
     pub(crate) landed: usize,
     /// Gets not completed.
     pub(crate) outstanding: usize,
-    /// Chunks in the bounce buffer that wait for the caller to lend its buffer: offsets in the message and
+    /// Chunks in the bounce buffer that wait for the caller's buffer: offsets in the message and
     /// lengths.
     pub(crate) waiting: Vec<(usize, usize)>,
-    /// No more gets: the operation has its result. FIN goes when those outstanding have completed.
+    /// No more gets: the operation has its result. FIN is sent when the outstanding ones have completed.
     pub(crate) abandoned: bool,
 }
 
@@ -98,43 +98,43 @@ pub(crate) struct Inflow {
     /// The sender's name for it.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// Where they can be read.
+    /// The memory from which they can be read.
     pub(crate) from: Option<Remote>,
-    /// Bytes called for (of a stream all, by itself) and bytes come.
+    /// Bytes called for (all, for a stream) and bytes received.
     pub(crate) called: usize,
     pub(crate) received: usize,
 }
 
-/// Whose memory it is.
+/// The owner of a request's memory.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller's, which lends it at each poll, and finds it at `place`. `staged` holds bytes that came while it
-    /// was not at hand.
+    /// The caller, who lends it at each poll, and finds it at `place`. `staged` holds bytes that came while it
+    /// was not lent.
     Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
-    /// The request's.
+    /// The request.
     Owned(Memory),
-    /// The request's, known to the port so that a peer can get it.
+    /// The request, registered with the port so that a peer can get it.
     Registered { region: Region, registration: Registration },
-    /// With a port that may still touch it, or given back.
+    /// A port that may still access it, or returned.
     Gone,
 }
 
 /// Bytes of a message that wait for their buffer.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// Where they begin in the message.
+    /// Their offset in the message.
     at: usize,
     bytes: Vec<u8>,
 }
 
 impl Staged {
-    /// Keeps bytes that begin at `at`, right behind those that are kept already.
+    /// Keeps bytes that start at `at`, right behind the kept ones.
     pub(crate) fn append(staged: &mut Option<Box<Self>>, at: usize, bytes: &(impl Body + ?Sized)) {
         let staged = staged.get_or_insert_with(|| Box::new(Self { at, bytes: Vec::new() }));
         append(&mut staged.bytes, bytes);
     }
 
-    /// Puts the bytes where they belong.
+    /// Copies the bytes to their place.
     pub(crate) fn copy_to(&self, buffer: &mut [u8]) {
         buffer[self.at..self.at + self.bytes.len()].copy_from_slice(&self.bytes);
     }
@@ -180,7 +180,7 @@ impl Request {
         }
     }
 
-    /// The rank at the other end, once there is one.
+    /// Returns the rank at the other end, once there is one.
     #[inline]
     pub(crate) fn rank(&self) -> Option<u32> {
         match self.partner {
@@ -189,7 +189,7 @@ impl Request {
         }
     }
 
-    /// It has its result.
+    /// Sets its result.
     #[inline]
     pub(crate) fn succeed(&mut self, status: Status) {
         self.partner = Partner::Rank(status.source);
@@ -198,7 +198,7 @@ impl Request {
         event!(TRACE, peer = status.source, tag = status.tag, bytes = status.bytes, "succeeded");
     }
 
-    /// It has its result, unless it had one before.
+    /// Sets an error as its result, unless it has a result.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.result.is_none() {
             event!(DEBUG, peer = self.rank(), tag = self.tag, %error, "failed");
@@ -206,7 +206,7 @@ impl Request {
         }
     }
 
-    /// Its result, if it has one that was not taken.
+    /// Takes its result, if it has one.
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
         let result = self.result.take()?;

@@ -1,4 +1,4 @@
-//! Where data waits that came before its receive.
+//! Storage of data that arrived before its receive.
 
 use samite_fabric::Body;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A copy of `data`.
+    /// Returns a copy of `data`.
     pub(crate) fn keep(&mut self, data: &(impl Body + ?Sized)) -> Bytes {
         if data.len() <= INLINE {
             let mut bytes = Bytes::from_buf_and_len([0; INLINE], data.len());
@@ -45,7 +45,7 @@ impl Store {
     }
 }
 
-/// Copies bytes behind those that are there.
+/// Appends bytes to a buffer.
 pub(crate) fn append(buffer: &mut Vec<u8>, bytes: &(impl Body + ?Sized)) {
     let start = buffer.len();
     buffer.resize(start + bytes.len(), 0);

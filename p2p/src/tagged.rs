@@ -73,11 +73,12 @@ pub(crate) struct Queues {
     limits: Option<Limits>,
     /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
     pub(crate) messages: VecDeque<RequestId>,
-    /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are shorter.
+    /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are
+    /// shorter.
     pub(crate) pushes: VecDeque<RequestId>,
 }
 
-/// Who is told of the end of a request, and how the watcher calls the request.
+/// The watcher of a request, and the watcher's key for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     watcher: u32,
@@ -93,7 +94,7 @@ pub(crate) struct Operation {
     len: usize,
 }
 
-/// A message that came before its receive.
+/// A message that arrived before its receive.
 #[derive(Debug)]
 pub(crate) enum Unexpected {
     Eager(Bytes),
@@ -108,14 +109,14 @@ pub(crate) struct Rendezvous {
     way: Way,
 }
 
-/// Where the bytes of a message go that follow their envelope.
+/// The destination of a message's bytes that follow their envelope.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// To their receive.
+    /// Their receive.
     Matched(RequestId),
-    /// With those that wait for it.
+    /// A buffer of unexpected data.
     Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
-    /// To their place among the claims.
+    /// Their place among the claims.
     Claimed(usize),
 }
 
@@ -172,7 +173,7 @@ impl Tagged {
         Some((path, self.queues.get(peer.index())?.limits?))
     }
 
-    /// Returns why nothing will come from the source, if it is one rank.
+    /// Returns the reason why nothing will come from the source, if the source is one rank.
     #[inline(always)]
     pub(crate) fn source_failure(&self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = pattern.source.as_rank()?;
@@ -184,7 +185,7 @@ impl Tagged {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Answers a look for a message that has not arrived.
+    /// Returns the result of a probe or claim that found no message.
     pub(crate) fn nothing_from<T>(&mut self, link: &mut Link, pattern: &Pattern) -> Result<Option<T>, Error> {
         let failure = match self.source_failure(link, pattern) {
             None if pattern.source.is_any() => {
@@ -226,7 +227,7 @@ impl Tagged {
         }
     }
 
-    /// Has the end of a request reported to a watcher, under a key of the watcher's.
+    /// Makes a watcher get the end of a request, with a key of the watcher's.
     pub(crate) fn watch(&mut self, link: &Link, id: RequestId, watcher: u32, key: u32) {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.is_watched = true;
@@ -332,7 +333,7 @@ impl Tagged {
         });
     }
 
-    /// Checks what must hold between two calls, and panics where it does not.
+    /// Asserts the invariants that hold between two calls.
     pub(crate) fn check_invariants(&self, link: &Link) {
         let mut held = self.claimed_cost;
         let mut envelopes = 0;

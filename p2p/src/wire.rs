@@ -1,4 +1,4 @@
-//! What follows the header in the packets of this protocol.
+//! The packets of this protocol, after the header.
 //!
 //! ```text
 //!  sender                                   receiver
@@ -55,7 +55,7 @@ pub(crate) struct EagerHead {
 }
 
 impl EagerHead {
-    /// Splits an eager packet into its head and the data. None if it is no such packet, or not a sound one.
+    /// Splits an eager packet into its head and the data. `None` if it is another packet, or malformed.
     #[inline]
     pub(crate) fn split(packet: &[u8]) -> Option<(&Self, &[u8])> {
         let (head, data) = Self::ref_from_prefix(packet).ok()?;
@@ -63,7 +63,7 @@ impl EagerHead {
     }
 }
 
-/// Ready to send: begins a message whose bytes do not come in the same packet.
+/// Ready to send: starts a message whose bytes do not come in the same packet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Rts {
@@ -71,14 +71,14 @@ pub(crate) struct Rts {
     pub(crate) len: U64,
     /// The sender's name for the operation.
     pub(crate) send: U64,
-    /// Where the bytes can be got, if that is their way.
+    /// The place from which the bytes can be got or read, if they can.
     pub(crate) key: U64,
     pub(crate) address: U64,
     pub(crate) way: u8,
     pub(crate) reserved: [u8; 7],
 }
 
-/// How the bytes of a message come that began with an [`Rts`].
+/// The transfer of a message that started with an [`Rts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// The receiver calls for them.
@@ -87,7 +87,7 @@ pub(crate) enum Way {
     Pull(Remote),
     /// They follow, on credit.
     Stream,
-    /// The receiver can read them there, for as long as the sender waits.
+    /// The receiver can read them there, while the sender waits.
     Read(Remote),
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Data {
     pub(crate) offset: U64,
 }
 
-/// The receiver is done with a message that began with an RTS.
+/// The receiver has finished a message that started with an RTS.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fin {
@@ -151,16 +151,16 @@ pub(crate) struct Fin {
     pub(crate) reserved: [u8; 7],
 }
 
-/// What became of the message, in a [`Fin`].
+/// The fate of the message, in a [`Fin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All bytes are with the receiver, or it did not want them (its buffer was too short, and it was told).
+    /// The receiver has all bytes, or did not want them (its buffer was too short, which it reported).
     Delivered,
     /// Withdrawn by the sender before it was matched.
     Withdrawn,
     /// Matched, but the receiver gave up before all bytes had come.
     Abandoned,
-    /// Not taken: the receiver's budget for envelopes is used up.
+    /// Refused: the receiver's budget for envelopes is used up.
     Refused,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Revoke {
     pub(crate) send: U64,
 }
 
-/// The sender gave up before it had sent what a CTS called for.
+/// The sender gave up before it had sent the bytes that a CTS called for.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Abort {
@@ -210,12 +210,12 @@ mod tests {
 
     use super::*;
 
-    /// 8 bytes that begin with this one and go up.
+    /// Returns 8 bytes that start with this one and increase.
     fn from(first: u8) -> U64 {
         U64::from_bytes(std::array::from_fn(|index| first + u8::try_from(index).unwrap()))
     }
 
-    /// What the version stands for: if this must change, so must [`VERSION`].
+    /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
     fn version_1_is_laid_out_like_this() {
         assert_eq!(VERSION, 1);

@@ -1,8 +1,9 @@
 //! Claimed messages: taken out of matching, and received or discarded later.
 //!
-//! A message whose bytes follow their envelope can be claimed before all of them have come. The bytes are kept here, against
-//! the budget for unexpected messages, until the message is received or discarded. So a message that has arrived whole is
-//! received, though its sender has left, failed or begun another life by then. One that cannot arrive any more is an error.
+//! A message whose bytes follow their envelope can be claimed before all of them have come. The bytes are kept here,
+//! against the budget for unexpected messages, until the message is received or discarded. So a message that has
+//! arrived whole is received, even if its sender has left, failed or restarted by then. One that cannot arrive any more
+//! is an error.
 
 use samite_fabric::link::{Cause, Error, Fate, Link, Peer, RequestId};
 use samite_matching::Envelope;
@@ -11,13 +12,14 @@ use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
 use crate::wire::Way;
 
-/// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI: matched probe).
+/// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI:
+/// matched probe).
 #[derive(Debug)]
 #[must_use = "receive it, or give it to Engine::discard"]
 pub struct Claimed {
     envelope: Envelope,
     message: Unexpected,
-    /// The life of the sender.
+    /// The incarnation of the sender.
     incarnation: Option<u32>,
     /// Its place among [`Tagged::claims`], if its bytes follow the envelope.
     place: Option<usize>,
@@ -73,7 +75,7 @@ impl Tagged {
         Claimed { envelope, message, incarnation, place }
     }
 
-    /// A receive gets a message that was claimed.
+    /// Gives a claimed message to its receive.
     pub(crate) fn accept_claimed(&mut self, link: &mut Link, id: RequestId, claimed: Claimed) {
         let Claimed { envelope, message, incarnation, place } = claimed;
         let claim = place.and_then(|place| self.claims.try_remove(place));
@@ -85,7 +87,7 @@ impl Tagged {
                     return self.finish(link, id, Err(error));
                 }
                 link.release(cost(claim.total).into());
-                // Once it is whole, its name may be that of another message, which the sender's next life sends.
+                // Once it is complete, the sender's next incarnation may use its name for another message.
                 let name = (claim.sender, claim.send);
                 if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
                     self.streams.remove(&name);
@@ -103,7 +105,7 @@ impl Tagged {
         }
     }
 
-    /// Why bytes that are still with their sender will not come, if so.
+    /// Returns the reason why bytes that are still with their sender will not come, if there is one.
     fn sender_failure(
         &mut self,
         link: &mut Link,
@@ -116,7 +118,7 @@ impl Tagged {
         Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// The rest of a claimed message will not come.
+    /// Notes that the rest of a claimed message will not come.
     pub(super) fn lose_claim(&mut self, link: &mut Link, place: usize) {
         let Some(claim) = self.claims.get_mut(place) else { return };
         (claim.bytes, claim.is_lost) = (Vec::new(), true);

@@ -1,5 +1,5 @@
-//! How operations end that do not succeed: deadlines, cancels, the failure of peers; and how the engine
-//! itself ends in good order.
+//! The end of operations that do not succeed: deadlines, cancels, the failure of peers; and the end of the engine
+//! itself in good order.
 //!
 //! ```text
 //!  state             deadline                              cancel                       peer fails
@@ -18,18 +18,18 @@
 //!                    FIN(abandoned)
 //! ```
 //!
-//! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it where it is unmatched, and
-//! else it goes on, if it owns its memory.
+//! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it if it is unmatched;
+//! otherwise it continues, if it owns its memory.
 //!
-//! A message that has arrived whole can be received though its sender has left or failed. If the sender failed, its
+//! A message that has arrived whole can be received even if its sender has left or failed. If the sender failed, its
 //! messages are dropped when its next incarnation takes part. A message of which bytes are missing ends with its
 //! sender's incarnation.
 //!
 //! A send whose bytes the receiver calls for is not delivered if the goodbye is sent before the last of them: the
 //! receiver ends the receive at the goodbye.
 //!
-//! A sender that lets its bytes be read ends that before it gives them back. Who reads them meanwhile finds out, and has
-//! received nothing.
+//! A sender that exposes its bytes ends the exposure before it returns them. A receiver that reads them meanwhile
+//! detects that, and has received nothing.
 
 use samite_fabric::link::{
     Awaited, Cause, Ending, Error, Fate, Link, Operation, OtherTags, Peer, PeerState, Report, RequestId,
@@ -43,10 +43,11 @@ use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
 
 impl Tagged {
     /// Ends a request, if it can end before its peer answers: see [`Engine::cancel`](crate::Engine::cancel).
-    /// Returns true if the peer is to be told, by a drive of the engine.
+    /// Returns true if a drive of the engine must inform the peer.
     pub(crate) fn cancel(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
-        // A receiver that calls for the bytes of registered memory does not get them. A copy is kept for as long as it takes.
+        // A receiver that calls for the bytes of registered memory does not get them; the memory is kept as long as
+        // needed.
         let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
             && !request.is_copy
             && matches!(request.state, State::AwaitingMatch { .. });
@@ -58,7 +59,7 @@ impl Tagged {
         true
     }
 
-    /// Ends a request that has not been matched. The receiver of a message whose envelope is out is asked whether it has: then
+    /// Ends a request that has not been matched. If a message's envelope was sent, asks its receiver: then
     /// it returns true, as [`Tagged::cancel`].
     pub(crate) fn withdraw_unmatched(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
@@ -78,7 +79,7 @@ impl Tagged {
         false
     }
 
-    /// Ends a request, if this is its deadline: it may be over, or have another by now.
+    /// Ends a request, if this is its deadline: it may have ended, or have another deadline by now.
     pub(super) fn expire(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
         let Some(request) = self.requests.get(id) else { return };
         if request.deadline_ns != deadline_ns || request.result.is_some() {
@@ -89,7 +90,7 @@ impl Tagged {
         self.give_up(link, id, Error::TimedOut { fate, report: Box::new(report) });
     }
 
-    /// Returns whether a request is a receive that has not ended.
+    /// Returns true if a request is a receive that has not ended.
     pub(super) fn is_receiving(&self, id: RequestId) -> bool {
         self.requests.get(id).is_some_and(|request| {
             let receives = matches!(
@@ -100,13 +101,13 @@ impl Tagged {
         })
     }
 
-    /// Ends an operation here with `error`, whatever it awaits, and lets the peer know where it takes part.
+    /// Ends an operation here with `error`, in any state, and informs the peer if it takes part.
     pub(crate) fn give_up(&mut self, link: &mut Link, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let peer = request.rank().and_then(|rank| link.find(rank));
         match &mut request.state {
             State::AwaitingMatch { revoked, .. } => {
-                // Not over: the receiver has the envelope, and perhaps the key to the memory.
+                // It continues: the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
                 self.note_end(id);
@@ -136,7 +137,7 @@ impl Tagged {
             State::AwaitingData(inflow) => {
                 let send = inflow.send;
                 if let Some(peer) = peer {
-                    // One that is called for may have the name of a stream, if its sender is not honest.
+                    // With a dishonest sender, a called-for message may have the name of a stream.
                     if matches!(self.streams.get(&(peer, send)), Some(Stream::Matched(own)) if *own == id) {
                         self.streams.remove(&(peer, send));
                     }
@@ -153,8 +154,8 @@ impl Tagged {
         }
     }
 
-    /// Ends a send that waits for its turn, and takes it out of the queue where that costs nothing: of those that end in
-    /// vain while their peer does not answer, no trace is left.
+    /// Ends a send that waits for its turn, and removes it from the queue if that is cheap: sends that
+    /// expire while their peer does not answer leave no trace.
     fn withdraw(&mut self, link: &mut Link, id: RequestId, error: Error) {
         let rank = self.requests.get(id).and_then(Request::rank);
         self.finish(link, id, Err(error));
@@ -174,7 +175,7 @@ impl Tagged {
         self.note_queue(link, peer);
     }
 
-    /// Asks the receiver to give an envelope back.
+    /// Asks the receiver to return an envelope.
     fn revoke_send(&mut self, link: &mut Link, id: RequestId) {
         let Some(request) = self.requests.get_mut(id) else { return };
         if let State::AwaitingMatch { revoked, .. } = &mut request.state {
@@ -185,7 +186,7 @@ impl Tagged {
         }
     }
 
-    /// Ends what concerns a peer.
+    /// Ends everything that involves a peer.
     pub(super) fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
         let rank = link.peer(peer).rank();
         match ending {
@@ -253,7 +254,7 @@ impl Tagged {
     }
 
     /// Ends the sends whose bytes a peer calls for, once the goodbye to it is sent. The peer ends its receives at the
-    /// goodbye, and ignores bytes that come after it.
+    /// goodbye, and ignores later bytes.
     pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
         let is_called_for =
@@ -263,13 +264,13 @@ impl Tagged {
         }
     }
 
-    /// Ends a send whose peer has been sent the goodbye before all of the bytes.
+    /// Ends a send whose peer got the goodbye before all of the bytes.
     pub(super) fn end_after_goodbye(&mut self, link: &mut Link, id: RequestId) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
         self.finish(link, id, Err(abandoned));
     }
 
-    /// Tells the next failure to a receive from any source, if it waits and there is one.
+    /// Reports the next failure to a receive from any source, if it waits and there is one.
     pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
@@ -278,14 +279,14 @@ impl Tagged {
         Some(next)
     }
 
-    /// Returns true if a receive from any source has been told of all failures, and nothing can come for it.
+    /// Returns true if a receive from any source has reported all failures, and no message can come for it.
     pub(crate) fn is_in_vain(&self, link: &Link, request: &Request) -> bool {
         matches!(request.partner, Partner::Any { told } if !self.failures.more_than(told))
             && matches!(request.state, State::AwaitingMessage(_))
             && link.is_deserted()
     }
 
-    /// Ends the requests that have to do with a rank.
+    /// Ends the requests that involve a rank.
     fn fail_requests(&mut self, link: &mut Link, rank: u32, cause: &Cause) {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
@@ -316,7 +317,7 @@ impl Tagged {
 }
 
 impl Tagged {
-    /// Describes a request and what it awaits. It may be slow: call it for reports only.
+    /// Describes a request and the event that it awaits. It may be slow: call it for reports only.
     pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now_ns: u64) -> Option<Report> {
         let request = self.requests.get(id)?;
         let peer = request.rank().and_then(|rank| link.find(rank)).map(|peer| link.peer(peer));
@@ -344,12 +345,12 @@ impl Tagged {
     }
 }
 
-/// How many messages that wait for their receive are gone through for a report. A program may have many receives
-/// time out in a row, so the limit bounds what each costs to some 10 us.
+/// Largest number of waiting messages that a report counts. A program may have many receives
+/// time out in a row, so the limit bounds the cost of each to some 10 us.
 const COUNTED_MAX: usize = 1024;
 
 impl Request {
-    /// What can be said of its message if it ends now.
+    /// Returns the fate of its message if it ends now.
     fn fate(&self) -> Fate {
         match &self.state {
             State::AwaitingMatch { .. } => Fate::Unknown,
@@ -367,7 +368,7 @@ impl Request {
         }
     }
 
-    /// What it is, and what it waits for; `peer` is its peer, as far as that is known.
+    /// Returns its kind and the event that it awaits; `peer` is its peer, if known.
     fn report(&self, now_ns: u64, peer: Option<&PeerState>, mask: u64) -> Report {
         let (operation, awaited) = match &self.state {
             State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path().is_none()) => {

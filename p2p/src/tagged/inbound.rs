@@ -1,4 +1,5 @@
-//! A packet's way in: to the receive that it matches, to the operation that it answers, or to where it waits.
+//! The way of a packet: to the receive that it matches, to the operation that it answers, or to the unexpected
+//! messages.
 
 use samite_fabric::Body;
 use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status};
@@ -44,13 +45,13 @@ impl Tagged {
                 event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
                 link.hold(price);
             }
-            // The sender has forgotten it, so it would be lost in silence: a failure that is reported instead.
+            // The sender has forgotten the message, so it would be lost in silence: a failure is reported instead.
             Arrival::Refused => return Err(Cause::OutOfMemory.into()),
         }
         Ok(())
     }
 
-    /// Handles every packet but an eager message.
+    /// Handles every packet except eager messages.
     pub(super) fn other_packet<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -108,7 +109,7 @@ impl Tagged {
         self.inflow(link, id, data.offset.get(), bytes, lent)
     }
 
-    /// Handles the first packet of a message whose bytes are not in it: it meets its receive here, or waits for it.
+    /// Handles the first packet of a message without data: the message meets its receive here, or waits for it.
     fn accept_rts(
         &mut self,
         link: &mut Link,
@@ -152,14 +153,14 @@ impl Tagged {
                 } else {
                     self.envelopes_cost += OVERHEAD as u64;
                     if let Some(former) = self.envelopes.insert((peer, rendezvous.send), unexpected) {
-                        // Two messages of one name: when the sender ends, only the second would be found.
+                        // Of two messages with one name, only the second would be found when the sender ends.
                         self.matcher.remove(former);
                         self.envelopes_cost -= OVERHEAD as u64;
                         return Err(WireError::Value { field: "send" }.into());
                     }
                 }
             }
-            // As with eager messages: the sender may have forgotten it by then.
+            // As with eager messages: the sender may have forgotten it already.
             Arrival::Refused if is_stream => return Err(Cause::OutOfMemory.into()),
             Arrival::Refused => self.refuse(link, peer, rendezvous.send),
         }
@@ -177,7 +178,7 @@ impl Tagged {
         self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Refused));
     }
 
-    /// A receive gets a message that waited for it.
+    /// Gives a waiting message to its receive.
     #[inline]
     pub(crate) fn accept<L: Lent>(
         &mut self,
@@ -200,7 +201,7 @@ impl Tagged {
         }
     }
 
-    /// A message that waited for its receive is matched: if it waits with its sender, it cannot be withdrawn any more.
+    /// Notes the match of a waiting message. If its bytes are still with the sender, it cannot be withdrawn any more.
     #[inline]
     pub(crate) fn matched(&mut self, link: &mut Link, envelope: &Envelope, message: &Unexpected) {
         match message {
@@ -209,7 +210,7 @@ impl Tagged {
         }
     }
 
-    /// An envelope waits no longer.
+    /// Removes a waiting envelope.
     pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: u32, send: u64) {
         self.envelopes_cost -= OVERHEAD as u64;
         if let Some(peer) = link.find(rank) {
@@ -217,7 +218,7 @@ impl Tagged {
         }
     }
 
-    /// A receive gets all of its message at once. One whose lender is at hand is over with that.
+    /// Completes a receive that gets its whole message at once. With its lender present, the receive is finished then.
     #[inline(always)]
     pub(super) fn deliver<L: Lent>(
         &mut self,
@@ -241,7 +242,7 @@ impl Tagged {
         }
     }
 
-    /// The same, where the message goes to no buffer that is at hand: the request keeps it, and its end.
+    /// As [`deliver`](Self::deliver), without a buffer to write to: the request keeps the message and its end.
     #[inline(never)]
     fn deliver_unlent(
         &mut self,
@@ -269,7 +270,7 @@ impl Tagged {
         self.note_end(id);
     }
 
-    /// The request of a peer's answer, if there still is one and it is that peer's.
+    /// Returns the request that a peer answers, if it still exists and belongs to that peer.
     fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<RequestId> {
         let id = RequestId::from_wire(name);
         let rank = link.peer(peer).rank();
@@ -287,20 +288,20 @@ impl Tagged {
         };
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         if matches!(request.state, State::Over) {
-            // It gave up while it sent, and told so.
+            // The send was given up while it was under way, and the receiver was informed.
             link.note_stale();
             return Ok(());
         }
         let is_gone = matches!(request.buffer, Buffer::Lent { .. } | Buffer::Gone);
         let given_up = request.result.is_some() || (request.collected && is_gone);
         if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
-            // It has timed out, or its owner has gone with the data; the receiver has none of it yet.
+            // It has timed out, or its owner has gone with the data; the receiver has no bytes yet.
             self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
             self.finish(link, id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
             return Ok(());
         }
         if matches!(request.state, State::AwaitingMatch { .. }) && link.peer(peer).was_told_goodbye() {
-            // The receiver ends at the goodbye, which it gets before any byte that would be sent now.
+            // The receiver ends at the goodbye, which arrives before any byte sent from now on.
             self.end_after_goodbye(link, id);
             return Ok(());
         }
@@ -333,7 +334,7 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         let Some(request) = self.requests.get(id) else { return Ok(()) };
         if matches!(request.state, State::Over) {
-            // It sent its last bytes, and the receiver gave up on them.
+            // The last bytes were sent, and the receiver gave up on them.
             link.note_stale();
             return Ok(());
         }
@@ -360,7 +361,7 @@ impl Tagged {
             return;
         }
         let unexpected = self.envelopes.get(&(peer, send)).copied();
-        // If it does not wait any more it was matched, and goes on.
+        // If it does not wait any more it was matched, and continues.
         if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
             let rank = link.peer(peer).rank();
             self.forget_envelope(link, rank, send);

@@ -1,4 +1,4 @@
-//! A send's way to the port: at once if nothing is before it, else in its turn.
+//! The way of a send: at once if nothing is queued before it, otherwise in its turn.
 
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Turn};
 use samite_fabric::wire::{Flags, Protocol};
@@ -33,8 +33,8 @@ pub(crate) fn send_at_once<P: Port>(
     match port.send(path, head.as_bytes(), data) {
         Ok(Post::Done | Post::Over) => {}
         Ok(Post::Again) => return false,
-        // Queue the send: a persistent error recurs on flush. Dropped here, so that a send that went need not find out
-        // whether there is something to drop.
+        // Queue the send: a persistent error recurs on flush. The error is dropped here, so that a successful send need
+        // not check for one.
         Err(error) => {
             drop(error);
             return false;
@@ -47,7 +47,7 @@ pub(crate) fn send_at_once<P: Port>(
     true
 }
 
-/// Accounts for a message that went with its envelope or right behind it.
+/// Accounts for a message that was sent with its envelope or right behind it.
 #[inline(always)]
 fn count_eager(state: &mut PeerState, len: usize) {
     state.traffic_mut().eager_sent += 1;
@@ -110,7 +110,7 @@ impl Tagged {
         else {
             return Ok(Turn::NoRoom);
         };
-        // One that ended while it waited is not sent.
+        // A request that ended while it waited is not sent.
         let Some(request @ Request { state: State::AwaitingRoom { exposure }, .. }) = self.requests.get(id)
         else {
             return Ok(Turn::Skipped);
@@ -144,7 +144,7 @@ impl Tagged {
             (Choice::Stream, _) => Way::Stream,
             _ => Way::Push,
         };
-        // It goes without credit, but the next one would rather have it.
+        // This one is sent without credit, but the next one should have it.
         let state = out.link.peer(peer);
         let asks = way == Way::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
@@ -179,7 +179,7 @@ impl Tagged {
         Ok(Turn::Sent)
     }
 
-    /// Lets the receiver of a message read its bytes where they are, if it may and can.
+    /// Exposes a message's bytes to its receiver, if permitted and possible.
     #[inline]
     pub(crate) fn expose<P: Port>(&self, out: &mut Out<'_, P>, peer: Peer, data: &[u8]) -> Option<Exposure> {
         let path = out.link.peer(peer).path()?;
@@ -209,7 +209,7 @@ impl Tagged {
                     }
                 }
             }
-            // An attempt before this one found no room for the packet.
+            // An earlier attempt found no room for the packet.
             Buffer::Registered { region, registration } => {
                 request.buffer = Buffer::Registered { region, registration };
                 Ok(registration.remote(0))

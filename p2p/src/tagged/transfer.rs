@@ -1,5 +1,5 @@
-//! The bytes of long messages: read where they are, if the receiver can map the memory; STREAM packets where they follow
-//! their envelope; else gets where the receiver can, and DATA packets where it cannot.
+//! The bytes of long messages: read in the sender's memory, if the receiver can map it; otherwise STREAM packets if
+//! they follow their envelope; otherwise gets if the receiver has them, and DATA packets if not.
 
 use std::collections::btree_map::Entry;
 
@@ -16,7 +16,7 @@ use crate::store::{Bytes, append};
 use crate::wire::{Cts, Data, Fin, Verdict, Way, kind};
 
 impl Tagged {
-    /// A receive has met an envelope: its bytes are to come.
+    /// Starts the transfer of a message whose envelope has met its receive.
     pub(super) fn begin(
         &mut self,
         link: &mut Link,
@@ -26,7 +26,7 @@ impl Tagged {
     ) {
         let Rendezvous { send, bytes, way } = rendezvous;
         let Some(peer) = link.find(envelope.source) else { return };
-        // A sender whose hello has just come has no path yet; it will when the first get is due.
+        // A sender whose hello has just come has no path yet; it will have one when the first get is due.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -67,7 +67,7 @@ impl Tagged {
         }
     }
 
-    /// A receive gets a message that came as a stream, or is coming.
+    /// Gives a receive a message that came as a stream, or is coming.
     pub(super) fn take_stream<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -85,7 +85,7 @@ impl Tagged {
         self.go_on(link, id, envelope, rendezvous, &bytes, lent);
     }
 
-    /// A receive gets a message of which these bytes have come.
+    /// Continues a receive with the bytes of its message that have come.
     pub(super) fn go_on<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -100,12 +100,12 @@ impl Tagged {
         }
         self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
-            // They are where the stream begins, and no more than it has.
+            // They start where the stream starts, and are within it.
             let _ = self.inflow(link, id, 0, bytes, lent);
         }
     }
 
-    /// Bytes came that follow their envelope.
+    /// Handles bytes that follow their envelope.
     pub(super) fn stream<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -116,7 +116,7 @@ impl Tagged {
     ) -> Result<(), WireError> {
         let (name, offset) = ((peer, data.operation.get()), data.offset.get());
         let Entry::Occupied(mut stream) = self.streams.entry(name) else {
-            // It came to a receive that was too short for it, or has been given up.
+            // Its receive was too short for it, or has been given up.
             link.note_stale();
             return Ok(());
         };
@@ -132,7 +132,7 @@ impl Tagged {
                 if keep(kept, *total, offset, bytes)?
                     && let Some(message) = self.matcher.unexpected_mut(*unexpected)
                 {
-                    // From now on it is like any other that came before its receive.
+                    // From now on it is like any other unexpected message.
                     *message = Unexpected::Eager(Bytes::from_vec(std::mem::take(kept)));
                     stream.remove();
                 }
@@ -140,7 +140,7 @@ impl Tagged {
             &mut Stream::Claimed(place) => {
                 let Some(claim) = self.claims.get_mut(place) else { return Ok(()) };
                 if keep(&mut claim.bytes, claim.total, offset, bytes)? {
-                    // It is whole, so its sender's end does not matter any more.
+                    // It is complete, so its sender's end does not matter any more.
                     stream.remove();
                 }
             }
@@ -148,7 +148,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// The sender gave up before all bytes of a stream had gone. False if there is no such stream.
+    /// Notes that the sender gave up before all bytes of a stream had gone. Returns false if there is no such stream.
     pub(super) fn end_stream(&mut self, link: &mut Link, peer: Peer, send: u64) -> bool {
         let Some(stream) = self.streams.remove(&(peer, send)) else { return false };
         match stream {
@@ -166,15 +166,15 @@ impl Tagged {
         true
     }
 
-    /// The same, of all streams of a peer that has left or failed. Their receives know by now why.
+    /// Ends all streams of a peer that has left or failed. Their receives know the reason already.
     pub(super) fn end_streams(&mut self, link: &mut Link, peer: Peer) {
         while let Some((&(_, send), _)) = self.streams.range((peer, 0)..=(peer, u64::MAX)).next() {
             self.end_stream(link, peer, send);
         }
     }
 
-    /// Calls for more bytes of a message that is sent, when half of what was called for has come. At most one
-    /// window ahead, so that the bytes that are staged while a borrowed buffer is not lent are bounded.
+    /// Calls for more bytes of a message, when half of the bytes called for have come. At most one
+    /// window ahead, so that the bytes staged while a borrowed buffer is not lent are bounded.
     fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -197,7 +197,7 @@ impl Tagged {
         }
     }
 
-    /// Bytes came that a receive called for.
+    /// Handles bytes that a receive called for.
     pub(super) fn inflow<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -240,7 +240,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// A get ended.
+    /// Handles the end of a get.
     pub(super) fn got<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
         let operation = usize::try_from(done.key).ok().and_then(|key| self.operations.try_remove(key));
         let Some(Operation { request: id, offset, len }) = operation else {
@@ -254,12 +254,12 @@ impl Tagged {
             let rank = pull.status.source;
             let Some(peer) = link.find(rank) else { return Ok(()) };
             if link.peer(peer).was_told_goodbye() {
-                // It has heard that this side leaves, and taken its memory back.
+                // The peer has learned that this side leaves, and has taken its memory back.
                 self.give_up(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
                 return Ok(());
             }
-            // The peer is alive as far as is known, but one of its messages is lost: nothing that it sends can be trusted to
-            // arrive.
+            // The peer is alive as far as is known, but one of its messages is lost: later messages cannot be trusted
+            // to arrive either.
             return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
         match (&mut request.buffer, &pull.landing) {
@@ -278,7 +278,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Moves what can be moved of a receive's bytes.
+    /// Moves the bytes of a receive as far as possible.
     pub(super) fn advance<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -312,7 +312,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Copies the bytes of a message from where its sender lets them be read, as many as one call may.
+    /// Copies a message's bytes from the memory that its sender exposes, as many as one call may.
     fn read<P: Port, L: Lent>(&mut self, out: &mut Out<'_, P>, id: RequestId, from: Remote, lent: &mut L) {
         let Out { port, link } = out;
         let Some(Request { state: State::AwaitingData(inflow), buffer, .. }) = self.requests.get_mut(id)
@@ -343,7 +343,7 @@ impl Tagged {
                 (Verdict::Abandoned, Err(Error::Abandoned { rank, fate }))
             }
             Err(_) => {
-                // It is out of this side's reach: then they are to be sent, all of them.
+                // The memory is out of this side's reach: then all bytes must be sent.
                 (inflow.from, inflow.received) = (None, 0);
                 return self.call(link, id);
             }
@@ -379,7 +379,7 @@ impl Tagged {
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
-                        // Another's buffer may be lent; but not all are to be asked each time.
+                        // Another send's buffer may be lent; but not all are tried each time.
                         away += 1;
                         pushes.rotate_left(1);
                         if away < pushes.len().min(AWAY_MAX) {
@@ -388,7 +388,7 @@ impl Tagged {
                         return Ok(Post::Again);
                     }
                 },
-                // It was registered for gets, but the receiver's port has none: copied below.
+                // It was registered for gets, but the receiver's port has none: it is copied below.
                 Buffer::Registered { .. } => &[],
                 Buffer::Gone => {
                     pushes.pop_front();
@@ -433,7 +433,7 @@ impl Tagged {
         }
     }
 
-    /// Posts gets. Returns `Again` if it wants to be called again though no get of it is outstanding that would bring it back.
+    /// Posts gets. Returns `Again` if it must be called again although no outstanding get will cause that.
     fn pull<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -472,11 +472,11 @@ impl Tagged {
                 pull.landed += len;
             }
         }
-        // Gets of this call that ended within theirs.
+        // Gets of this call that ended within their calls.
         let mut over = 0;
         while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
-            // A chunk of the bounce buffer is free once the one that lay there before is with the caller;
-            // gets may end in any order, so the buffer's turn is up only when all before it have.
+            // A chunk of the bounce buffer is free once the caller has the bytes of its previous get.
+            // Gets may end in any order, so a chunk is reused only when all earlier ones have ended.
             let in_use = pull.outstanding + pull.waiting.len();
             let turn = !lends || pull.asked % landing.len() != 0 || in_use == 0;
             let len = pull.chunk.min(pull.status.bytes - pull.asked);
@@ -515,7 +515,7 @@ impl Tagged {
             return Ok(Post::Done);
         }
         if !pull.abandoned && pull.landed < pull.status.bytes {
-            // The rest lies in the bounce buffer, for the caller to lend its own.
+            // The rest is in the bounce buffer until the caller lends its own.
             return Ok(Post::Again);
         }
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
@@ -534,7 +534,7 @@ impl Tagged {
     }
 }
 
-/// Adds bytes of a stream to those that are kept of it. Returns whether it is whole.
+/// Adds bytes of a stream to the kept ones. Returns true if it is complete.
 fn keep(
     kept: &mut Vec<u8>,
     total: usize,
@@ -549,20 +549,20 @@ fn keep(
     Ok(kept.len() == total)
 }
 
-/// Puts bytes where they belong that came while the buffer was not at hand.
+/// Writes bytes to the buffer that came while it was not lent.
 fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
     if let Some(staged) = staged.take() {
         staged.copy_to(buffer);
     }
 }
 
-/// Bytes of one get into a bounce buffer: what the cache still holds when it is copied on.
+/// Bytes of one get into a bounce buffer: the cache still holds them when they are copied on.
 const BOUNCE_CHUNK: usize = 256 << 10;
 
-/// Bytes that one call reads: what comes meanwhile waits as long as the copy takes.
+/// Bytes that one call reads: other packets wait as long as the copy takes.
 const READ_MAX: usize = 1 << 20;
 
-/// Messages of one peer whose bytes are called for, but not at hand, before the others have to wait as well.
+/// Messages of one peer whose bytes are called for but not lent, before the others have to wait as well.
 const AWAY_MAX: usize = 16;
 
 /// Header and body head of a DATA or STREAM packet.

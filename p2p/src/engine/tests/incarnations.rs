@@ -145,8 +145,8 @@ fn a_failure_after_the_goodbye_counts_as_one() {
     job.assert_empty();
 }
 
-/// Has a sender leave whose message waits for its receive, or is on its way. The receiver calls for bytes before it hears
-/// the goodbye. Returns how the send and the receive end.
+/// Has a sender leave whose message waits for its receive, or is on its way. The receiver calls for bytes before it
+/// hears the goodbye. Returns how the send and the receive end.
 fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let config = Config { push_window: window, stream_max: 0, ..Config::default() };
     let mut engines = pair(&config);
