@@ -11,16 +11,16 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::descriptor::{self, Kind};
 use super::process::Process;
 
-/// A descriptor that is readable once it was rung, until it is silenced.
+/// A descriptor that is readable after it was rung, until it is silenced.
 ///
 /// It is a pipe, held open for reading and writing by one descriptor, so that a ring never finds it without a
-/// reader. An eventfd would do within a process; but it cannot be opened from another, as a pipe can, through
+/// reader. An eventfd would suffice within a process, but unlike a pipe it cannot be opened from another one through
 /// /proc/PID/fd.
 #[derive(Debug)]
 pub struct Alarm(File);
 
 impl Alarm {
-    /// A new one.
+    /// Returns a new one.
     ///
     /// # Errors
     /// At the limit of open files; if /proc is not mounted.
@@ -35,15 +35,15 @@ impl Alarm {
         Ok(Self(both))
     }
 
-    /// How other processes find it.
+    /// Returns the name by which other processes find it.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system cannot determine it.
     pub fn name(&self) -> io::Result<AlarmName> {
         Ok(AlarmName { fd: self.0.as_raw_fd() as u32, inode: self.0.metadata()?.ino() })
     }
 
-    /// Opens another process's. It takes the right to read that process's state (PTRACE_MODE_READ in
+    /// Opens another process's alarm. Needs the right to read that process's state (PTRACE_MODE_READ in
     /// ptrace(2)).
     ///
     /// # Errors
@@ -56,12 +56,12 @@ impl Alarm {
     /// Makes it readable. One system call, which never blocks.
     #[cold]
     pub fn ring(&self) {
-        // It fails only if the pipe is full: then it is readable.
+        // It fails only if the pipe is full: then it is readable already.
         let _ = (&self.0).write(&[0]);
     }
 
-    /// Makes it no longer readable, unless it is rung meanwhile. Reads at most what a pipe holds, so that a process that
-    /// rings without end does not keep the caller.
+    /// Makes it unreadable, unless it is rung meanwhile. Reads at most the capacity of a pipe, so that a process that
+    /// rings without end does not keep the caller busy.
     pub fn silence(&self) {
         let mut rings = [0; 256];
         for _ in 0..=PIPE_BYTES / rings.len() {
@@ -78,11 +78,11 @@ impl AsFd for Alarm {
     }
 }
 
-/// What a pipe holds by default, in bytes: pipe(7).
+/// The default capacity of a pipe, in bytes: pipe(7).
 const PIPE_BYTES: usize = 64 << 10;
 
-/// An alarm's descriptor in its owner's process, and which pipe that is: a number that now means another file
-/// is found out.
+/// An alarm's descriptor in its owner's process, and the identity of the pipe, so that a reused descriptor number
+/// is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlarmName {
     /// The number of the descriptor.
@@ -106,7 +106,7 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         let elsewhere = Alarm::open(Process::current().unwrap(), alarm.name().unwrap()).unwrap();
         assert!(!is_readable(&alarm));
-        // More rings than a pipe holds block nobody.
+        // More rings than a pipe holds must not block.
         for rings in [1, 300, 100_000] {
             (0..rings).for_each(|_| elsewhere.ring());
             assert!(is_readable(&alarm));

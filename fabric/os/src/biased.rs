@@ -1,4 +1,4 @@
-//! A mutex that is biased towards one thread: what belongs to all, and is nearly always used by one.
+//! A mutex that is biased towards one thread, for shared state that is nearly always used by one.
 //!
 //! The first thread that locks it owns the *bias*: it takes and releases the lock by two plain stores. When another
 //! thread comes, it takes the bias away for good, and from then on all use an ordinary mutex. (After Dice, Moir and
@@ -11,10 +11,10 @@
 //!   bias still mine? ─ no ─▶ held ← 0, mutex     waits until held is 0
 //!     yes: in; out again: held ← 0               in; nobody enters by the bias any more
 //! ```
-//! So either the owner sees that it has lost the bias, or the other sees that the owner is in.
+//! So either the owner sees that it has lost the bias, or the other thread sees that the owner has entered.
 //!
-//! The word that says who has the bias also says that the lock is closed, or that this process is a child of the one that
-//! made the lock: it lies in memory that children get as zeros. So to find that out costs those who have the bias nothing.
+//! The word with the owner of the bias also says that the lock is closed, or that this process is a child of the one
+//! that made the lock, since it lies in memory that children get as zeros. So these checks cost the owner nothing.
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
@@ -34,38 +34,38 @@ use loom::{sync::atomic::AtomicU64, thread::yield_now};
 use crate::barrier;
 use crate::fork::Wiped;
 
-/// A mutex that costs its first user next to nothing, until there is a second one. It can be closed, and is none in the
-/// children of a process.
+/// A mutex that costs its first user next to nothing, until there is a second one. It can be closed, and it cannot be
+/// locked in children of its process.
 ///
 /// A panic while it is held does not poison it.
 pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
-    /// Held by whoever is in without the bias, and to change the bias.
+    /// Held by a thread that enters without the bias, and to change the bias.
     mutex: Mutex<()>,
 }
 
-/// What those who have the bias need. In a child of the process that made it there is no value.
+/// The parts that the owner of the bias uses. In a child of the process that made it there is no value.
 #[repr(C)]
 struct Hot<T> {
     bias: Bias,
-    /// There until it is taken out by the thread that closes the lock.
+    /// Present until the thread that closes the lock takes it out.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY: as of std's Mutex: a reference to it gives access to the value to one thread at a time, which may take it
-// out. That it is one at a time is shown at `Bias`.
+// out. `Bias` has the proof that it is one at a time.
 unsafe impl<T: Send> Sync for BiasedMutex<T> {}
 
 /// Access to the value, until it is dropped.
 pub struct BiasedGuard<'a, T> {
     hot: NonNull<Hot<T>>,
-    /// None if it is by the bias. Guards are not sent to other threads because of it, which the bias needs too.
+    /// `None` if the thread entered by the bias. It keeps guards from being sent to other threads, which the bias needs too.
     shared: Option<MutexGuard<'a, ()>>,
-    /// It is shared between threads if that can be.
+    /// The guard is `Sync` if the value is.
     value: PhantomData<&'a mut T>,
 }
 
-/// Why a lock lets nobody in.
+/// The reason why a lock refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It was closed.
@@ -75,38 +75,38 @@ pub enum Refused {
 }
 
 impl<T> BiasedMutex<T> {
-    /// One that nobody has locked.
+    /// Returns a lock that no thread has locked.
     ///
     /// # Errors
     /// Those of mmap(2) and madvise(2), for the memory of the value: without memory, and before Linux 4.14.
     pub fn new(value: T) -> io::Result<Self> {
-        // Without a barrier for others nobody can have the bias.
+        // Without a barrier for others no thread can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
         let hot = Wiped::new(Hot { bias, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
         Ok(Self { hot, mutex: Mutex::new(()) })
     }
 
-    /// Waits until no other thread holds it.
+    /// Waits until no other thread holds it, and locks it.
     ///
     /// # Errors
     /// At once if it is closed, or another process's.
     ///
     /// # Panics
-    /// This thread holds it already; or the system has forbidden membarrier(2) since the lock was made.
+    /// If this thread holds it already; or if the system has forbidden membarrier(2) since the lock was made.
     #[inline(always)]
     pub fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
         let shared = if self.bias().enter(this_thread()) { None } else { self.lock_slowly()? };
         Ok(BiasedGuard { hot: self.hot.as_ptr(), shared, value: PhantomData })
     }
 
-    /// Waits until no other thread holds it, and takes the value out once `last` has seen it. Nobody is let in any more from
-    /// before that on.
+    /// Waits until no other thread holds it, and takes the value out after calling `last` with it. From before that on,
+    /// other threads are refused.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
     ///
     /// # Panics
-    /// As there.
+    /// As [`lock`](Self::lock).
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
         let _mutex = self.bias().lock(&self.mutex)?;
@@ -118,12 +118,13 @@ impl<T> BiasedMutex<T> {
                 self.bias().revoke();
             }
         }
-        // SAFETY: this thread holds the mutex, and nobody has the bias any more: see `Bias`. So it is the only one in, and
-        // as the lock is not closed, the value is there.
+        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
+        // inside, and since the lock is not closed, the value is present.
         let value = unsafe { (*self.value()).assume_init_mut() };
         last(value);
         self.bias().close();
-        // SAFETY: as above. Nobody reads it again: all ask whether the lock is closed first, and hold the mutex then.
+        // SAFETY: as above. It is not read again: every reader first checks if the lock is closed, and holds the mutex
+        // then.
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
@@ -146,21 +147,22 @@ impl<T> BiasedMutex<T> {
 
     #[inline(always)]
     fn bias(&self) -> &Bias {
-        // SAFETY: the memory is there as long as this is, and zeros, in a child, are a `Bias` too.
+        // SAFETY: the memory lives as long as this, and zeros, in a child, are a valid `Bias` too.
         unsafe { &(*self.hot.as_ptr().as_ptr()).bias }
     }
 
     fn value(&self) -> *mut MaybeUninit<T> {
-        // SAFETY: the memory is there as long as this is; no reference to the value is made.
+        // SAFETY: the memory lives as long as this; no reference to the value is made.
         unsafe { (*self.hot.as_ptr().as_ptr()).value.get() }
     }
 }
 
-/// In a child nothing is dropped: what the value holds may be shared with the parent.
+/// In a child nothing is dropped: the value's contents may be shared with the parent.
 impl<T> Drop for BiasedMutex<T> {
     fn drop(&mut self) {
         if !matches!(self.bias().owner(), CLOSED | FORKED) {
-            // SAFETY: nobody else has it any more, and its value is there: it is neither closed nor another process's.
+            // SAFETY: it has no other owner any more, and its value is present: it is neither closed nor another
+            // process's.
             unsafe { (*self.value()).assume_init_drop() };
         }
     }
@@ -173,8 +175,8 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 }
 
 impl<T> BiasedGuard<'_, T> {
-    /// Waits, without the lock, until `condition` is notified or `time` has passed. It may return earlier, and does at
-    /// once if no other thread has ever had the lock: then there is none to notify it.
+    /// Waits, without the lock, until `condition` is notified or `time` has passed. It may return earlier, and does so
+    /// at once if no other thread has ever had the lock: then none can notify it.
     ///
     /// # Errors
     /// If the lock was closed meanwhile.
@@ -189,7 +191,7 @@ impl<T> BiasedGuard<'_, T> {
 
     #[inline(always)]
     fn bias(&self) -> &Bias {
-        // SAFETY: the lock is borrowed for as long as its guard is there.
+        // SAFETY: the guard borrows the lock.
         unsafe { &(*self.hot.as_ptr()).bias }
     }
 }
@@ -198,8 +200,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only one there is, see `Bias`; and its borrow lasts as long as this one. A lock that
-        // gives out a guard is not closed, so the value is there.
+        // SAFETY: the guard is the only one, see `Bias`, and its borrow lasts as long as this one. A lock that
+        // gives out a guard is not closed, so the value is present.
         unsafe { (*(*self.hot.as_ptr()).value.get()).assume_init_ref() }
     }
 }
@@ -222,28 +224,29 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
-/// Kept out of the way of those who have the bias.
+/// Out of line, to keep the path of the bias short.
 #[cold]
 #[inline(never)]
 fn unlock(mutex: MutexGuard<'_, ()>) {
     drop(mutex);
 }
 
-/// Who may be in without the mutex.
+/// The thread that may enter without the mutex.
 ///
-/// `owner` is written under the mutex only, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once. Of two that are in
-/// together, one would be in by the bias. The other is not: there is one owner, it is a number that no other thread has
-/// ever had, and a thread that is in already is not let in. So the other would hold the mutex, after a revocation that
-/// it saw: its own, or an earlier holder's of the mutex. The barrier of that comes in the order of all fences before or
-/// after the one between the owner's store to `held` and its second look at `owner`. If before, the owner sees
-/// [`SHARED`] and is not in. If after, whoever revokes sees `held`, and waits for the store by which the owner leaves;
-/// that is `Release`, and the look for it `Acquire`, so all that the owner did comes before.
+/// `owner` is written only under the mutex, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once. Assume
+/// that two threads are inside together. One of them entered by the bias. The other did not: there is one owner, its
+/// number is unique among all threads ever, and a thread that is inside is not let in again. So the other holds the
+/// mutex, after a revocation that it saw: its own, or that of an earlier holder of the mutex. In the order of all
+/// fences, the barrier of that revocation comes before or after the one between the owner's store to `held` and its
+/// second look at `owner`. If before, the owner sees [`SHARED`] and does not enter. If after, the revoking thread sees
+/// `held`, and waits for the store by which the owner leaves; that is `Release`, and the look for it `Acquire`, so all
+/// actions of the owner come before.
 ///
-/// In a child of fork(2) both words are 0, which no thread writes to `owner`: nobody is let in.
+/// In a child of fork(2) both words are 0, which no thread writes to `owner`: every thread is refused.
 #[repr(C)]
 struct Bias {
     owner: AtomicU64,
-    /// 1 while the owner is in, or looks whether it may.
+    /// 1 while the owner is inside, or checks if it may enter.
     held: AtomicU64,
 }
 
@@ -257,7 +260,7 @@ impl Bias {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Why nobody is let in, if so.
+    /// Returns the reason for a refusal, if there is one.
     fn refusal(&self) -> Result<(), Refused> {
         match self.owner() {
             FORKED => Err(Refused::Forked),
@@ -266,7 +269,8 @@ impl Bias {
         }
     }
 
-    /// Locks the mutex of this bias. A child does not wait for it: a thread may hold it that is not there.
+    /// Locks the mutex of this bias. A child does not wait for it: the holder may be a thread that does not exist
+    /// there.
     fn lock<'a>(&self, mutex: &'a Mutex<()>) -> Result<MutexGuard<'a, ()>, Refused> {
         self.refusal()?;
         let mutex = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,7 +278,7 @@ impl Bias {
         Ok(mutex)
     }
 
-    /// Whether this thread, `me`, is the owner and now in.
+    /// Returns true if this thread, `me`, is the owner and has entered.
     #[inline(always)]
     fn enter(&self, me: u64) -> bool {
         if self.owner() != me || self.held.load(Ordering::Relaxed) != 0 {
@@ -304,12 +308,12 @@ impl Bias {
         self.held.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives the bias to nobody. Under the mutex, and while it is [`FREE`].
+    /// Gives up the bias before any thread has it. Under the mutex, and while it is [`FREE`].
     fn share(&self) {
         self.owner.store(SHARED, Ordering::Relaxed);
     }
 
-    /// Lets nobody in any more. Under the mutex, and while it is [`SHARED`].
+    /// Refuses all threads from now on. Under the mutex, and while it is [`SHARED`].
     fn close(&self) {
         self.owner.store(CLOSED, Ordering::Relaxed);
     }
@@ -319,7 +323,7 @@ impl Bias {
         let owner = self.owner();
         self.owner.store(SHARED, Ordering::Relaxed);
         if !barrier::everywhere() {
-            // The owner may be in, and nobody would know: it stays the only one.
+            // The owner may be inside without being noticed: it stays the only one.
             self.owner.store(owner, Ordering::Relaxed);
             panic!("membarrier(2) was allowed when the lock was made, and is refused now");
         }
@@ -333,13 +337,13 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(NONE) };
 }
 
-/// The number of this thread, or [`NONE`].
+/// Returns the number of this thread, or [`NONE`].
 #[inline(always)]
 fn this_thread() -> u64 {
     NUMBER.get()
 }
 
-/// Gives this thread a number that no other one has, unless it has one.
+/// Gives this thread a unique number, unless it has one.
 fn number_this_thread() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     if NUMBER.get() == NONE {
@@ -348,15 +352,15 @@ fn number_this_thread() -> u64 {
     NUMBER.get()
 }
 
-/// What the owner's word is in a child of the process that made the lock.
+/// The owner's word in a child of the process that made the lock.
 const FORKED: u64 = 0;
-/// A thread without a number: no owner.
+/// The number of a thread without a number; never an owner.
 const NONE: u64 = u64::MAX - 3;
-/// Nobody is let in any more.
+/// All threads are refused.
 const CLOSED: u64 = u64::MAX - 2;
 /// No thread has locked it yet.
 const FREE: u64 = u64::MAX - 1;
-/// Nobody has the bias any more.
+/// No thread has the bias any more.
 const SHARED: u64 = u64::MAX;
 
 #[cfg(all(test, loom))]

@@ -10,14 +10,14 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, openat
 use super::process::Process;
 use crate::OsError;
 
-/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` says so. It takes the right to read that process's
-/// state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
+/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` returns true for it. Needs the right to read
+/// that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
 ///
-/// The owner may have anything there: a named pipe that would make open(2) wait, a device on which it would have an effect,
-/// a file of a file system that never answers. So the file is looked at before it is opened, and the open does not wait.
+/// The descriptor may be anything: a named pipe that would block open(2), a device on which an open has an effect, a
+/// file in a file system that never answers. So the file is examined before it is opened, and the open does not block.
 ///
 /// # Errors
-/// Those of the system; `InvalidInput` if another file is meant.
+/// Those of the system; `InvalidInput` for another file.
 pub fn open(
     owner: Process,
     fd: u32,
@@ -33,7 +33,7 @@ pub fn open(
     Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// What a port says of a file of a peer that does not open: `why`, unless this process has no room for another file.
+/// Returns a port's error for a peer's file that does not open: `why`, unless this process is out of descriptors.
 pub fn refused(error: &io::Error, why: String) -> OsError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => OsError::Exhausted {
@@ -44,8 +44,8 @@ pub fn refused(error: &io::Error, why: String) -> OsError {
     }
 }
 
-/// What a port says of a peer whose file does not open. A peer that has ended, or closed its port, has no such file any
-/// more: that is said, and not the name of the file.
+/// Returns a port's error for a peer whose file does not open. A peer that has ended, or closed its port, has no such
+/// file any more: the error says that, and not the name of the file.
 pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     let path = path(owner, fd);
     let unreachable = |why: String| OsError::Unreachable { why };
@@ -66,7 +66,7 @@ pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     }
 }
 
-/// Where it is found.
+/// Returns the path of such a file.
 pub fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
 }
@@ -83,7 +83,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// As far as the system knows without a question to the file system.
+    /// Returns it, as far as the kernel knows it without asking the file system.
     pub fn of(file: &impl std::os::fd::AsFd) -> io::Result<Self> {
         const ITSELF: &CStr = c"";
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -109,7 +109,7 @@ mod tests {
         };
         let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
         let this = Process::current().unwrap();
-        // There is no such process, and at this number was another one.
+        // Processes that do not exist, and one whose id was reused.
         for ended in [Process { pid: u32::MAX, ..this }, Process { start: this.start + 1, ..this }] {
             assert_eq!(gone(ended, u32::MAX), format!("its process, {}, has ended", ended.pid));
         }

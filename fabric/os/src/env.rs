@@ -1,6 +1,6 @@
 //! The environment, as C libraries read it.
 
-/// A variable's value, if it is set, and is text.
+/// Returns a variable's value, if it is set and is text.
 #[must_use]
 pub fn get(name: &str) -> Option<String> {
     #[expect(
@@ -11,7 +11,7 @@ pub fn get(name: &str) -> Option<String> {
 }
 
 /// Sets a variable for the C libraries of this process, if the process has no second thread that might read
-/// the environment meanwhile. Whether it did.
+/// the environment meanwhile. Returns true if it did.
 #[must_use]
 pub fn set_while_alone(name: &str, value: &str) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.take(2).count());

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why the operating system did not do what was asked.
+/// An error of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsError {
     /// This process may not open a file of another process, or that file does not exist any more.
@@ -16,7 +16,7 @@ pub enum OsError {
     Exhausted {
         /// The resource.
         what: &'static str,
-        /// What to do about it.
+        /// The way to get more.
         hint: String,
     },
     /// A system call failed.
@@ -28,18 +28,18 @@ pub enum OsError {
         code: i32,
         /// The system's text for that number.
         text: String,
-        /// What to do about it.
+        /// The fix.
         hint: String,
     },
 }
 
 impl OsError {
-    /// The error that the last system call of this thread left.
+    /// Returns the error of this thread's last system call.
     pub(crate) fn last(call: &'static str, hint: impl Into<String>) -> Self {
         Self::of(call, &io::Error::last_os_error(), hint)
     }
 
-    /// The error `error` of `call`.
+    /// Returns the error `error` of `call`.
     pub(crate) fn of(call: &'static str, error: &io::Error, hint: impl Into<String>) -> Self {
         Self::Failed {
             call,

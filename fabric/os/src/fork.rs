@@ -1,7 +1,7 @@
-//! Telling a process from the children that fork(2) makes of it, whichever library function calls that.
+//! Distinguishes a process from the children that fork(2) makes of it, by any library function.
 //!
-//! The kernel gives children some memory as zeros (MADV_WIPEONFORK in madvise(2)), so no handler has to run first: those of
-//! pthread_atfork(3) run in turn, and not at all after `_Fork` or clone(2).
+//! The kernel gives children some memory as zeros (MADV_WIPEONFORK in madvise(2)), so no handler has to run first.
+//! Handlers of pthread_atfork(3) run one after the other, and not at all after `_Fork` or clone(2).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// A value in memory that children get as zeros. In a child it must not be read as a `T`, unless zeros are one.
+/// A value in memory that children get as zeros. A child must not read it as a `T`, unless zeros are a valid `T`.
 ///
 /// It is not dropped.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<T> Wiped<T> {
         if unsafe { libc::madvise(memory, Self::LEN, libc::MADV_WIPEONFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the mapping is as long as a `T`, begins at a page, and is nobody else's.
+        // SAFETY: the mapping is as long as a `T`, begins at a page, and has no other owner.
         unsafe { wiped.0.write(value) };
         Ok(wiped)
     }
@@ -57,7 +57,7 @@ impl<T> Wiped<T> {
         Ok(Self(NonNull::from(Box::leak(Box::new(value)))))
     }
 
-    /// Where the value is, until this is dropped.
+    /// Returns the address of the value, which is valid until this is dropped.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> NonNull<T> {
         self.0
@@ -67,7 +67,7 @@ impl<T> Wiped<T> {
 impl<T> Drop for Wiped<T> {
     fn drop(&mut self) {
         #[cfg(not(miri))]
-        // SAFETY: `new` mapped it, and gives it out until now only.
+        // SAFETY: `new` mapped it, and its address is not used after this.
         unsafe {
             libc::munmap(self.0.as_ptr().cast(), Self::LEN)
         };
@@ -79,18 +79,18 @@ impl<T> Drop for Wiped<T> {
 
 // SAFETY: it owns the value.
 unsafe impl<T: Send> Send for Wiped<T> {}
-// SAFETY: shared, it gives out the address of the value only.
+// SAFETY: a shared reference only gives out the address of the value.
 unsafe impl<T: Sync> Sync for Wiped<T> {}
 
-/// Tells the process that made it from the children of that process.
+/// Distinguishes the process that made it from the children of that process.
 #[derive(Debug)]
 pub struct ForkMark(AtomicU64);
 
 impl ForkMark {
-    /// A mark of this process.
+    /// Returns a mark of this process.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where the kernel has no memory that it wipes.
+    /// [`io::ErrorKind::Unsupported`] if the kernel has no memory that it wipes.
     pub fn new() -> io::Result<Self> {
         match this_process() {
             0 => Err(io::ErrorKind::Unsupported.into()),
@@ -98,7 +98,7 @@ impl ForkMark {
         }
     }
 
-    /// True in a child of the process that made the mark, and in a child of that. Blocks on no other thread.
+    /// Returns true in a child of the process that made the mark, and in its children. Never blocks.
     #[inline]
     pub fn is_in_child(&self) -> bool {
         self.0.load(Ordering::Relaxed) != this_process()
@@ -119,7 +119,7 @@ pub struct Own<T> {
 }
 
 impl<T> Own<T> {
-    /// A value of this process.
+    /// Wraps a value of this process.
     ///
     /// # Errors
     /// As [`ForkMark::new`].
@@ -127,7 +127,7 @@ impl<T> Own<T> {
         Ok(Self { value: ManuallyDrop::new(value), mark: ForkMark::new()? })
     }
 
-    /// The value; `None` in a child.
+    /// Returns the value; `None` in a child.
     pub fn get(&self) -> Option<&T> {
         (!self.mark.is_in_child()).then_some(&*self.value)
     }
@@ -136,32 +136,32 @@ impl<T> Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         if !self.mark.is_in_child() {
-            // SAFETY: it is dropped here only, and not used again.
+            // SAFETY: it is dropped only here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
 }
 
-/// A number that no process has from which this one was forked: a child copies [`NEXT`], and goes on from there. 0 where
-/// the kernel has no memory that it wipes.
+/// Returns a number that differs from those of all processes from which this one was forked: a child copies [`NEXT`],
+/// and continues from there. 0 if the kernel has no memory that it wipes.
 #[inline]
 fn this_process() -> u64 {
     let page = NUMBER.load(Ordering::Acquire);
-    // SAFETY: what is stored there is the address of a number that is never freed, and any bytes are one.
+    // SAFETY: the pointer is the address of a number that is never freed, and any bytes are a valid number.
     match unsafe { page.as_ref() }.map(|number| number.load(Ordering::Relaxed)) {
         Some(number) if number != 0 => number,
         _ => number_this_process(),
     }
 }
 
-/// Without a lock, which a thread may hold that a child does not have.
+/// Without a lock, which might be held by a thread that a child does not have.
 #[cold]
 fn number_this_process() -> u64 {
     if NUMBER.load(Ordering::Acquire).is_null() {
         let Ok(wiped) = Wiped::new(AtomicU64::new(0)) else { return 0 };
         let number = wiped.as_ptr().as_ptr();
         if NUMBER.compare_exchange(null_mut(), number, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            // For good.
+            // The memory stays for ever.
             std::mem::forget(wiped);
         }
     }
@@ -173,12 +173,12 @@ fn number_this_process() -> u64 {
         .map_or_else(|first| first, |_| next)
 }
 
-/// The number of this process, in memory that is wiped. Null until it is first asked for.
+/// The number of this process, in memory that is wiped. Null until its first use.
 static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Runs `body` in a child of this process, which is killed if it takes half a minute. Returns true if `body` did. For tests
-/// of what is refused there.
+/// Runs `body` in a child of this process, which is killed if it takes half a minute. Returns true if `body` did. For
+/// tests of refusals in children.
 ///
 /// `body` must not use memory of `samite_fabric::Heap` that was allocated before: the child shares it.
 ///
@@ -186,8 +186,8 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Those of fork(2) and waitpid(2).
 #[cfg(any(test, feature = "forks"))]
 pub fn in_a_child(body: impl FnOnce() -> bool) -> io::Result<bool> {
-    // SAFETY: the child has this thread only. It allocates, which malloc provides for, takes no lock that another thread
-    // may have held, as the caller sees to, and ends without any handlers.
+    // SAFETY: the child has only this thread. It allocates, which malloc supports there, takes no lock that another
+    // thread may have held, as the caller guarantees, and ends without any handlers.
     unsafe {
         let child = libc::fork();
         match child {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_child_gets_zeros() {
         let wiped = Wiped::new([AtomicU64::new(1), AtomicU64::new(2)]).unwrap();
-        // SAFETY: it lives, and any bytes are numbers.
+        // SAFETY: it is alive, and any bytes are numbers.
         let sum =
             || unsafe { wiped.as_ptr().as_ref() }.iter().map(|n| n.load(Ordering::Relaxed)).sum::<u64>();
         assert!(in_a_child(|| sum() == 0).unwrap());

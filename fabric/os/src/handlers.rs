@@ -1,10 +1,10 @@
-//! Signal handlers that libraries install behind a program's back.
+//! Removes signal handlers that libraries install unasked.
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// The signals that end a process by default, and whose handling a program expects to be its own.
+/// The signals that end a process by default, and whose handling a program expects to control.
 const ENDING: [c_int; 7] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGILL, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
 
@@ -13,7 +13,7 @@ const ENDING: [c_int; 7] =
 pub fn remove_those_of(name: &str) {
     for signal in ENDING {
         let mut current = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: asks only; the call stores the disposition if it returns 0.
+        // SAFETY: it only queries; the call stores the disposition if it returns 0.
         let current = unsafe {
             if libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr()) != 0 {
                 continue;
@@ -34,11 +34,11 @@ pub fn remove_those_of(name: &str) {
     }
 }
 
-/// The name of the shared library that has the code at `address`, up to the first dot of its file's name.
+/// Returns the name of the shared library that has the code at `address`, up to the first dot of its file's name.
 fn library_of(address: usize) -> Option<String> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: takes any address; what it stores if it returns non-zero lives as long as the library is
-    // loaded, and it is copied here.
+    // SAFETY: it accepts any address; the results of a non-zero return live as long as the library is
+    // loaded, and are copied here.
     let path = unsafe {
         if libc::dladdr(address as *const _, found.as_mut_ptr()) == 0 {
             return None;
@@ -68,13 +68,13 @@ mod tests {
         extern "C" fn ours(_: c_int) {}
         let handler = || {
             let mut current = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: asks only.
+            // SAFETY: it only queries.
             unsafe {
                 libc::sigaction(libc::SIGFPE, std::ptr::null(), current.as_mut_ptr());
                 current.assume_init().sa_sigaction
             }
         };
-        // SAFETY: the handlers do nothing that a handler may not: one returns, the other is never run.
+        // SAFETY: the handlers are async-signal-safe: one returns, the other is never run.
         unsafe { libc::signal(libc::SIGFPE, ours as *const () as usize) };
         remove_those_of("libc");
         assert_eq!(handler(), ours as *const () as usize);

@@ -1,22 +1,22 @@
-//! libhwloc, loaded when first needed: what it finds out about this host.
+//! libhwloc, loaded at first use, and its description of this host.
 //!
-//! Five functions are used, and no layout of its structures: a topology leaves it as XML, a form that it
-//! keeps stable for files (hwloc's manual, "Importing and exporting topologies from/to XML files"). So nothing
-//! of hwloc is needed to build, and a process that never asks for it pays nothing.
+//! Only five functions are used, and no layout of its structures: a topology leaves it as XML, a format that it
+//! keeps stable for files (hwloc's manual, "Importing and exporting topologies from/to XML files"). So building needs
+//! no part of hwloc, and a process that never asks for it pays nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::io;
 use std::ptr;
 use std::slice;
 
-/// Why hwloc told nothing.
+/// The reason why hwloc returned no topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HwlocError {
-    /// The library is not there, or cannot be loaded.
+    /// The library is missing, or cannot be loaded.
     #[error("libhwloc cannot be loaded ({why}): install it (Debian: libhwloc15, Fedora and Spack: hwloc)")]
     NotThere {
-        /// What the dynamic loader says.
+        /// The dynamic loader's message.
         why: String,
     },
     /// It lacks a function.
@@ -30,21 +30,21 @@ pub enum HwlocError {
     Failed {
         /// The function.
         call: &'static str,
-        /// What the system says.
+        /// The system's message.
         why: String,
     },
 }
 
-/// This host's topology, as XML of hwloc's version 2: machine, packages, NUMA nodes, caches, cores and
+/// Returns this host's topology, as XML of hwloc's version 2: machine, packages, NUMA nodes, caches, cores and
 /// processors, in the order of their places. As everywhere with hwloc, `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE`
-/// make it tell of another host.
+/// select another host's topology.
 ///
 /// # Errors
 /// [`HwlocError`].
 pub fn topology_xml() -> Result<String, HwlocError> {
     let hwloc = Hwloc::load()?;
     let mut topology = ptr::null_mut();
-    // SAFETY: it writes one pointer to where it is told, which is exclusively ours.
+    // SAFETY: it writes one pointer to our exclusive variable.
     checked("hwloc_topology_init", unsafe { (hwloc.topology_init)(&mut topology) })?;
     let topology = Topology { hwloc: &hwloc, topology };
     // SAFETY: the topology was initialized, and is loaded this once.
@@ -61,13 +61,13 @@ struct Topology<'a> {
 impl Topology<'_> {
     fn export(&self) -> Result<String, HwlocError> {
         let (mut xml, mut len) = (ptr::null_mut::<c_char>(), 0);
-        // SAFETY: the topology is loaded; a pointer and a length are written to where they are ours. Flags of
-        // 0 ask for the library's own version of the format.
+        // SAFETY: the topology is loaded; a pointer and a length are written to our variables. Flags of
+        // 0 select the library's own version of the format.
         let status = unsafe { (self.hwloc.topology_export_xmlbuffer)(self.topology, &mut xml, &mut len, 0) };
         checked("hwloc_topology_export_xmlbuffer", status)?;
         // The length includes a final NUL (hwloc/export.h).
         let len = usize::try_from(len).unwrap_or(0).saturating_sub(1);
-        // SAFETY: on success it points to so many bytes, which nobody changes before they are freed below;
+        // SAFETY: on success it points to that many bytes, which do not change before they are freed below;
         // they are copied before.
         let text = String::from_utf8_lossy(unsafe { slice::from_raw_parts(xml.cast(), len) }).into_owned();
         // SAFETY: the buffer came from this topology, and is not used any more.
@@ -78,7 +78,7 @@ impl Topology<'_> {
 
 impl Drop for Topology<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was initialized, and nothing of it is used any more.
+        // SAFETY: it was initialized, and is not used any more.
         unsafe { (self.hwloc.topology_destroy)(self.topology) };
     }
 }
@@ -99,7 +99,7 @@ macro_rules! functions {
 
         impl Hwloc {
             /// The library stays loaded: unloading one that may have started threads or set handlers is not
-            /// safe, and it is asked once per process at most.
+            /// safe, and a process asks for it at most once.
             fn load() -> Result<Self, HwlocError> {
                 let handle = open()?;
                 Ok(Self {

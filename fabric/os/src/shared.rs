@@ -243,8 +243,8 @@ impl Mapping {
     }
 
     /// Gives the memory of a part back, which is of whole pages of `page` bytes: the file has a hole there again, which
-    /// reads as zero. False if it could not be: then nothing has changed. (By the mapping and not by the descriptor, which
-    /// others may close.)
+    /// reads as zero. False if it could not be: then nothing has changed. (By the mapping and not by the descriptor,
+    /// which others may close.)
     ///
     /// # Safety
     /// Nobody in this process uses those bytes; whatever is there may be replaced by zeros.

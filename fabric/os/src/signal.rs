@@ -32,8 +32,8 @@ impl SignalFd {
                     continue;
                 }
                 // Not unless it is ignored: to set a disposition by which a signal does nothing discards it where it is
-                // pending (sigaction(2)), and a child whose end another thread of this process waits for would be missed.
-                // SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no handler.
+                // pending (sigaction(2)), and a child whose end another thread of this process waits for would be
+                // missed. SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no handler.
                 if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }

@@ -44,8 +44,8 @@ pub fn pass_fd(command: &mut Command, fd: OwnedFd) -> RawFd {
 /// # Errors
 /// `EBADF` when nothing is open there, or when it is a descriptor that this process opened itself.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // A descriptor that survived an exec is not close-on-exec, and one that std opens is: one that another value of this
-    // process owns is refused here. (A wrong guess duplicates a descriptor; it closes none.)
+    // A descriptor that survived an exec is not close-on-exec, and one that std opens is: one that another value of
+    // this process owns is refused here. (A wrong guess duplicates a descriptor; it closes none.)
     if fcntl(number, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0 {
         return Err(Errno::BADF.into());
     }
@@ -66,7 +66,8 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
 
 /// A command of fcntl(2) that takes an integer, on a descriptor that may not be open.
 fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
-    // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF where nothing is open.
+    // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF where nothing is
+    // open.
     let result = unsafe { libc::fcntl(fd, command, argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,7 +1,7 @@
-//! A model of how the bias is taken away, under every interleaving: two that are in together are two accesses to one
+//! A model of the revocation of the bias, under every interleaving: two threads inside together are two accesses to one
 //! cell, which loom reports.
 //!
-//! Take either fence out, or the owner's second look, and it fails.
+//! Without either fence, or without the owner's second look, it fails.
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ impl Model {
     }
 }
 
-/// So many threads that lock it so often.
+/// Runs threads that each lock it so many times.
 fn run(times: &'static [u64], owner: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

@@ -105,7 +105,7 @@ fn a_closed_one_gives_its_value_out_once_and_lets_nobody_in() {
 #[test]
 fn threads_hear_of_the_end() {
     let (lock, condition) = (BiasedMutex::new(0_u64).unwrap(), Condvar::new());
-    // Who waits by the bias waits for nobody, and keeps the lock.
+    // A wait by the bias does not wait for other threads, and keeps the lock.
     drop(lock.lock().unwrap());
     let is_in = std::sync::Barrier::new(2);
     let entered = std::thread::scope(|scope| {
