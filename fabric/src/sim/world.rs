@@ -305,7 +305,7 @@ impl World {
         }
         // A dead process is written to until its death is noticed.
         let noticed = target.incarnation > incarnation || now >= target.missed_from;
-        Ok((!noticed).then_some(Process { rank, incarnation: incarnation }))
+        Ok((!noticed).then_some(Process { rank, incarnation }))
     }
 
     /// Returns true if `me` is in a period of "again", which may begin now.

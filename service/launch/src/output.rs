@@ -258,6 +258,10 @@ impl<W: Write + AsFd> Sink<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
     use super::*;
 
     /// Returns the output for ranks that print these bytes.
@@ -269,6 +273,15 @@ mod tests {
             sources.push(Source { rank, pipe: read });
             writers.push(thread::Builder::new().spawn(move || File::from(write).write_all(&bytes)).unwrap());
         }
+        let output = output_of(sources, prefix);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+        output
+    }
+
+    /// Returns the output for these sources.
+    fn output_of(sources: Vec<Source>, prefix: bool) -> Vec<u8> {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let forwarder = thread::Builder::new()
             .spawn(move || forward_until_end(sources, prefix, Sink::new(File::from(write))))
@@ -276,9 +289,6 @@ mod tests {
         let mut output = Vec::new();
         File::from(read).read_to_end(&mut output).unwrap();
         forwarder.join().unwrap().unwrap();
-        for writer in writers {
-            writer.join().unwrap().unwrap();
-        }
         output
     }
 
@@ -293,16 +303,24 @@ mod tests {
         assert_eq!(forwarded(true, vec![b"one\n\nlast".to_vec()]), b"[0] one\n[0] \n[0] last");
     }
 
+    /// The sources are files, which can always be read. A thread that writes to a pipe may be kept from the processor
+    /// for longer than [`HOLD`] in the middle of a line, and then its line may mix with others.
     #[test]
     fn lines_of_flooding_ranks_do_not_mix() {
-        let line = |rank: usize, number: usize| format!("{rank} {number} {}\n", "x".repeat(number % 5000));
-        let text = |rank| (0..2000).map(|number| line(rank, number)).collect::<String>();
-        let output = forwarded(false, (0..4).map(|rank| text(rank).into_bytes()).collect());
+        let line = |rank: u32, number: usize| format!("{rank} {number} {}\n", "x".repeat(number % 5000));
+        let source = |rank| {
+            let text: String = (0..2000).map(|number| line(rank, number)).collect();
+            let mut file = File::from(memfd_create("output", MemfdFlags::CLOEXEC).unwrap());
+            file.write_all(text.as_bytes()).unwrap();
+            file.rewind().unwrap();
+            Source { rank, pipe: file.into() }
+        };
+        let output = output_of((0..4).map(source).collect(), false);
         let output = String::from_utf8(output).unwrap();
         let mut next = [0; 4];
         for seen in output.split_inclusive('\n') {
             let rank: usize = seen[..1].parse().unwrap();
-            assert_eq!(seen, line(rank, next[rank]));
+            assert_eq!(seen, line(rank as u32, next[rank]));
             next[rank] += 1;
         }
         assert_eq!(next, [2000; 4]);
