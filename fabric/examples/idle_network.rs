@@ -1,4 +1,4 @@
-//! What an idle network adds to a poll of shared memory: `cargo run --release -p samite-fabric --example
+//! Measures what an idle network adds to a poll of shared memory: `cargo run --release -p samite-fabric --example
 //! idle_network`.
 //!
 //! Three routes are polled in turns: of shared memory alone; with libfabric's `tcp;ofi_rxm` beside it; and the
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a poll takes that finds nothing, on average.
+/// Returns the mean time of a poll that finds nothing.
 fn poll_ns(route: &mut Route) -> Result<f64, Box<dyn Error>> {
     let (start, mut received) = (Instant::now(), Count::default());
     for _ in 0..POLLS {
@@ -48,7 +48,7 @@ fn open(seed: u64) -> Result<OfiPort, Box<dyn Error>> {
     Ok(OfiPort::open(&OfiConfig { stays_on_host: true, seed, ..OfiConfig::default() })?)
 }
 
-/// A route over the network alone, which has sent a packet to this one.
+/// Makes a route over the network alone, which sends a packet to this one.
 fn connect(receiver: &mut Route) -> Result<Route, Box<dyn Error>> {
     let mut sender = Route::new(Ports { ofi: Some(open(3)?), ..Ports::default() })?;
     let mut received = Count::default();

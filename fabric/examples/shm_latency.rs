@@ -1,12 +1,13 @@
-//! What the bare shared-memory port costs: one-way latency between two processes, packet after packet back and forth.
+//! Measures the bare shared-memory port: one-way latency between two processes, packet after packet back and forth.
 //!
 //! ```sh
 //! cargo run --release -p samite-fabric --example shm_latency -- [BYTES [ROUNDS]]
 //! ```
-//! BYTES is the whole packet, the first 40 of them its head: as many as the header and the tag of a message have.
+//! BYTES is the whole packet; its first 40 bytes are its head, as long as the header and the tag of a message.
 //!
-//! With `self` for a third argument, one process sends to itself: for counting instructions per send and poll, as the difference between
-//! two numbers of rounds (`valgrind --tool=callgrind target/release/examples/shm_latency 48 10000 self`, then 20000).
+//! With `self` for a third argument, one process sends to itself. This counts instructions per send and poll, as the
+//! difference between two numbers of rounds (`valgrind --tool=callgrind target/release/examples/shm_latency 48 10000
+//! self`, then 20000).
 
 use std::error::Error;
 use std::io::Write;
@@ -96,7 +97,7 @@ fn receive(port: &mut Shm, last: &mut Last) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Keeps the packet received last.
+/// Keeps the last received packet.
 #[derive(Default)]
 struct Last {
     packet: Vec<u8>,

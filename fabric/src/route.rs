@@ -3,11 +3,11 @@
 //! ```text
 //!                     ┌─ loopback   its address is one of this process's hub
 //!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
-//!                     └─ ofi        whatever else has an address there
+//!                     └─ ofi        any other peer with an address there
 //! ```
-//! The first that can resolve the peer's address carries everything to it; [`Route::explain`] tells why. The
-//! choice follows from what the addresses say and what the system permits, never from names of hosts. It is
-//! made once: a peer that comes back is another peer.
+//! The first port that can resolve the peer's address carries everything to it; [`Route::explain`] gives the reason. The
+//! choice depends on the addresses and on the system's permissions, never on names of hosts. It is
+//! made once: a peer that restarts is another peer.
 //!
 //! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
 
@@ -31,14 +31,14 @@ use crate::{
     PortError, Post, Region, Registration, Remote, Sink, Sleep, Window,
 };
 
-/// The ports a [`Route`] is made of, those that the job has use for.
+/// The ports of a [`Route`], as far as the job needs them.
 #[derive(Debug, Default)]
 pub struct Ports {
-    /// To ports of this process.
+    /// For ports of this process.
     pub loopback: Option<Loopback>,
-    /// To processes of this host.
+    /// For processes of this host.
     pub shm: Option<Shm>,
-    /// To all others.
+    /// For all others.
     #[cfg(feature = "ofi")]
     pub ofi: Option<OfiPort>,
 }
@@ -50,7 +50,7 @@ pub struct Route {
     shm: Option<Branch<Shm>>,
     #[cfg(feature = "ofi")]
     ofi: Option<Branch<OfiPort>>,
-    /// How often libfabric is polled: it costs a system call, the others a look at a flag.
+    /// The pace of polls of libfabric: each costs a system call, while a poll of the others reads a flag.
     #[cfg(feature = "ofi")]
     ofi_pace: Pace,
     peers: Vec<Peer>,
@@ -58,7 +58,7 @@ pub struct Route {
     caps: Caps,
 }
 
-/// The names of peers, by path and the name that the port of that path has for them.
+/// The route's names of peers, by path and the port's own name.
 type Names = HashMap<(Path, PeerId), PeerId>;
 
 #[derive(Debug)]
@@ -66,11 +66,11 @@ struct Peer {
     path: Path,
     inner: PeerId,
     addresses: Addresses,
-    /// Why the paths that would have been better do not lead to it.
+    /// The obstacles on the paths that would have been better.
     refusals: Box<[(Path, String)]>,
 }
 
-/// Calls a closure-like expression with the branch of a path; none if there is no such branch.
+/// Evaluates an expression with the branch of a path; `None` if there is no such branch.
 macro_rules! on {
     ($route:expr, $path:expr, $branch:ident => $call:expr) => {
         match $path {
@@ -85,7 +85,7 @@ macro_rules! on {
 }
 
 impl Route {
-    /// Joins ports.
+    /// Combines ports.
     ///
     /// # Errors
     /// [`PortError::Unsupported`] if there is none.
@@ -99,7 +99,7 @@ impl Route {
             #[cfg(feature = "ofi")]
             ofi.as_ref().map(Port::caps),
         ];
-        // A port that is alone is polled each time.
+        // A single port is polled each time.
         #[cfg(feature = "ofi")]
         let ofi_pace = Pace::new(if caps.iter().flatten().count() == 1 { 1 } else { OFI_INTERVAL_MAX });
         let caps = caps
@@ -121,7 +121,7 @@ impl Route {
         })
     }
 
-    /// Why packets to `peer` go the way they go, in words; none if it is not a peer of this port.
+    /// Returns the reason for the path to `peer`, in words; `None` if it is not a peer of this port.
     #[must_use]
     pub fn explain(&self, peer: PeerId) -> Option<String> {
         let Peer { path, refusals, .. } = self.peers.get(peer.0 as usize)?;
@@ -134,7 +134,7 @@ impl Route {
         Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
     }
 
-    /// Polls this path each time from now on: something was sent, so something may come back.
+    /// Polls this path each time from now on: after a send, an answer may come.
     #[inline]
     fn expect_traffic(&mut self, path: Path) {
         #[cfg(feature = "ofi")]
@@ -145,7 +145,7 @@ impl Route {
         let _ = path;
     }
 
-    /// Sends where a few instructions more do not count.
+    /// Sends on the paths where a few more instructions do not matter.
     #[inline(never)]
     fn send_elsewhere(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         let (path, inner) = self.peer(to)?;
@@ -161,8 +161,8 @@ impl Route {
         }
     }
 
-    /// The first path that leads to one of the addresses, and the peer's name there; why those before it do
-    /// not, and the first of them that has no room now.
+    /// Returns the first path that leads to one of the addresses, with the peer's name there; the obstacles on the earlier
+    /// ones; and the first of them that has no room now.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -185,7 +185,7 @@ impl Route {
         None
     }
 
-    /// The path to a peer, the peer's name there, and that of a span of memory, if it is registered there.
+    /// Returns the path to a peer, its name there, and the port's name of a span of memory, if it is registered there.
     fn with_local(&self, to: PeerId, local: Local) -> Result<(Path, PeerId, Local), PortError> {
         let (path, inner) = self.peer(to)?;
         match inner_registration(local.registration) {
@@ -198,7 +198,7 @@ impl Route {
 }
 
 impl Port for Route {
-    /// What holds on every path.
+    /// Returns the capabilities that hold on every path.
     #[inline]
     fn caps(&self) -> &Caps {
         &self.caps
@@ -232,7 +232,7 @@ impl Port for Route {
         let addresses = Addresses::decode(address)?;
         let (mut refusals, mut exhausted) = (Vec::new(), None);
         let Some((path, inner)) = self.choose(&addresses, &mut refusals, &mut exhausted) else {
-            // A way that may be free later, or with another setting.
+            // A path that may be free later, or with another setting.
             if let Some(exhausted) = exhausted {
                 return Err(exhausted);
             }
@@ -391,7 +391,7 @@ impl Port for Route {
         Ok(events)
     }
 
-    /// In shared memory alone: it is there that a look costs next to nothing.
+    /// Only in shared memory, where the check costs next to nothing.
     #[inline(always)]
     fn has_packet(&self) -> bool {
         self.shm.as_ref().is_some_and(|shm| shm.port.has_packet())
@@ -421,7 +421,7 @@ impl Port for Route {
         all
     }
 
-    /// Arms all; to no avail if there is one of them that cannot be left alone.
+    /// Arms all ports. Without effect if one of them cannot be left alone.
     fn arm(&mut self) -> Sleep {
         let mut sleep = Sleep::UntilReadable;
         for path in Path::ALL {
@@ -443,7 +443,7 @@ impl Port for Route {
         }
     }
 
-    /// Cuts the peer off on all paths: it may have chosen another towards this side.
+    /// Disconnects the peer on all paths: it may have chosen another one towards this side.
     fn fence_peer(&mut self, peer: PeerId) {
         let Some(Peer { path: chosen, inner, addresses, .. }) = self.peers.get(peer.0 as usize) else {
             return;
@@ -463,7 +463,7 @@ impl Port for Route {
 #[derive(Debug)]
 struct Branch<P> {
     port: P,
-    /// Operations that have not completed.
+    /// Number of operations that have not completed.
     outstanding: usize,
 }
 
@@ -486,7 +486,7 @@ impl<P: Port> Branch<P> {
     }
 }
 
-/// Passes on what one port reports, in the names of the route.
+/// Passes on the reports of one port, in the names of the route.
 struct Renamer<'a, S> {
     sink: &'a mut S,
     path: Path,
@@ -520,14 +520,14 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     }
 
     fn peer_lost(&mut self, peer: PeerId) {
-        // One that was only fenced on this path, and is reached on another, has no name here.
+        // A peer that was only fenced on this path, and is reached on another, has no name here.
         if let Some(&peer) = self.names.get(&(self.path, peer)) {
             self.sink.peer_lost(peer);
         }
     }
 }
 
-/// What a port answered, in the names of the route.
+/// Converts a port's result to the names of the route.
 #[inline(always)]
 fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, PortError> {
     match answer {
@@ -537,13 +537,13 @@ fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, P
     }
 }
 
-/// A registration as the port that made it knows it, and the path of that port.
+/// Returns the inner port's registration, and the path of that port.
 fn inner_registration(registration: Registration) -> Option<(Path, Registration)> {
     let path = Path::ALL.into_iter().find(|&path| path as u32 == registration.id >> PATH_SHIFT)?;
     Some((path, Registration { id: registration.id & INNER_ID_MAX, ..registration }))
 }
 
-/// What both can do.
+/// Returns the common capabilities.
 fn common(a: Caps, b: Caps) -> Caps {
     Caps {
         name: format!("{}+{}", a.name, b.name),
@@ -563,18 +563,18 @@ fn common(a: Caps, b: Caps) -> Caps {
         immediate_bits: a.immediate_bits.min(b.immediate_bits),
         order: a.order & b.order,
         fence: a.fence && b.fence,
-        // A peer for whom one has no room goes another way.
+        // A peer for which one port has no room uses another path.
         peers_max: a.peers_max.max(b.peers_max),
     }
 }
 
-/// The top bits of a registration's name are its path, the rest is the name that the port of that path gave.
+/// The top bits of a registration's name are its path, the rest is the name by the port of that path.
 const PATH_SHIFT: u32 = 30;
 const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 
-/// An idle provider is looked at once in so many polls. Over tcp that is a system call, 0.2 us, and thus some
-/// 1 ns a poll (examples/idle_network.rs). Not more, since a caller may poll but now and then: its wait for
-/// the first packet is as many times as long.
+/// An idle provider is polled once in so many polls. Over tcp that is a system call, 0.2 us, and thus some
+/// 1 ns a poll (examples/idle_network.rs). The factor is not larger, since a caller may poll rarely, and its wait for
+/// the first packet grows by the same factor.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 256;
 

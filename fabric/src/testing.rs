@@ -1,10 +1,10 @@
-//! For the tests of ports.
+//! Helpers for the tests of ports.
 
 pub(crate) mod onesided;
 
 use crate::{Failure, OpId, PeerId, Region, Sink};
 
-/// What a port reported.
+/// A report of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Packet(Vec<u8>),
@@ -14,7 +14,7 @@ pub(crate) enum Heard {
     Lost(PeerId),
 }
 
-/// A sink that notes everything.
+/// A sink that records everything.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(pub(crate) Vec<Heard>);
 

@@ -1,4 +1,4 @@
-//! Sleeping on a port: nothing that comes is slept through.
+//! Sleeping on a port: every event wakes the sleeper.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn a_provider_with_a_descriptor_wakes() {
     exchange(port(1), port(2), 2_000);
 }
 
-/// A port is woken though it has been silent for as long as a sender takes.
+/// A port is woken even after it has been silent for as long as a sender takes.
 #[test]
 fn several_senders_wake_one_sleeper() {
     let config = Config { peers_max: 8, ..Config::default() };
@@ -57,7 +57,7 @@ fn several_senders_wake_one_sleeper() {
     });
 }
 
-/// Packets back and forth, each after a pause; whoever waits sleeps.
+/// Sends packets back and forth, each after a pause; the receiver sleeps.
 fn exchange(a: impl Port + Send, b: impl Port + Send, rounds: u32) {
     let (to_a, to_b) = (a.address(), b.address());
     thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn side(mut port: impl Port, peer: &Address, seed: u64, rounds: u32, first: bool
     }
 }
 
-/// Nothing, or about as long as it takes to fall asleep.
+/// Pauses not at all, or about as long as it takes to fall asleep.
 fn pause(random: &mut SplitMix64) {
     let spins = [0, 10, 100, 1_000, 10_000][(random.next_u64() % 5) as usize];
     for _ in 0..random.next_u64() % (spins + 1) {
@@ -102,7 +102,7 @@ fn send(port: &mut impl Port, to: PeerId, packet: &[u8]) {
 struct Inbox(std::collections::VecDeque<Vec<u8>>);
 
 impl Inbox {
-    /// The next packet. Sleeps for it.
+    /// Returns the next packet. Sleeps until it comes.
     #[expect(
         clippy::disallowed_methods,
         reason = "a wake-up that is lost must be told from one that is late"
@@ -142,5 +142,5 @@ impl Sink for Inbox {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// Longer than anything here takes, on a busy machine too.
+/// Longer than any action here takes, on a busy machine too.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };

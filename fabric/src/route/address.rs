@@ -3,13 +3,13 @@
 //! ```text
 //!   "rt1" │ kind: 1 byte │ length: 2 bytes, little-endian │ address │ kind │ length │ address │ …
 //! ```
-//! Kinds that are not known are skipped, so that a later version can add some.
+//! Unknown kinds are skipped, so that a later version can add some.
 
 use std::fmt;
 
 use crate::{Address, PortError};
 
-/// One of a route's ports. The better come first.
+/// One of a route's ports, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Path {
@@ -52,8 +52,8 @@ impl Addresses {
     pub(super) fn encode(&self) -> Address {
         let mut bytes = TAG.to_vec();
         for (path, Address(address)) in self.iter() {
-            // Ports' addresses have some dozens of bytes; one that does not fit is left out, like a port that
-            // is not there.
+            // Ports' addresses have some dozens of bytes. One that does not fit is left out, as if its port did not
+            // exist.
             let Ok(len) = u16::try_from(address.len()) else { continue };
             bytes.push(path as u8);
             bytes.extend(len.to_le_bytes());

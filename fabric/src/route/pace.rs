@@ -1,14 +1,14 @@
-//! How often a port is polled that is idle.
+//! The pace of polls of an idle port.
 
 /// Polls every time while there is traffic, and for a while after it; then every second time, every fourth,
 /// and so on.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Calls of [`Pace::is_due`] until the next poll.
+    /// Number of calls of [`Pace::is_due`] until the next poll.
     countdown: u32,
     interval: u32,
     interval_max: u32,
-    /// Polls without traffic, as far as [`PATIENCE`].
+    /// Number of polls without traffic, up to [`PATIENCE`].
     idle: u32,
 }
 
@@ -17,7 +17,7 @@ impl Pace {
         Self { countdown: 1, interval: 1, interval_max, idle: 0 }
     }
 
-    /// Whether to poll this time.
+    /// Returns true if a poll is due.
     #[inline(always)]
     pub(super) fn is_due(&mut self) -> bool {
         self.countdown -= 1;
@@ -28,12 +28,12 @@ impl Pace {
         true
     }
 
-    /// Whether it is polled every time.
+    /// Returns true if it is polled every time.
     pub(super) fn is_fast(&self) -> bool {
         self.interval == 1
     }
 
-    /// Takes note of a poll: whether anything came, or is expected.
+    /// Notes a poll, with traffic or its expectation.
     #[inline]
     pub(super) fn polled(&mut self, traffic: bool) {
         if traffic {
@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Polls every time from now on: something was sent, so something may come back.
+    /// Polls every time from now on: after a send, an answer may come.
     #[inline]
     pub(super) fn hasten(&mut self) {
         (self.countdown, self.interval, self.idle) = (1, 1, 0);
@@ -54,14 +54,14 @@ impl Pace {
 }
 
 /// Polls without traffic before the interval grows: well above an exchange with a peer over the network, at
-/// some half a microsecond each, so that the answer is never waited for at a slow pace.
+/// some half a microsecond each, so that an answer is never awaited at a slow pace.
 const PATIENCE: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How many of `calls` calls lead to a poll, if none finds traffic.
+    /// Returns how many of `calls` calls lead to a poll, if none finds traffic.
     fn polls(pace: &mut Pace, calls: u32) -> u32 {
         let mut polls = 0;
         for _ in 0..calls {

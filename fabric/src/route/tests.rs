@@ -13,7 +13,7 @@ const SHM: Config = Config {
     growth_bytes_max: 0,
 };
 
-/// A route over loopback and shared memory.
+/// Returns a route over loopback and shared memory.
 fn route(hub: &Hub) -> Route {
     without_ofi(Some(hub.port()), Some(Shm::open(&SHM).unwrap()))
 }
@@ -32,7 +32,7 @@ fn without_ofi(loopback: Option<Loopback>, shm: Option<Shm>) -> Route {
     Route::new(ports).unwrap()
 }
 
-/// All that is reported until something is, and nothing more comes.
+/// Polls until there are reports and no more come, and returns them.
 fn heard(route: &mut Route) -> Vec<Heard> {
     let mut sink = Recorder::default();
     while route.poll(&mut sink).unwrap() > 0 {}
@@ -116,7 +116,7 @@ fn where_the_only_path_has_no_room_that_is_told() {
     }
 }
 
-/// A route over shared memory with room for one peer, and over the network.
+/// Returns a route over shared memory with room for one peer, and over the network.
 #[cfg(feature = "ofi")]
 fn with_ofi() -> Route {
     let config = crate::ofi::OfiConfig {
@@ -137,7 +137,7 @@ fn where_one_path_has_no_room_another_is_taken() {
     assert_eq!((&*here.caps_for(first).name, &*here.caps_for(second).name), ("samite-shm", "tcp;ofi_rxm"));
     let why = here.explain(second).unwrap();
     assert!(why.contains("raise SAMITE_SHM_PEERS_MAX"), "{why}");
-    // It has no room for others that come.
+    // It has no room for further peers.
     let [mut one, mut two, there] = std::array::from_fn(|_| with_ofi());
     let to_there = one.resolve(&there.address()).unwrap();
     assert_eq!(one.send(to_there, b"first", &[]), Ok(Post::Done));
@@ -207,7 +207,7 @@ fn losses_and_fences_are_in_the_names_of_the_route() {
     assert_eq!(a.send(stranger, &[], &[]), Err(PortError::PeerGone(stranger)));
 }
 
-/// The peer sends by shared memory, for it has no hub in common: a fence reaches it there too.
+/// The peer sends by shared memory, since it has no common hub: a fence must work there too.
 #[test]
 fn a_fence_cuts_all_paths() {
     let hub = Hub::new();
@@ -273,7 +273,7 @@ mod with_ofi {
     #[test]
     fn another_host_is_reached_by_libfabric_and_that_is_explained() {
         let (mut a, b) = (network(true, 1), network(true, 2));
-        // The address as another host would give it: the boot id, behind the tags of route and shm, differs.
+        // The address as another host would have it: the boot id, behind the tags of route and shm, differs.
         let mut address = b.address();
         address.0[3 + 3 + 4] ^= 1;
         let peer = a.resolve(&address).unwrap();

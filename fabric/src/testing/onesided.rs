@@ -1,4 +1,4 @@
-//! What holds of one-sided calls on every port that has them: each case runs over each port.
+//! The rules of one-sided calls on every port that has them: each case runs over each port.
 
 use std::collections::VecDeque;
 
@@ -8,23 +8,23 @@ use crate::{
     Region, Registration, Remote,
 };
 
-/// Polls after which something is given up for lost.
+/// Number of polls after which an operation counts as lost.
 const POLLS_MAX: usize = 3_000_000;
 
-/// Polls in which an operation may end after its peer has.
+/// Number of polls in which an operation may end after its peer has.
 const POLLS_AFTER_END: usize = 20_000;
 
-/// What an operation that was posted came to.
+/// The result of a posted operation.
 type Ended = Result<Result<(), Failure>, PortError>;
 
-/// Two ports, each the other's peer, and what moves the medium between them.
+/// Two connected ports, and the function that moves the medium between them.
 pub(crate) struct Ends<P> {
     a: P,
     to_b: PeerId,
     b: Option<P>,
     heard: VecDeque<Heard>,
     notes: Vec<u64>,
-    /// Packets that have reached the target.
+    /// Number of packets that have reached the target.
     packets: usize,
     next: u64,
     step: Box<dyn FnMut()>,
@@ -48,7 +48,7 @@ impl Call {
         !matches!(self, Self::Get | Self::GetBytes)
     }
 
-    /// The longest that a port does, or `None` if it has none.
+    /// Returns the longest such operation of a port, or `None` if it has none.
     fn longest(self, caps: &Caps) -> Option<usize> {
         let (able, max) = match self {
             Self::Put => (caps.put.is_some(), caps.rma_max),
@@ -104,7 +104,7 @@ impl<P: Port> Ends<P> {
         self.packets += heard.0.iter().filter(|heard| matches!(heard, Heard::Packet(_))).count();
     }
 
-    /// A region of the target's where puts, gets and changes reach, with spans of it registered.
+    /// Returns a region of the target for puts, gets and changes, with registered spans.
     fn theirs(&mut self, region: &Region, span: std::ops::Range<usize>, access: Access) -> Registration {
         let b = self.b.as_mut().expect("it has not ended");
         let to_a = b.resolve(&self.a.address()).expect("an address of its kind");
@@ -121,13 +121,13 @@ impl<P: Port> Ends<P> {
         Ours { region, registration }
     }
 
-    /// A name for an operation.
+    /// Returns a new name for an operation.
     fn op(&mut self) -> OpId {
         self.next += 1;
         OpId(self.next)
     }
 
-    /// Looks for the end of an operation among what was heard; there is one at most.
+    /// Returns the end of an operation if it was reported; there is one at most.
     fn ended(&mut self, op: OpId) -> Option<Result<Option<u64>, Failure>> {
         let of_op = |heard: &Heard| match heard {
             Heard::Completed(id, result) if *id == op => Some(result.clone().map(|()| None)),
@@ -140,7 +140,7 @@ impl<P: Port> Ends<P> {
         end
     }
 
-    /// Polls until an operation has ended, and forgets it.
+    /// Polls until an operation has ended, and removes its report.
     fn wait(&mut self, op: OpId) -> Result<Option<u64>, Failure> {
         for _ in 0..POLLS_MAX {
             if let Some(end) = self.ended(op) {
@@ -156,7 +156,7 @@ impl<P: Port> Ends<P> {
         panic!("{op:?} has not ended; heard {:?}", self.heard);
     }
 
-    /// Makes a call until there is room.
+    /// Repeats a call until there is room.
     fn post(
         &mut self,
         mut call: impl FnMut(&mut P, PeerId) -> Result<Post, PortError>,
@@ -170,7 +170,7 @@ impl<P: Port> Ends<P> {
         panic!("there is no room");
     }
 
-    /// Does `call` between `ours`, from `offset` on, and a place. The bytes of a get are in `ours` then.
+    /// Performs `call` between `ours`, from `offset` on, and a place. After a get the bytes are in `ours`.
     fn begin(
         &mut self,
         call: Call,

@@ -1,4 +1,4 @@
-//! Borrowed memory of the heap, read by another process where it lies.
+//! Borrowed memory of the heap, read directly by another process.
 
 use std::fs;
 
@@ -26,14 +26,14 @@ fn whatever_is_large_can_be_read() {
     }
     assert!(a.expose(to_b, &[0; 100_000]).is_none() && a.expose(to_b, &bytes.repeat(0)).is_none());
     assert!(a.expose(to_b, "short".repeat(10).as_bytes()).is_none());
-    // No heap, and none that there could be.
+    // The peer has no heap, and cannot have one.
     let exposure = a.expose(to_b, &bytes).unwrap();
     for address in [2 << 40, u64::MAX] {
         let read = b.read(to_a, Remote { address, ..exposure.at }, &mut [0]);
         assert!(matches!(read, Err(PortError::Unreachable { .. })));
     }
     assert_eq!(b.read(to_a, exposure.at, &mut [0]), Ok(true));
-    // To strangers, and of them.
+    // For unknown peers.
     let stranger = PeerId(9);
     assert!(a.expose(stranger, &bytes).is_none());
     assert_eq!(b.read(stranger, exposure.at, &mut [0]), Err(PortError::PeerGone(stranger)));
@@ -75,7 +75,7 @@ fn what_is_read_is_whole_or_is_known_not_to_be() {
     let mut hear = |port: &mut Shm, awaited: &[u8]| {
         let mut log = Log::default();
         while !log.packets.iter().any(|packet| packet == awaited) {
-            // It says nothing more once it has found a byte that it should not.
+            // The child sends nothing more once it has found a wrong byte.
             if port.poll(&mut log).unwrap() == 0 {
                 assert_ne!(
                     child.try_wait().unwrap().and_then(|status| status.code()),
@@ -107,7 +107,7 @@ fn what_is_read_is_whole_or_is_known_not_to_be() {
 const READING: &[u8] = b"reading";
 const ENDED: &[u8] = b"ended";
 
-/// What a process had exposed when it was killed can be read on, by who has it mapped.
+/// The exposed memory of a killed process can still be read by a process that has it mapped.
 #[test]
 fn an_owner_killed_while_it_is_read_harms_nobody() {
     let test = "heap::an_owner_killed_while_it_is_read_harms_nobody";
@@ -137,7 +137,7 @@ fn an_owner_killed_while_it_is_read_harms_nobody() {
         if is_read_before {
             assert_eq!((read(&mut port), peers_heaps()), (Ok(true), 1));
             child.kill().unwrap();
-            // It may be dying for a while.
+            // The process may take a while to die.
             while child.try_wait().unwrap().is_none() {
                 assert_eq!(read(&mut port), Ok(true));
             }
@@ -152,7 +152,7 @@ fn an_owner_killed_while_it_is_read_harms_nobody() {
     }
 }
 
-/// The heap takes what room there is, and where there is too little everything comes from the system.
+/// The heap uses the available room; if there is too little, all allocations come from the system.
 #[test]
 fn a_process_under_limits_has_memory_all_the_same() {
     let test = "heap::a_process_under_limits_has_memory_all_the_same";
@@ -174,7 +174,7 @@ fn a_process_under_limits_has_memory_all_the_same() {
     }
 }
 
-/// Mappings of others' heaps, which are for reading only.
+/// Returns the number of mappings of others' heaps, which are read-only.
 fn peers_heaps() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains(" r--s ") && line.contains("memfd:samite-heap")).count()

@@ -1,9 +1,9 @@
 //! Processes killed at any instruction, under traffic in both directions. `ci/shm-kill.sh 5000` kills more of them.
 //!
-//! The parent talks to victims, which it kills at random moments, from before they have opened their port to
-//! the midst of a stream, and to one survivor. What it hears of anybody comes without a gap, a loss or a
-//! changed byte, up to the kill; what they put to its memory is there; the survivor is heard on; senders to the dead are told; and nothing is left
-//! behind: no descriptor, no mapping, no slot, no file, no process.
+//! The parent exchanges packets with victims, which it kills at random moments, from before they have opened their port to
+//! the middle of a stream, and with one survivor. It checks that each process's packets come without a gap, a loss or a
+//! changed byte up to the kill; that puts to its memory are complete; that the survivor is heard throughout; that sends to
+//! dead processes fail; and that nothing remains: no descriptor, no mapping, no slot, no file, no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -14,13 +14,13 @@ use samite_fabric::{Access, Local, Memory, Region, Registration, Remote, SplitMi
 use super::*;
 
 const TEST: &str = "killed::survivors_go_on_whoever_is_killed";
-/// How many to kill, by the environment.
+/// The environment variable with the number of kills.
 const KILLS: &str = "SAMITE_SHM_KILLS";
-/// Living at one time. With the survivor and the dead whose slots nobody has asked for yet they are more than
-/// there are slots.
+/// Number of victims alive at one time. With the survivor, and dead processes whose slots were not freed yet, they exceed
+/// the number of slots.
 const VICTIMS: usize = 3;
 
-/// Set in a process of the test's own: it counts what its process holds open, and other tests open ports, too.
+/// Set in a process of the test's own, since it counts descriptors, and other tests open ports too.
 const ALONE: &str = "SAMITE_TEST_ALONE";
 
 #[test]
@@ -50,7 +50,7 @@ fn survivors_go_on_whoever_is_killed() {
     for kill in 0..kills {
         let mut victim = victims.remove(rng.below(VICTIMS as u64) as usize).expect("there are so many");
         match rng.below(4) {
-            // It may not have begun to run.
+            // The child may not have started to run.
             0 => {}
             1 => house.polls(rng.below(3000)),
             _ => house.hear(&mut victim, 1 + rng.below(400) as usize),
@@ -60,7 +60,7 @@ fn survivors_go_on_whoever_is_killed() {
         victim.wait().unwrap();
         victims.push_back(spawn(TEST, &house.port));
         house.hear(&mut survivor, 20);
-        // A mailbox and rings for each of those that live, or whose slot nobody has wanted since.
+        // A mailbox and rings for each living process, and for each dead one whose slot was not needed since.
         let (descriptors, mappings) = traces();
         assert!(descriptors <= 4 + CONFIG.peers_max && mappings <= 3 + 3 * CONFIG.peers_max + VICTIMS);
     }
@@ -81,20 +81,20 @@ struct House {
     port: Shm,
     /// By process and the number of its port.
     lives: HashMap<(u32, u32), Life>,
-    /// Packets, by process.
+    /// Number of packets, by process.
     heard: HashMap<u32, usize>,
     packets: u64,
-    /// All put to it, each life to an area of its own.
+    /// The target of all puts; each incarnation has its own area.
     shared: Region,
     registration: Option<Registration>,
 }
 
 struct Life {
     peer: PeerId,
-    /// Next round from it, and to it.
+    /// The next round from it, and to it.
     from: usize,
     to: usize,
-    /// Notices from it.
+    /// Number of notices from it.
     notices: u32,
     area: usize,
 }
@@ -111,7 +111,7 @@ impl House {
         }
     }
 
-    /// Polls until `count` more packets of a process came.
+    /// Polls until `count` more packets of a process have come.
     fn hear(&mut self, child: &mut Child, count: usize) {
         let heard = |house: &Self, child: &Child| house.heard.get(&child.id()).copied().unwrap_or(0);
         let target = heard(self, child) + count;
@@ -122,7 +122,7 @@ impl House {
         }
     }
 
-    /// Checks what has come, and answers each.
+    /// Checks the packets that have come, and answers each.
     fn polls(&mut self, count: u64) {
         for _ in 0..count {
             let mut log = Log::default();
@@ -150,10 +150,10 @@ impl House {
             assert_eq!(body, packet_of(life.from), "a gap, or a changed byte");
             life.from += 1;
         } else if self.lives.keys().any(|&(process, life)| process == key.0 && life > key.1) {
-            // Of a port that was closed before it was met.
+            // From a port that was closed before it was met.
             return None;
         } else {
-            // The first packet is its address. It takes the place of its former port, if it is not gone itself.
+            // The first packet is its address. It replaces the process's former port, if that still exists.
             self.bury(key.0, false);
             let peer = self.port.resolve(&Address(body.to_vec())).ok()?;
             let taken = |area: &usize| self.lives.values().any(|life| life.area == *area);
@@ -185,7 +185,7 @@ impl House {
         }
     }
 
-    /// A process was killed, or has closed its port. `sending`: go on to send to it, and learn of it by that.
+    /// Notes that a process was killed, or has closed its port. With `sending`, sends to it until that fails.
     fn bury(&mut self, process: u32, sending: bool) {
         let keys: Vec<_> = self.lives.keys().copied().filter(|key| key.0 == process).collect();
         for Life { peer, .. } in keys.iter().filter_map(|key| self.lives.remove(key)) {
@@ -195,8 +195,8 @@ impl House {
     }
 }
 
-/// A victim, or the survivor: streams to the parent and checks what it streams back, until the parent closes.
-/// Victims close their ports and open others now and then.
+/// Runs a victim, or the survivor: streams to the parent and checks the parent's stream, until the parent closes.
+/// Victims close their ports and open others at intervals.
 fn talk(parent: &Address) {
     let process = std::process::id();
     for life in 0u32.. {
@@ -212,7 +212,7 @@ fn talk(parent: &Address) {
                 match port.send(to, &head, &body) {
                     Ok(Post::Done | Post::Over) => break,
                     Ok(Post::Again) => std::thread::yield_now(),
-                    // No slot is free, until the dead ones' are given back.
+                    // No slot is free until those of dead processes are freed.
                     Err(PortError::Exhausted { .. }) => std::thread::yield_now(),
                     Err(PortError::PeerGone(_)) => return,
                     Err(error) => panic!("{error}"),
@@ -239,7 +239,7 @@ fn talk(parent: &Address) {
     }
 }
 
-/// Puts to the parent's memory, and looks whether it is there.
+/// Puts to the parent's memory, and checks the result.
 struct Putter {
     to: PeerId,
     place: Remote,
@@ -258,7 +258,7 @@ impl Putter {
         Self { to, place: Remote { key, address }, ours, local: registration.local(0, AREA), count: 0 }
     }
 
-    /// None if the parent has closed.
+    /// Returns `None` if the parent has closed.
     fn put_and_get(&mut self, port: &mut Shm, notice: u64) -> Option<()> {
         let bytes = [self.count.wrapping_add(1) as u8; AREA];
         self.ours.copy_in(0, &bytes).unwrap();
@@ -286,11 +286,11 @@ fn place_of(remote: Remote) -> Vec<u8> {
     [remote.key.to_le_bytes(), remote.address.to_le_bytes()].concat()
 }
 
-/// Areas of the parent's memory, more than there are lives at one time, and bytes of each, which lie across words.
+/// Number of areas of the parent's memory, more than incarnations alive at one time; and bytes of each, not aligned to words.
 const AREAS: usize = 16;
 const AREA: usize = 301;
 
-/// Descriptors and mappings of mailboxes in this process.
+/// Returns the descriptors and mappings of mailboxes in this process.
 fn traces() -> (usize, usize) {
     // This process's own heap stays.
     let counts = |line: &str| line.contains("memfd:samite-") && !line.contains("memfd:samite-heap");

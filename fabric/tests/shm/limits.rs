@@ -1,4 +1,4 @@
-//! As many ports as a node has ranks, and machines that have less than is wanted.
+//! As many ports as a node has ranks, and machines with too little of a resource.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,14 +10,14 @@ use samite_fabric::shm::Usage;
 
 use super::*;
 
-/// 5 processes of 51 ports each, and this one's: all send to all of their own process, and to this one.
+/// 5 processes of 51 ports each, and this one's: each port sends to all of its own process, and to this one.
 #[test]
 fn ports_of_256_ranks_reach_one_another() {
     let test = "limits::ports_of_256_ranks_reach_one_another";
     let config = Config { ring_bytes_min: 2 << 10, ring_bytes: 4 << 10, ..Config::default() };
     let (processes, ports) = (5, 51);
     if let Some(parent) = parent() {
-        // Each port holds a descriptor for each that it has resolved, and users are given 1024.
+        // Each port holds a descriptor for each resolved peer, and users have 1024.
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let mut ports: Vec<_> = (0..ports).map(|_| Shm::open(&config).unwrap()).collect();
@@ -71,13 +71,13 @@ fn ports_of_256_ranks_reach_one_another() {
         .unwrap();
 }
 
-/// What the system refuses is an error when memory is asked for, that says what to do; nothing ends in a
+/// A resource that the system refuses is an error when memory is requested, with a fix, and causes no
 /// signal later.
 #[test]
 fn limits_of_the_system_are_errors_that_say_what_to_do() {
     let test = "limits::limits_of_the_system_are_errors_that_say_what_to_do";
     if parent().is_some() {
-        // As many as there may be.
+        // As many as possible.
         let mut ports = Vec::new();
         let port = loop {
             match Shm::open(&Config::default()) {
@@ -117,7 +117,7 @@ fn heard(port: &mut Shm, count: usize) -> Vec<Vec<u8>> {
     log.packets
 }
 
-/// The least of many.
+/// Returns the least of many measurements.
 fn idle_poll_ns(port: &mut Shm) -> f64 {
     let mut log = Log::default();
     let polls = 10_000;

@@ -1,5 +1,5 @@
-//! The shared-memory port between processes. Each test is both sides: it starts its own binary again, with the parent's address in the
-//! environment.
+//! The shared-memory port between processes. Each test is both sides: it starts its own binary again, with the parent's
+//! address in the environment.
 
 mod heap;
 mod killed;
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use samite_fabric::shm::{Config, Shm};
 use samite_fabric::{Address, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 
-/// Of all of these tests.
+/// For all of these tests.
 #[global_allocator]
 static HEAP: samite_fabric::Heap = samite_fabric::Heap;
 
@@ -52,8 +52,8 @@ fn two_processes_exchange_packets_of_all_lengths() {
     assert!(child.wait().unwrap().success());
 }
 
-/// More children than slots, each killed in the middle of sending: what arrives of each is a prefix of what it sent, their slots are
-/// used again, and a child that is not killed is heard throughout.
+/// More children than slots, each killed in the middle of sending: the received packets of each are a prefix of the sent
+/// ones, slots are reused, and a child that is not killed is heard throughout.
 #[test]
 fn killed_senders_leave_the_others_unharmed() {
     let test = "killed_senders_leave_the_others_unharmed";
@@ -100,7 +100,7 @@ fn a_sender_learns_of_a_killed_receiver() {
     let to = port.resolve(&to).unwrap();
     send(&mut port, to, b"while it lives").unwrap();
     child.kill().unwrap();
-    // Not reaped yet: a zombie is dead as well.
+    // Not reaped yet: a zombie counts as dead.
     let error = (0..).find_map(|round| send(&mut port, to, &packet_of(round)).err());
     assert_eq!(error, Some(PortError::PeerGone(to)));
     let mut log = Log::default();
@@ -109,14 +109,14 @@ fn a_sender_learns_of_a_killed_receiver() {
     child.wait().unwrap();
 }
 
-/// Which round was heard last, by process.
+/// The last round, by process.
 #[derive(Default)]
 struct Rounds {
     next: std::collections::HashMap<u32, usize>,
 }
 
 impl Rounds {
-    /// Polls until `count` more rounds of `process` were heard; everybody's must come without a gap.
+    /// Polls until `count` more rounds of `process` have come; the rounds of all must come without a gap.
     fn until(&mut self, port: &mut Shm, process: u32, count: usize) {
         let target = self.next.get(&process).copied().unwrap_or(0) + count;
         while self.next.get(&process).copied().unwrap_or(0) < target {
@@ -143,7 +143,7 @@ fn spawn(test: &str, port: &Shm) -> Spawned {
     Spawned(command(test, port).stdout(Stdio::null()).spawn().unwrap())
 }
 
-/// A child that does not outlive its test, however that ends.
+/// A child that is killed when dropped.
 struct Spawned(Child);
 
 impl Drop for Spawned {
@@ -175,7 +175,7 @@ fn command(test: &str, port: &Shm) -> Command {
     command
 }
 
-/// The same command under a limit of ulimit(1).
+/// Returns the same command under a limit of ulimit(1).
 fn limited(limit: &str, command: &Command) -> Command {
     let environment = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
     let mut limited = Command::new("sh");

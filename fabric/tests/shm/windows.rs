@@ -8,15 +8,15 @@ const TEST: &str = "windows::processes_change_and_write_one_memory";
 const CHILDREN: usize = 3;
 const ROUNDS: u64 = 20_000;
 
-/// The words of the memory: a sum, a lock and what it guards, then one of each child's own.
+/// The words of the memory: a sum, a lock and the counter under it, then one of each child's own.
 const SUM: usize = 0;
 const LOCK: usize = 8;
 const GUARDED: usize = 16;
 const OWN: usize = 64;
 const LEN: usize = OWN + 64 * CHILDREN;
 
-/// Each adds to one word, by the port and through a window, counts another under a lock that is a word too, and writes
-/// a line of its own, which never appears in parts of words.
+/// Each process adds to one word, by the port and through a window, counts another under a lock that is a word too, and
+/// writes its own line, of whose words no part is ever visible alone.
 #[test]
 fn processes_change_and_write_one_memory() {
     if let Some(parent) = parent() {
@@ -54,7 +54,7 @@ fn processes_change_and_write_one_memory() {
     assert_eq!([SUM, LOCK, GUARDED].map(|at| window.load(at).unwrap()), [2 * total, 0, total]);
     assert!(window.is_open());
     port.deregister(registration);
-    // They are not known by the order in which they were started.
+    // Their order of arrival differs from the order of their start.
     for &peer in &peers {
         send(&mut port, peer, b"ended").unwrap();
     }
@@ -99,7 +99,7 @@ fn child(parent: &Address) {
     assert_eq!(receive(&mut port), b"ended");
     assert!(!window.is_open() && port.map(parent, place(0), LEN).is_none());
     assert_eq!(port.get_bytes(parent, &mut [0; 8], place(0)), Err(PortError::Refused));
-    // The memory is there as long as the window.
+    // The memory lives as long as the window.
     window.store(OWN, 0).unwrap();
     assert_eq!(window.load(OWN), Ok(0));
 }

@@ -1,4 +1,4 @@
-//! Claimed messages whose senders leave, die or begin another life before they are received.
+//! Claimed messages whose senders leave, die or restart before the receive.
 
 use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status};
 
@@ -14,8 +14,8 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 3, &config)
 }
 
-/// Rank 0 claims a long message of rank 1 as soon as its envelope is there. Returns whether all of it had left its sender when
-/// nothing moved any more, and with it the claim.
+/// Claims a long message of rank 1 at rank 0 as soon as its envelope is there. Returns the claim, and true if the sender
+/// had sent all of it when nothing moved any more.
 fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     let send = job.send_as(1, 0, 0, tag, &bytes(1, LONG), Borrowed, NEVER);
     job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
@@ -30,7 +30,7 @@ fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     (is_sent, claimed)
 }
 
-/// Two claims of rank 0, whose sender comes to its `end` before they are received.
+/// Makes two claims at rank 0, whose sender ends by `end` before they are received.
 fn end_after_claims<M: Medium>(mut job: Job<M>, expected: &[Cause], end: impl FnOnce(&mut Job<M>)) {
     let claims = [(5, Owned), (6, Borrowed)].map(|(tag, whose)| (claim_long(&mut job, tag), whose));
     end(&mut job);
@@ -60,7 +60,7 @@ pub(crate) fn a_claimed_message_outlives_its_senders_death<M: Medium>(medium: M)
     end_after_claims(trio(medium), &[killed(), Cause::Lost], |job| job.kill(1));
 }
 
-/// Names of messages begin anew with each life, so those of the next one are the same.
+/// Names of messages start anew with each incarnation, so the next incarnation uses the same names.
 pub(crate) fn a_claimed_message_outlives_its_senders_next_life<M: Medium>(medium: M) {
     let restarted = [killed(), Cause::Lost, Cause::Restarted];
     end_after_claims(trio(medium), &restarted, |job| {

@@ -1,4 +1,4 @@
-//! Budgets: what is sent ahead of its receive, and what becomes of the rest.
+//! Budgets: data sent ahead of its receive, and the treatment of the rest.
 
 use samite_p2p::{Config, Error, Pattern};
 
@@ -6,12 +6,12 @@ use crate::job::{Job, Medium, NEVER, Op, Owned, bytes, exact};
 
 fn budget(bytes: usize) -> Config {
     let mut config = Config::default();
-    // So little for each that one peer, as each rank is to itself, cannot hold all of it.
+    // So little that the share of one peer, such as the rank itself, cannot hold all of it.
     (config.unexpected_max, config.window_min) = (bytes, bytes / 16);
     config
 }
 
-/// Sends `count` messages of 400 bytes with tags from 0 on, and lets all come that may.
+/// Sends `count` messages of 400 bytes with tags from 0 on, and lets all permitted ones arrive.
 fn flood<M: Medium>(job: &mut Job<M>, from: usize, count: u64) -> Vec<Op> {
     let sends = (0..count).map(|tag| job.send(from, 1, tag, &bytes(tag as usize, 400))).collect();
     job.settle();
@@ -120,8 +120,8 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// Peers that send nothing keep the credit that they were given. Where that is all there is, the others' messages go
-/// as envelopes: later by a round trip, but all of them, and with credit again when one that has some leaves.
+/// Peers that send nothing keep their credit. If that is all the credit there is, the others' messages travel
+/// as envelopes: later by a round trip, but all of them, and with credit again when a peer with credit leaves.
 pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.unexpected_max, config.window_min) = (10_000, 5_000);

@@ -14,7 +14,7 @@ fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &config)
 }
 
-/// The stream is as if nothing had been.
+/// Checks that no trace is left.
 fn assert_unharmed<M: Medium>(mut job: Job<M>) {
     for len in [3, 200_000] {
         let recv = job.recv(1, Pattern::any(0), len);
@@ -97,7 +97,7 @@ pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Whether a long send of that memory waits until its receiver has answered a cancel: the provider may be reading it.
+/// Returns true if a long send of that memory waits for its receiver's answer to a cancel, since the provider may read it.
 fn is_registered<M: Medium>(job: &Job<M>, whose: Whose) -> bool {
     whose == Owned && job.pulls() && !job.medium.exposes()
 }
@@ -144,8 +144,8 @@ pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// In each state that a long send may be in when its receiver stops to poll, it ends at a cancel and at its deadline, and
-/// gives its memory back. Only memory that a provider may still read is kept.
+/// In each state of a long send whose receiver stops polling, it ends at a cancel and at its deadline, and
+/// returns its memory. Only memory that a provider may still read is kept.
 pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let cases =
@@ -154,10 +154,10 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         cases.flat_map(|case| (0..4).map(move |bits| (case, (bits & 1 > 0, bits & 2 > 0))))
     {
         let recv = matched.then(|| job.recv_as(1, exact(0, 5), len, Borrowed, NEVER));
-        // Some fill the port, or use up the credit; the last is begun in its turn.
+        // Some fill the port, or use up the credit; the last one starts in its turn.
         let sends: Vec<_> = (0..5).map(|_| job.send_as(0, 1, 0, 5, &bytes(1, len), whose, NEVER)).collect();
         if matched {
-            // It calls for the first bytes, and takes none.
+            // The receiver calls for the first bytes, and takes none.
             job.poll();
         }
         job.poll_alone(0, |_| false);
@@ -181,7 +181,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
             match result {
                 Err(Error::Cancelled { .. }) => assert!(!by_deadline),
                 Err(Error::TimedOut { .. }) => assert!(by_deadline),
-                // The receiver had it before it was asked to give it back.
+                // The receiver had it before the cancel arrived.
                 other => assert!(other.is_ok() && is_registered && !by_deadline, "{other:?}"),
             }
         }
@@ -261,7 +261,7 @@ pub(crate) fn forget_a_long_send<M: Medium>(medium: M) {
 pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
-    // Matched before the receiver hears that it is to be taken back, and the data gone.
+    // Matched before the receiver learns of the cancel, with the data gone.
     job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
     let recv = job.recv(1, exact(0, 5), LONG);
     if job.medium.reads() {
@@ -289,7 +289,7 @@ fn what_is_concealed_is_not_read() {
     assert_unharmed(job);
 }
 
-/// A borrowed send that was matched and waits for its data to be lent, with its receive; none where it does not wait.
+/// Returns a borrowed send that was matched and waits for its data to be lent, with its receive; `None` if it does not wait.
 fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> Option<(Op, Op)> {
     let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);
     job.withhold(0, true);
@@ -304,7 +304,7 @@ fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> Option<(Op, Op)> {
     Some((send, recv))
 }
 
-/// A send that was matched by a borrowed receive that waits for its buffer to be lent.
+/// Returns a send that was matched by a borrowed receive, which waits for its buffer to be lent.
 fn stuck_in_receiving<M: Medium>(job: &mut Job<M>, whose: Whose) -> (Op, Op) {
     let recv = job.recv_as(1, exact(0, 5), LONG, Borrowed, NEVER);
     job.withhold(1, true);
@@ -420,7 +420,7 @@ pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The envelope is known, the rest has arrived at the port: what a deadline that has passed must not prevent from being taken.
+/// The envelope has arrived, and the rest is at the port: an expired deadline must not prevent its receipt.
 fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let mut config = Config::default();
     config.window_min = 1 << 20;
@@ -433,11 +433,11 @@ fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let send = job.send_as(0, 1, 0, 5, &bytes(1, len), Borrowed, NEVER);
     let knows = |job: &mut Job<M>| job.engine(1).probe(&exact(0, 5)).expect("the sender lives").is_some();
     if !job.poll_alone(1, knows) {
-        // It goes when the sender polls next.
+        // It is sent when the sender polls next.
         job.poll_alone(0, |_| false);
         assert!(job.poll_alone(1, knows), "it has come");
     }
-    // Not all of what waits for the receiver, or for what it answers, can be sent before.
+    // Messages that wait for the receiver, or for its answers, cannot all be sent before.
     let is_sent = job.poll_alone(0, |job| job.is_over(&send));
     job.poll_alone(0, |_| false);
 

@@ -1,4 +1,4 @@
-//! Ranks that die, leave, or begin another life, in every state of the protocols.
+//! Ranks that die, leave, or restart, in every state of the protocols.
 
 use samite_fabric::Port;
 use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern};
@@ -14,16 +14,16 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 3, &config)
 }
 
-/// Rank 1 failed, and that is what is said of it.
+/// Checks that rank 1 failed, with its cause.
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
     let Error::PeerFailed { rank: 1, cause, fate, .. } = error else { panic!("{error}") };
-    // The port may have noticed before it was told.
+    // The port may have noticed before the report.
     assert!(*cause == killed() || *cause == Cause::Lost, "{error}");
     assert_eq!(*fate, expected, "{error}");
 }
 
-/// The others go on.
+/// Checks that the others continue.
 #[track_caller]
 fn assert_unharmed<M: Medium>(job: &mut Job<M>) {
     for len in [3, 200_000] {
@@ -70,7 +70,7 @@ pub(crate) fn death_ends_a_matched_send<M: Medium>(medium: M) {
     job.settle();
     assert!(!job.is_over(&recv) && !job.is_over(&send));
     job.kill(1);
-    // Whoever lets a message be read does not hear of it.
+    // A sender whose message is read directly does not learn of the read.
     let fate = if job.medium.exposes() { Fate::Unknown } else { Fate::NotDelivered };
     assert_killed(&job.wait(send).error(), fate);
     assert_unharmed(&mut job);
@@ -152,7 +152,7 @@ pub(crate) fn death_is_pending_for_any_source<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// Whoever receives from any source in a loop has no receive posted at times, of all times when a peer dies.
+/// A program that receives from any source in a loop has no receive posted at times, perhaps when a peer dies.
 pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 4, &Config::default());
     job.kill(1);
@@ -164,7 +164,7 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     assert_eq!(job.wait(recv).message(), b"x", "a message comes first");
     let mut told = Vec::new();
     for _ in 0..2 {
-        // As a call that waits: it gives up at the first failure.
+        // As a waiting call: it gives up at the first failure.
         let recv = job.recv(0, Pattern::any(0), 10);
         let id = recv.id.unwrap();
         assert_eq!(job.engine(0).outcome(id), Outcome::FailurePending);
@@ -187,7 +187,7 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A receive from any source that has met its message waits for nobody else.
+/// A receive from any source that has met its message waits for no other rank.
 pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let send = job.send(2, 0, 5, &bytes(2, LONG));
@@ -202,7 +202,7 @@ pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: 
     assert_unharmed(&mut job);
 }
 
-/// A receive from any source hears of these failures, each once.
+/// Checks that a receive from any source reports these failures, each once.
 #[track_caller]
 fn assert_told<M: Medium>(job: &mut Job<M>, recv: &Op, ranks: &[u32]) {
     let id = recv.id.unwrap();
@@ -231,7 +231,7 @@ pub(crate) fn death_of_all_others_ends_any_source<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A rank that the launcher starts again may still send.
+/// A rank that the launcher restarts may still send.
 pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let recv = job.recv(0, Pattern::any(0), 10);
@@ -259,7 +259,7 @@ pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// What this rank has sent to itself arrives, also where the receive was posted first.
+/// A rank's messages to itself arrive, even if the receive was posted first.
 pub(crate) fn own_messages_come_without_others<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.kill(1);
@@ -272,7 +272,7 @@ pub(crate) fn own_messages_come_without_others<M: Medium>(medium: M) {
         let send = job.send(0, 0, 5, &bytes(1, len));
         assert!(job.wait(recv).message() == bytes(1, len));
         assert!(job.wait(send).result.is_ok());
-        // As another thread's would: sent before, and not yet arrived.
+        // As from another thread: sent before, and not yet arrived.
         let send = job.send(0, 0, 5, &bytes(1, len));
         let recv = job.recv(0, Pattern::any(0), LONG);
         assert!(job.wait(recv).message() == bytes(1, len));
@@ -287,7 +287,7 @@ pub(crate) fn own_messages_come_without_others<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A process may fail after it has said goodbye, as one does whose main function returns an error.
+/// A process may fail after it has said goodbye, for example if its main function returns an error.
 pub(crate) fn failing_after_goodbye<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.engine(0).expect_word();
@@ -317,7 +317,7 @@ pub(crate) fn failing_after_goodbye<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// What was sent before a goodbye stays, but not for the receives that are meant for the next incarnation.
+/// Messages sent before a goodbye stay, but not for receives that are meant for the next incarnation.
 pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.engine(0).expect_word();
@@ -337,7 +337,7 @@ pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(med
     job.assert_at_rest();
 }
 
-/// What a killed rank has sent can be received, but not by the receives that are meant for the next incarnation.
+/// A killed rank's messages can be received, but not by receives that are meant for the next incarnation.
 pub(crate) fn messages_of_the_dead_end_with_the_next_incarnation<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends = [5, 6].map(|tag| job.send(1, 0, tag, b"old"));
@@ -354,7 +354,7 @@ pub(crate) fn messages_of_the_dead_end_with_the_next_incarnation<M: Medium>(medi
     job.assert_at_rest();
 }
 
-/// A rank that left in good order has sent its messages, whatever becomes of the process that has the rank after it.
+/// A rank that left in good order has sent its messages, even if a later process of the rank fails.
 pub(crate) fn messages_of_a_goodbye_outlive_the_failure_of_later_incarnations<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends = [5, 6].map(|tag| job.send(1, 0, tag, b"first"));
@@ -376,7 +376,7 @@ pub(crate) fn messages_of_a_goodbye_outlive_the_failure_of_later_incarnations<M:
     assert_unharmed(&mut job);
 }
 
-/// A rank that is started again says hello before the launcher has told how it ended.
+/// A restarted rank says hello before the launcher has reported how it ended.
 pub(crate) fn a_hello_tells_of_a_failure_after_goodbye<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.engine(0).expect_word();
@@ -458,7 +458,7 @@ pub(crate) fn a_restarted_rank_talks<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A rank that takes part again is one that a receive from any source can wait for.
+/// A restarted rank counts as a possible sender for a receive from any source.
 pub(crate) fn a_restarted_rank_can_be_waited_for<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.kill(1);
@@ -586,7 +586,7 @@ pub(crate) fn leaving_withdraws_long_sends<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A receive may call for the bytes of a message while its sender says goodbye. Both ends say the same of it.
+/// A receive may call for the bytes of a message while its sender says goodbye. Both ends must report the same fate.
 pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium>(medium: M) {
     let mut job = trio(medium);
     for (tag, withheld) in [(5, true), (6, false)] {
@@ -595,7 +595,7 @@ pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium
         job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
         let recv = job.recv(0, exact(1, tag), LONG);
         if withheld {
-            // It is called for, and its bytes are not there.
+            // Its bytes are called for, and have not arrived.
             job.settle();
         }
         let now = job.now_ns();

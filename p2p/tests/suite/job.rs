@@ -9,32 +9,32 @@ use samite_p2p::{
 };
 
 pub(crate) const NEVER: u64 = u64::MAX;
-/// Long enough to be sure that what has not happened will not.
+/// Long enough to be sure that nothing more will happen.
 pub(crate) const SOON_NS: u64 = 5_000_000;
 const QUIET_POLLS: u32 = 300;
-/// What a case may take at most.
+/// Time limit of a case.
 const PATIENCE_NS: u64 = 60_000_000_000;
 pub(crate) const INCARNATION: u32 = 7;
 const UNTOUCHED: u8 = 0xee;
 
-/// Where ports come from, and what time it is there.
+/// The source of ports, and their clock.
 pub(crate) trait Medium {
     type Port: Port;
     fn open(&mut self, rank: u32) -> Self::Port;
     fn now_ns(&self) -> u64;
     /// Called when no rank has anything to do.
     fn rest(&mut self);
-    /// Ends a rank without notice.
+    /// Kills a rank without notice.
     fn kill(&mut self, _rank: u32) {}
-    /// Whether long messages are exposed to be read.
+    /// Returns true if long messages are exposed for reading.
     fn exposes(&self) -> bool {
         false
     }
-    /// Whether polls bring what has arrived without one between them that brings nothing.
+    /// Returns true if polls find all arrived packets without an empty poll in between.
     fn is_prompt(&self) -> bool {
         true
     }
-    /// Whether what is exposed can be read.
+    /// Returns true if exposed memory can be read.
     fn reads(&self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ pub(crate) struct Job<M: Medium> {
     incarnations: Vec<u32>,
 }
 
-/// An operation under way, or over.
+/// An operation that is under way or has ended.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Op {
@@ -58,13 +58,13 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// An operation that was begun at the engine.
+    /// Returns an operation that was started at the engine.
     pub(crate) fn of(rank: usize, id: RequestId) -> Self {
         Self { rank, id: Some(id), done: None }
     }
 }
 
-/// How an operation ended, and what its memory holds.
+/// The result of an operation, and the contents of its memory.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) result: Result<Status, Error>,
@@ -72,7 +72,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// The bytes of a message that was received, and nothing behind them.
+    /// Returns the bytes of a received message, and checks that nothing follows them.
     #[track_caller]
     pub(crate) fn message(self) -> Vec<u8> {
         let status = self.result.expect("it succeeds");
@@ -88,7 +88,7 @@ impl Done {
     }
 }
 
-/// Whose memory an operation uses.
+/// The owner of an operation's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Owned,
@@ -97,11 +97,11 @@ pub(crate) enum Whose {
 
 pub(crate) use Whose::{Lent as Borrowed, Owned};
 
-/// What is lent to an engine at each poll.
+/// The buffers lent to an engine at each poll.
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
-    /// What came to them while they were lent.
+    /// Messages received into them while they were lent.
     received: BTreeMap<RequestId, Status>,
     withheld: bool,
 }
@@ -157,7 +157,7 @@ impl<M: Medium> Job<M> {
         self.engines.iter().flatten().next().expect("a rank lives").port().caps()
     }
 
-    /// Whether the bytes of long messages are got by the receiver.
+    /// Returns true if the receiver gets the bytes of long messages.
     pub(crate) fn pulls(&self) -> bool {
         self.caps().get == Reach::Any
     }
@@ -269,7 +269,7 @@ impl<M: Medium> Job<M> {
         })
     }
 
-    /// Takes the message that `pattern` claims; the claim must find one.
+    /// Claims the message that `pattern` matches, which must exist.
     #[track_caller]
     pub(crate) fn claim(&mut self, at: usize, pattern: Pattern) -> (Status, Claimed) {
         self.engine(at).claim(&pattern).expect("the source lives").expect("a message waits")
@@ -287,14 +287,14 @@ impl<M: Medium> Job<M> {
         Op { rank: at, id: Some(id), done: None }
     }
 
-    /// Receives the message that `pattern` claims; the claim must find one.
+    /// Claims and receives the message that `pattern` matches, which must exist.
     #[track_caller]
     pub(crate) fn recv_claimed(&mut self, at: usize, pattern: Pattern, whose: Whose) -> (Status, Op) {
         let (status, claimed) = self.claim(at, pattern);
         (status, self.recv_claim(at, claimed, status.bytes, whose))
     }
 
-    /// Keeps the borrowed buffers of a rank from its engine, as between two calls of their owners.
+    /// Withholds the borrowed buffers of a rank from its engine, as between two calls of their owners.
     pub(crate) fn withhold(&mut self, rank: usize, withheld: bool) {
         self.buffers[rank].withheld = withheld;
     }
@@ -312,7 +312,7 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Polls all ranks once; the number of events.
+    /// Polls all ranks once. Returns the number of events.
     pub(crate) fn poll(&mut self) -> usize {
         let now = self.now_ns();
         let mut events = 0;
@@ -328,7 +328,7 @@ impl<M: Medium> Job<M> {
         events
     }
 
-    /// Polls one rank alone until `done`, or until what is under way must have arrived. Tells which.
+    /// Polls one rank alone until `done`, or until everything under way must have arrived. Returns true if `done`.
     pub(crate) fn poll_alone(&mut self, rank: usize, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let (end, mut polls) = (self.now_ns() + SOON_NS, 0);
         loop {
@@ -358,8 +358,8 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Polls all ranks until it is sure that nothing more will happen: often, and for some time, since on a busy machine neither alone says
-    /// that the others had their turn.
+    /// Polls all ranks until nothing more will happen: often, and for some time, since on a busy machine neither alone
+    /// guarantees that the others have run.
     pub(crate) fn settle(&mut self) {
         let (mut quiet_from, mut quiet_polls) = (self.now_ns(), 0);
         while self.now_ns() < quiet_from + SOON_NS || quiet_polls < QUIET_POLLS {
@@ -400,7 +400,7 @@ impl<M: Medium> Job<M> {
         self.buffers[rank as usize] = Buffers::default();
     }
 
-    /// Ends a rank as SIGKILL does, and tells the others.
+    /// Ends a rank as SIGKILL does, and informs the others.
     pub(crate) fn kill(&mut self, rank: u32) {
         self.vanish(rank);
         let incarnation = Some(self.incarnations[rank as usize]);
@@ -409,7 +409,7 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Begins another life of a rank that is dead, and introduces all.
+    /// Starts another incarnation of a dead rank, and introduces all.
     pub(crate) fn restart(&mut self, rank: u32) {
         self.incarnations[rank as usize] += 1;
         let incarnation = self.incarnations[rank as usize];
@@ -441,7 +441,7 @@ impl<M: Medium> Job<M> {
         self.engines.iter().flatten().map(Engine::usage).collect()
     }
 
-    /// Gives an operation a deadline that is near.
+    /// Gives an operation a near deadline.
     #[track_caller]
     pub(crate) fn hurry(&mut self, op: &Op) -> u64 {
         let deadline_ns = self.now_ns() + SOON_NS;
@@ -449,7 +449,7 @@ impl<M: Medium> Job<M> {
         deadline_ns
     }
 
-    /// Nothing is under way, and nothing held.
+    /// Checks that nothing is under way, and nothing held.
     #[track_caller]
     pub(crate) fn assert_at_rest(&mut self) {
         self.settle();
@@ -460,17 +460,17 @@ impl<M: Medium> Job<M> {
     }
 }
 
-/// How a killed rank is said to have ended.
+/// Returns the reported cause of a killed rank's end.
 pub(crate) fn killed() -> Cause {
     Cause::Died("signal 9".into())
 }
 
-/// A message's bytes, different in all that are different in `seed` or length.
+/// Returns a message's bytes, which differ for different seeds and lengths.
 pub(crate) fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(151) + len + at.wrapping_mul(31) + at / 255) as u8).collect()
 }
 
-/// Exactly this source and tag, in context 0.
+/// Returns the pattern of exactly this source and tag, in context 0.
 pub(crate) fn exact(source: u32, tag: u64) -> Pattern {
     Pattern::exact(0, source, tag)
 }

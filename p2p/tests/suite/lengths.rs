@@ -7,7 +7,7 @@ use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact};
 /// Bytes before the data of an eager packet, and of a DATA packet.
 const EAGER_HEAD: usize = 40;
 const DATA_HEAD: usize = 48;
-/// Enough for any window or chunk to be crossed in these cases.
+/// Enough to cross any window or chunk in these cases.
 const WINDOW: usize = 40_000;
 
 fn config() -> Config {
@@ -16,7 +16,7 @@ fn config() -> Config {
     config
 }
 
-/// Data in each but the last DATA packet of a message: whole cache lines.
+/// Returns the data in each DATA packet of a message but the last: whole cache lines.
 fn data_max<M: Medium>(job: &Job<M>) -> usize {
     (job.caps().fragment_max - DATA_HEAD) / 64 * 64
 }
@@ -98,12 +98,12 @@ lengths! {
     length_push_window_and_1: |_| 3 * WINDOW + 1;
 }
 
-/// The longest message of a short packet; where there is no such thing, any other length.
+/// Returns the longest message of a short packet; if there is no such packet, any other length.
 fn short_max<M: Medium>(job: &Job<M>) -> usize {
     job.caps().short_max.saturating_sub(EAGER_HEAD).max(17)
 }
 
-/// The longest get, as far as it is of use to try.
+/// Returns the longest get that is useful to test.
 fn rma_max<M: Medium>(job: &Job<M>) -> usize {
     job.caps().rma_max.clamp(3000, WINDOW / 4)
 }
@@ -126,7 +126,7 @@ pub(crate) fn a_depth_of_one<M: Medium>(medium: M) {
     crosses(medium, &config, |job| job.caps().packet_max + 12_345);
 }
 
-/// Buffers that are not at hand while the bytes come are filled when they are.
+/// Buffers that are not lent while the bytes come are filled when they are.
 pub(crate) fn borrowed_buffers_withheld<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &config());
     for len in [100, job.caps().packet_max, 300_000] {
