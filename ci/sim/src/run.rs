@@ -315,10 +315,10 @@ impl Run {
                 let message = &mut self.ledger.messages[claimed];
                 let (from, to) = (message.from, receiver.process);
                 let sender = self.ranks[from.rank as usize].as_ref();
-                let processes = sender.is_some_and(|sender| sender.process == from && !sender.paused);
+                let is_running = sender.is_some_and(|sender| sender.process == from && !sender.paused);
                 let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
                 let may_be_lost = self.apart.contains_key(&pair) || self.losses.between(to, from);
-                if processes && !may_be_lost && message.end == Some(SendEnd::Sent) {
+                if is_running && !may_be_lost && message.end == Some(SendEnd::Sent) {
                     message.arrived = Some(to);
                     senders.insert(from.rank);
                 }
@@ -496,9 +496,9 @@ impl Run {
 
     fn tell(&mut self, whom: u32, rank: u32) -> Result<(), String> {
         let incarnation = self.incarnations[rank as usize];
-        let processes = self.ranks[rank as usize].is_some();
+        let is_alive = self.ranks[rank as usize].is_some();
         let Some(listener) = &mut self.ranks[whom as usize] else { return Ok(()) };
-        if processes {
+        if is_alive {
             self.told.insert((whom, rank), incarnation);
             listener.engine.introduce(rank, incarnation, self.net.address(rank))
         } else if self.left.contains(&rank) {
