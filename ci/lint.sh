@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks format, lints, documentation, dependencies of the library, and where `unsafe` occurs.
+# Checks format, lints, documentation, dependencies of the library, the places of `unsafe`, spelling, and the steps of the
+# workflow.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -26,5 +27,14 @@ found=$(git grep -nE '\bunsafe\b *(\{|fn|impl|extern|trait)' -- '*.rs' ':!fabric
 [[ -z $found ]] || complain 'unsafe outside fabric:' "$found"
 found=$(git ls-files '*/src/lib.rs' '*/src/main.rs' ':!fabric/' | xargs grep -L '^#!\[forbid(unsafe_code)\]' || true)
 [[ -z $found ]] || complain 'crates without #![forbid(unsafe_code)]:' "$found"
+
+# Frequent misspellings.
+found=$(git grep -nIwiFf ci/typos.txt -- ':!ci/typos.txt' ':!*.lock' ':!*/bindings.rs' || true)
+[[ -z $found ]] || complain 'misspelt words:' "$found"
+
+# The workflow runs every step of .ci/run as a job; each step runs ci/setup.sh itself.
+found=$(diff <(sed -n 's/^step //p' .ci/run | grep -vx ci/setup.sh) \
+    <(sed -n 's/^ *- \(ci\/.*\)/\1/p' .github/workflows/ci.yml) || true)
+[[ -z $found ]] || complain 'steps of .ci/run (<) and of .github/workflows/ci.yml (>) that differ:' "$found"
 
 exit "$failed"

@@ -163,7 +163,7 @@ survive() {
         grep -q ' verified ' "$dir/log.$rank" || fail "rank $rank did not verify its data"
         [[ $(grep -c failed "$dir/log.$rank") -eq $(wc -w <<<"$2") ]] || fail "rank $rank heard of others too"
         for dead in $2; do
-            in_time "$dir/log.$rank" "rank $dead failed \\(($how)" || fail "rank $rank did not hear of $dead within $limit s"
+            in_time "$dir/log.$rank" "rank $dead failed: ($how)" || fail "rank $rank did not hear of $dead within $limit s"
         done
     done
 }
@@ -223,7 +223,7 @@ host_rejected() {
     finish 255
     # The coordinator sees it at its next heartbeat, at most a fourth of the detection time later. Ranks whose
     # connection is refused wait 100 ms for the coordinator's verdict.
-    survive "0 1 4 5" "2 3" "it was |the connection was lost\\)"
+    survive "0 1 4 5" "2 3" "it was |the connection was lost;"
     cut_off_ranks_exit "2 3"
 }
 

@@ -86,6 +86,10 @@ for crate in "${crates[@]}"; do
     for file in README.md LICENSE-MIT LICENSE-APACHE; do
         [[ -s $unpacked/$crate-$version/$file ]] || { echo "release.sh: the package of $crate has no $file" >&2; exit 1; }
     done
+    for field in description license repository readme keywords categories; do
+        grep -q "^$field = ." "$unpacked/$crate-$version/Cargo.toml" ||
+            { echo "release.sh: the manifest of $crate has no $field" >&2; exit 1; }
+    done
 done
 cp Cargo.lock "$unpacked"
 (cd "$unpacked" && cargo check --quiet --workspace --all-features --target-dir "$target")

@@ -2,8 +2,8 @@
  *
  * Usage: peer BENCH --impl NAME --transport NAME --json --bytes N [--depth N] [--pin]
  *
- * The loops are those of ../src/loops.rs, warmed up and timed as ../src/measure.rs says, and the line that rank 0
- * prints is that of ../src/record.rs: whoever changes one changes the other. */
+ * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs and ../src/record.rs.
+ * Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -57,16 +57,16 @@ static void die(const char *why) {
 static void *allocate(size_t length) {
     void *memory = malloc(length ? length : 1);
     if (!memory) die("out of memory");
-    /* Written, so that no page is missing when it is first sent. */
+    /* The buffer is written, so that the first send causes no page fault. */
     memset(memory, 1, length);
     return memory;
 }
 
-/* What is said apart from the messages that are measured. */
+/* Control messages, apart from the measured messages. */
 static void tell(int to) { MPI_Send(NULL, 0, MPI_BYTE, to, 0, control); }
 static void hear(int from) { MPI_Recv(NULL, 0, MPI_BYTE, from, 0, control, MPI_STATUS_IGNORE); }
 
-/* Rank 0 tells the others a number, and waits until they have it. */
+/* Sends a number from rank 0 to the others, and waits until they have it. Each rank returns the number. */
 static uint64_t agree(uint64_t number) {
     if (rank == 0) {
         for (int to = 1; to < size; to++) MPI_Send(&number, 1, MPI_UINT64_T, to, 1, control);
@@ -87,7 +87,7 @@ static void prepare(void) {
     requests = allocate(sizeof *requests * 2 * (window + size));
 }
 
-/* To each of the next `reach` ranks around, and from each of those before. */
+/* Sends to the next `reach` ranks around the ring, and receives from as many previous ranks. */
 static void exchange(int reach) {
     int count = 0;
     for (int i = 1; i <= reach; i++)
@@ -122,11 +122,11 @@ static double iterate(uint64_t iterations) {
             break;
         case DEPTH:
             if (rank == 0) {
-                /* Only the receives count. When the last message is there, so are those before it. */
+                /* Only the receives count. When the last message has arrived, all earlier ones have arrived too. */
                 double filling = now_ns();
                 tell(1);
                 MPI_Recv(NULL, 0, MPI_BYTE, 1, depth, data, MPI_STATUS_IGNORE);
-                /* It is no figure of a queue unless the library has taken up what it passed over. */
+                /* The figure measures the queue only if the library has queued the overtaken messages. */
                 int kept;
                 MPI_Iprobe(1, 0, data, &kept, MPI_STATUS_IGNORE);
                 if (!kept) die("messages that were overtaken are not there");
@@ -201,8 +201,8 @@ static void measure(void) {
     print(figures, count);
 }
 
-/* The most memory that this process has had since its program began. Not getrusage(2), whose figure includes what
- * the process was before it became this program. */
+/* Returns the peak memory of this process since its program began. The figure of getrusage(2) also includes the time
+ * before the process executed this program. */
 static double peak_mb(void) {
     FILE *status = fopen("/proc/self/status", "r");
     char line[256];
@@ -213,7 +213,7 @@ static double peak_mb(void) {
     return kib * 1024 / 1e6;
 }
 
-/* Every rank has exchanged a message with every other. */
+/* Exchanges a message between every pair of ranks, and prints the peaks. */
 static void measure_memory(void) {
     prepare();
     exchange(size - 1);
@@ -222,7 +222,7 @@ static void measure_memory(void) {
     if (rank == 0) print(all, size);
 }
 
-/* Binds this process to one of the cores that it may use: the first for rank 0, and so on, around. */
+/* Binds this process to one of its allowed cores: rank 0 to the first, and so on, cyclically. */
 static void pin(void) {
     cpu_set_t allowed, one;
     sched_getaffinity(0, sizeof allowed, &allowed);
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
         i++;
     }
     if (bench == HELLO) {
-        /* As our hello: every rank greets rank 0. */
+        /* As in hello.rs: every rank sends a greeting to rank 0. */
         char greeting[64] = {0};
         snprintf(greeting, sizeof greeting, "hello from rank %d of %d", rank, size);
         for (int from = 1; rank == 0 && from < size; from++) {

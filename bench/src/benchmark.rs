@@ -1,54 +1,54 @@
-//! What can be measured, and in which unit.
+//! The benchmarks and their units.
 //!
-//! `../peers/peer.c` has the same windows and units: whoever changes one changes the other.
+//! `../peers/peer.c` uses the same windows and units. Change both together.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// Messages in flight at once in [`Benchmark::Bandwidth`] and [`Benchmark::Rate`], unless they are long.
+/// Messages in flight in [`Benchmark::Bandwidth`] and [`Benchmark::Rate`], unless they are long.
 const WINDOW: usize = 64;
 
-/// Bytes in flight at once, beyond [`WINDOW_MIN`] messages.
+/// Maximum bytes in flight, if more than [`WINDOW_MIN`] messages are in flight.
 const WINDOW_BYTES_MAX: usize = 8 << 20;
 
-/// The fewest messages in flight.
+/// Minimum number of messages in flight.
 const WINDOW_MIN: usize = 4;
 
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Benchmark {
-    /// A message to and fro; half the time of a round
+    /// A message to the peer and back; half the time of a round trip
     Latency,
-    /// A window of messages, then a word back; bytes for each second
+    /// A window of messages, then a short reply; bytes per second
     Bandwidth,
-    /// As bandwidth; messages for each second
+    /// As bandwidth; messages per second
     Rate,
-    /// Messages of distinct tags that all wait, then are received in reverse; time for each receive
+    /// Messages of distinct tags that all wait, and are received in reverse order; time per receive
     Depth,
     /// Every rank sends to its right and receives from its left; time for both
     Ring,
-    /// Every rank sends to all others and receives from all; time for all of it
+    /// Every rank sends to all others and receives from all; total time
     Pairs,
-    /// Ranks are started, greet rank 0, and end; time from the start of the launcher to its end
+    /// Ranks start, greet rank 0, and exit; time from the start of the launcher to its end
     StartUp,
-    /// The most memory that a rank has had when it has exchanged a message with every other
+    /// The peak memory of a rank that has exchanged a message with every other
     Memory,
 }
 
-/// What a benchmark is run with.
+/// The parameters of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// Processes that take part.
+    /// The number of processes.
     pub(crate) ranks: u32,
     /// The length of each message.
     pub(crate) bytes: usize,
-    /// Messages that wait: for [`Benchmark::Depth`] only.
+    /// The number of waiting messages, for [`Benchmark::Depth`] only.
     pub(crate) depth: Option<usize>,
 }
 
 impl Benchmark {
-    /// Its name on the command line and in records.
+    /// Returns the benchmark's name on the command line and in records.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -62,7 +62,7 @@ impl Benchmark {
         }
     }
 
-    /// The figure's name.
+    /// Returns the name of the figure.
     pub(crate) fn metric(self) -> &'static str {
         match self {
             Self::Latency => "latency_us",
@@ -75,7 +75,7 @@ impl Benchmark {
         }
     }
 
-    /// The figure's unit. A megabyte is 10^6 bytes.
+    /// Returns the unit of the figure. A megabyte is 10^6 bytes.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Latency | Self::Ring | Self::Pairs => "us",
@@ -87,12 +87,12 @@ impl Benchmark {
         }
     }
 
-    /// Whether of two figures the larger is the better.
+    /// Returns true if a larger figure is better.
     pub(crate) fn more_is_better(self) -> bool {
         matches!(self, Self::Bandwidth | Self::Rate)
     }
 
-    /// How many ranks it is run with where the user names no number.
+    /// Returns the default numbers of ranks.
     pub(crate) fn default_ranks(self) -> &'static [u32] {
         match self {
             Self::Latency | Self::Bandwidth | Self::Rate | Self::Depth => &[2],
@@ -101,7 +101,7 @@ impl Benchmark {
         }
     }
 
-    /// Whether it can be run with so many ranks.
+    /// Returns true if the benchmark can run with that many ranks.
     pub(crate) fn takes(self, ranks: u32) -> bool {
         match self.default_ranks() {
             [only] if *only == 2 => ranks == 2,
@@ -109,8 +109,8 @@ impl Benchmark {
         }
     }
 
-    /// The points to measure: for each of `ranks`, of `bytes` and of `depths`. Where the user names none there
-    /// are defaults.
+    /// Returns the points to measure: one for each combination of `ranks`, `bytes` and `depths`. An empty list stands
+    /// for the defaults.
     pub(crate) fn points(self, ranks: &[u32], bytes: &[usize], depths: &[usize]) -> Vec<Point> {
         let ranks = if ranks.is_empty() { self.default_ranks() } else { ranks };
         let bytes = match (bytes, self) {
@@ -138,7 +138,7 @@ impl Benchmark {
         points
     }
 
-    /// The figure, from the time that one iteration of the loop took.
+    /// Computes the figure from the time of one iteration of the loop.
     pub(crate) fn figure(self, point: Point, iteration: Duration) -> f64 {
         let ns = iteration.as_nanos() as f64;
         match self {
@@ -154,7 +154,7 @@ impl Benchmark {
 }
 
 impl Point {
-    /// Messages in flight at once.
+    /// Returns the number of messages in flight.
     pub(crate) fn window(self) -> usize {
         (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(WINDOW_MIN, WINDOW)
     }

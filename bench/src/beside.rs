@@ -1,29 +1,29 @@
-//! Two ranks of different hosts, as far as they know, one of which shares memory with a third: what a message over
-//! libfabric costs where the port has rings to look at as well.
+//! Two ranks on two simulated hosts, one of which shares memory with a third rank. This measures the cost of a message
+//! over libfabric when the port also has shared-memory rings to poll.
 
-use samite::World;
+use samite::{Rank, World};
 use samite_launch::{LaunchError, Options, Remote};
 
 use crate::loops::Messages;
 use crate::measure::EndError;
 
-/// What carries messages between hosts unless another is asked for, which would carry all of them.
+/// The default transport between hosts. Another one would carry all messages.
 pub(crate) const TRANSPORT: &str = "tcp;ofi_rxm";
 
-/// What the third waits for.
+/// The tag of the message that ends the third rank.
 const DONE: u64 = 1 << 33;
 
-/// The same job on two hosts that are this one: one rank more, on the first.
+/// Returns the options of the same job on two hosts, both of them this machine, with one more rank on the first.
 pub(crate) fn options(options: Options) -> Result<Options, LaunchError> {
     let hosts =
         ["127.0.0.1", "127.0.0.2"].map(|name| samite_launch::Host { name: name.to_owned(), slots: None });
-    // A remote shell that goes nowhere: the name of the host is the script's.
+    // The remote shell runs its command locally; the script sees the name of the host.
     let shell = ["sh", "-c", "exec \"$@\""].map(str::to_owned).to_vec();
     let remote = Remote { hosts: hosts.to_vec(), shell, address: None };
     Ok(Options { ranks: options.ranks + 1, remote: Some(remote), ..options })
 }
 
-/// One of the two.
+/// One of the two measured ranks.
 #[derive(Debug)]
 pub(crate) struct Apart {
     world: World,
@@ -31,47 +31,47 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// None in the third, once the others have measured.
+    /// Joins the measurement. Returns `None` in the third rank, after the others have measured.
     ///
     /// # Errors
-    /// They do not reach each other, or not in these ways.
+    /// The ranks do not reach each other, or use other transports.
     pub(crate) fn new(world: World) -> Result<Option<Self>, EndError> {
-        if world.size() != 3 {
+        if world.comm().size() != 3 {
             return Err("this is measured between two ranks beside a third".into());
         }
-        let rank = world.rank();
-        // The third meets the first alone: the other one would have a connection to it, and look at that in each poll.
+        let rank = world.comm().rank();
+        // The third rank meets only the first: a connection to the second would be polled as well.
         for other in if rank == 0 { 1..3 } else { 0..1 } {
-            world.sendrecv(&[0_u8; 0], other, 0, &mut [0_u8; 0], other, 0)?;
+            world.comm().sendrecv(&[0_u8; 0], Rank(other), 0, &mut [0_u8; 0], Rank(other), 0)?;
         }
         if rank == 1 {
-            world.recv::<u8>(&mut [], 0, DONE)?;
+            world.comm().recv::<u8>(&mut [], Rank(0), DONE)?;
             return Ok(None);
         }
-        if rank == 0 && world.transport(1).as_deref() != Some("samite-shm") {
+        if rank == 0 && world.comm().transport(Rank(1)).as_deref() != Some("samite-shm") {
             return Err("the neighbour is not reached by shared memory".into());
         }
-        let transport = world.transport(2 - rank).unwrap_or_default();
+        let transport = world.comm().transport(Rank(2 - rank.0)).unwrap_or_default();
         Ok(Some(Self { world, transport }))
     }
 
     fn other(&self) -> u32 {
-        2 - self.world.rank()
+        2 - self.world.comm().rank().0
     }
 }
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        if self.world.rank() == 0 {
-            // It ends with the job in any case.
-            let _ = self.world.send::<u8>(&[], 1, DONE);
+        if self.world.comm().rank() == 0 {
+            // The third rank ends with the job in any case.
+            let _ = self.world.comm().send::<u8>(&[], Rank(1), DONE);
         }
     }
 }
 
 impl Messages for Apart {
     fn rank(&self) -> u32 {
-        self.world.rank() / 2
+        self.world.comm().rank().0 / 2
     }
 
     fn size(&self) -> u32 {
@@ -84,12 +84,12 @@ impl Messages for Apart {
 
     #[inline]
     fn send(&mut self, _: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
-        Ok(self.world.send(data, self.other(), tag)?)
+        Ok(self.world.comm().send(data, Rank(self.other()), tag)?)
     }
 
     #[inline]
     fn recv(&mut self, _: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
-        self.world.recv(into, self.other(), tag)?;
+        self.world.comm().recv(into, Rank(self.other()), tag)?;
         Ok(())
     }
 

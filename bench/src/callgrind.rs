@@ -1,18 +1,18 @@
-//! Counts by valgrind's callgrind: what part of a process of our own does, instruction by instruction.
+//! Counts by valgrind's callgrind for a part of a process that this program starts.
 
 use std::process::{Command, Stdio};
 
-/// What [`counted`] is called in callgrind's eyes.
+/// The name of [`counted`] for callgrind.
 const COUNTED: &str = "*callgrind::counted*";
 
-/// Only what is done in here is counted.
+/// Runs the operation. Callgrind counts only inside this function.
 #[inline(never)]
 pub(crate) fn counted<R>(operation: impl FnOnce() -> R) -> R {
     std::hint::black_box(operation())
 }
 
-/// Runs this program with `args` under callgrind, and returns the counts of its events: instructions first, more if
-/// `options` ask for them.
+/// Runs this program with `args` under callgrind, and returns the counts of its events: instructions first, then the
+/// events that `options` request.
 ///
 /// # Errors
 /// [`CountError`].
@@ -33,25 +33,25 @@ pub(crate) fn collect(options: &[&str], args: &[&str]) -> Result<Vec<u64>, Count
     }
 }
 
-/// The counts in what callgrind prints.
+/// Parses the counts in callgrind's output.
 fn parse(said: &str) -> Option<Vec<u64>> {
     let counts = said.lines().find_map(|line| Some(line.split_once("Collected :")?.1))?;
     let counts: Vec<u64> = counts.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     (!counts.is_empty()).then_some(counts)
 }
 
-/// Why nothing was counted.
+/// The reason why a count failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CountError {
-    /// Most likely it is not installed.
+    /// Valgrind did not start; usually it is not installed.
     #[error("valgrind could not be started: {0}; ci/setup.sh installs it")]
     Valgrind(std::io::Error),
-    /// What was to be counted, or valgrind.
+    /// The counted process or valgrind failed.
     #[error("`{args}` was not counted: {said}")]
     Failed {
         /// The command.
         args: String,
-        /// What valgrind printed.
+        /// The output of valgrind.
         said: String,
     },
 }

@@ -33,41 +33,41 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Time of a message one way: half the time to and fro, us
+    /// Time of a message one way: half the time of a round trip, us
     Latency(OnceArgs),
-    /// Bytes for each second, a window of messages in flight: 64, fewer of those above 128 KiB
+    /// Bytes per second with a window of messages in flight: 64, or fewer above 128 KiB
     Bandwidth(OnceArgs),
-    /// Messages for each second, 64 in flight
+    /// Messages per second, 64 in flight
     Rate(OnceArgs),
-    /// Time of a receive while many messages of distinct tags wait, received in reverse, ns
+    /// Time of a receive while many messages of distinct tags wait, received in reverse order, ns
     Depth(DepthArgs),
     /// Time of an exchange with both neighbours on a ring of all ranks, us
     Ring(OnceArgs),
     /// Time of an exchange of every rank with every other, us
     Pairs(OnceArgs),
-    /// The most memory of a rank that has exchanged a message with every other, MB
+    /// The peak memory of a rank that has exchanged a message with every other, MB
     Memory(OnceArgs),
-    /// Start ranks that greet rank 0: what `compare start-up` times
+    /// Start ranks that greet rank 0: the program that `compare start-up` times
     Hello(OnceArgs),
     /// Time from the kill of a rank to the error at every other, ms
     Failure(FailureArgs),
-    /// Time of a completion in a set of requests, by how many are under way, ns
+    /// Time of a completion in a set of requests, by the number of pending requests, ns
     Completion(CompletionArgs),
-    /// Run all implementations found in turns, and set their medians side by side
+    /// Run all available implementations in turns, and compare their medians
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
     Report(ReportArgs),
-    /// Count the instructions of hot operations, and hold them to the table in the repository
+    /// Count the instructions of hot operations, and compare them with the table in the repository
     Instructions(InstructionsArgs),
-    /// The matching engine's structures: the published experiments, and what is asked of the default one
+    /// The matching engine's structures: the published experiments, and the bounds of the default structure
     Matching(MatchingArgs),
-    /// Start the agent of a host, and end with it; the measurements start it
-    #[command(name = launch::GUARD_COMMAND, hide = true)]
-    Guard,
-    /// Start and watch the ranks; the measurements start it
+    /// Start the agent of a host, and end with it; used by the measurements
+    #[command(name = launch::SUPERVISOR_COMMAND, hide = true)]
+    Supervisor,
+    /// Start and watch the ranks; used by the measurements
     #[command(name = launch::AGENT_COMMAND, hide = true)]
     Agent {
-        /// The descriptor of the connection to its starter
+        /// The descriptor of the connection to the parent process
         connection: i32,
     },
 }
@@ -75,13 +75,13 @@ enum Command {
 /// One run, of one implementation.
 #[derive(Debug, Args)]
 struct OnceArgs {
-    /// Whose loops to run
+    /// The implementation to run
     #[arg(long = "impl", value_enum, default_value_t = Ours::Samite)]
     implementation: Ours,
-    /// What carries the bytes, like `samite-shm` or `tcp;ofi_rxm`; by default what Samite chooses
+    /// The transport, such as `samite-shm` or `tcp;ofi_rxm`; by default Samite chooses
     #[arg(long, value_name = "T")]
     transport: Option<String>,
-    /// How many ranks
+    /// The number of ranks
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
     #[command(flatten)]
@@ -92,35 +92,35 @@ struct OnceArgs {
 struct DepthArgs {
     #[command(flatten)]
     once: OnceArgs,
-    /// How many messages wait
+    /// The number of waiting messages
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     depth: Vec<usize>,
 }
 
 #[derive(Debug, Args)]
 struct CompareArgs {
-    /// What to measure
+    /// The benchmark to run
     benchmark: Benchmark,
-    /// What carries the bytes; where an implementation has another name for the same, it takes that. May be
+    /// The transport; an implementation with another name for it uses that name. May be
     /// repeated
     #[arg(long, value_name = "T", default_values = TRANSPORTS)]
     transport: Vec<String>,
-    /// How many messages wait, for `depth`
+    /// The number of waiting messages, for `depth`
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     depth: Vec<usize>,
     /// Runs of each implementation at each point
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Take only these implementations
+    /// Run only these implementations
     #[arg(long = "impl", value_name = "LIST", value_delimiter = ',')]
     implementations: Vec<String>,
     /// Leave out the MPI libraries of this machine
     #[arg(long)]
     without_peers: bool,
-    /// How many ranks
+    /// The number of ranks
     #[arg(short = 'n', long, value_name = "LIST", value_delimiter = ',')]
     ranks: Vec<u32>,
-    /// The implementation that the ratios refer to; by default, at each point, the best that is not `samite`
+    /// The implementation that the ratios refer to; by default, at each point, the best one except `samite`
     #[arg(long, value_name = "IMPL")]
     baseline: Option<String>,
     #[command(flatten)]
@@ -129,9 +129,9 @@ struct CompareArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// What `compare --json` has printed; several comparisons may follow each other
+    /// Output of `compare --json`; the file may contain several comparisons
     figures: PathBuf,
-    /// Write a page of HTML with plots there, instead of printing tables
+    /// Write an HTML page with plots to this file, instead of printing tables
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -144,7 +144,7 @@ struct CommonArgs {
     /// Bind rank 0 to the first core that this process may use, and rank 1 to the second
     #[arg(long)]
     pin: bool,
-    /// Print an object for each figure, one on a line
+    /// Print one JSON object per line for each figure
     #[arg(long)]
     json: bool,
 }
@@ -154,22 +154,22 @@ struct InstructionsArgs {
     /// Write the counts to the table
     #[arg(long)]
     bless: bool,
-    /// Run this scenario, without counting: what is counted does it
+    /// Run this scenario without counting; the counting process starts it
     #[arg(long, hide = true, requires = "operations")]
     scenario: Option<String>,
-    /// How often
+    /// The number of operations
     #[arg(long, hide = true, default_value_t = 1)]
     operations: u64,
 }
 
-/// What is compared by default.
+/// The default transports of a comparison.
 const TRANSPORTS: &[&str] = &["samite-shm", "tcp;ofi_rxm"];
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the command.
     ///
     /// # Errors
-    /// Whatever stood in the way, ready to be printed.
+    /// An error to print.
     pub(crate) fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match self.command {
             Command::Latency(args) => args.run(Benchmark::Latency, &[]),
@@ -199,8 +199,8 @@ impl Cli {
             }
             Command::Instructions(args) => args.run(),
             Command::Matching(args) => Ok(if args.run()? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
-            Command::Guard => {
-                launch::serve_as_guard()?;
+            Command::Supervisor => {
+                launch::serve_as_supervisor()?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Agent { connection } => {
@@ -242,7 +242,7 @@ impl CompareArgs {
         let found = if self.without_peers { Found::default() } else { peers::find() };
         let comparisons = self.comparisons(&found)?;
 
-        // Hidden where nobody watches.
+        // The bar is hidden if standard error is not a terminal.
         let bar = ProgressBar::new(comparisons.iter().map(Comparison::len).sum::<usize>() as u64)
             .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")?);
         let json = self.common.json;
@@ -317,7 +317,7 @@ impl CompareArgs {
 /// Returns true if all implementations were measured at a point.
 ///
 /// # Errors
-/// There is no row for the point, and no failure that says why.
+/// The point has no row, and no failure explains why.
 fn check_rows<R, E>(benchmark: Benchmark, records: &[R], failed: &[E]) -> Result<bool, String> {
     match (records, failed) {
         ([], []) => Err(format!(

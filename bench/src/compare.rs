@@ -1,38 +1,37 @@
 //! Several implementations, measured in turns.
 //!
-//! Machines drift: clocks change, neighbours come and go. So no implementation is measured all at once: each
-//! run of a point goes through all of them, beginning with another one each time, and ratios are of medians
-//! gathered so.
+//! The speed of a machine changes with its clock and its other load. So each run of a point measures every
+//! implementation once, starting with another one each time, and ratios compare medians of these interleaved runs.
 
 use crate::benchmark::{Benchmark, Point};
 use crate::implementation::{Implementation, RunError};
 use crate::record::{Ratio, Record, Settings, Started};
 use crate::spread::Spread;
 
-/// What to compare, over one transport.
+/// One comparison, over one transport.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
-    /// What is measured.
+    /// The measured benchmark.
     pub(crate) benchmark: Benchmark,
-    /// Its points: at least one.
+    /// The points to measure; at least one.
     pub(crate) points: Vec<Point>,
-    /// Who takes part.
+    /// The compared implementations.
     pub(crate) implementations: Vec<Implementation>,
-    /// Runs of each implementation at each point: at least 1.
+    /// Runs of each implementation at each point; at least 1.
     pub(crate) runs: usize,
-    /// Whether ranks are bound to cores.
+    /// True if ranks are bound to cores.
     pub(crate) pin: bool,
-    /// Whom the ratios refer to; else, at each point, the best that is not `samite`.
+    /// The implementation that ratios refer to. By default, at each point, the best one except `samite`.
     pub(crate) baseline: Option<String>,
 }
 
 impl Comparison {
-    /// How many runs it takes.
+    /// Returns the total number of runs.
     pub(crate) fn len(&self) -> usize {
         self.points.len() * self.implementations.len() * self.runs
     }
 
-    /// What it is run with, and that `absent` are not there.
+    /// Returns the comparison's settings, with `absent` as the missing libraries.
     pub(crate) fn settings(&self, absent: &[String]) -> Settings {
         let started = |implementation: &Implementation| Started {
             implementation: implementation.name.clone(),
@@ -48,8 +47,8 @@ impl Comparison {
         }
     }
 
-    /// Runs all at one point, calling `progress` after each; gives the records in the order of the
-    /// implementations, without those that failed.
+    /// Runs all implementations at one point, and calls `progress` after each run. Returns the records in the order of
+    /// the implementations, without the failed ones.
     pub(crate) fn run(&self, point: Point, mut progress: impl FnMut()) -> (Vec<Record>, Vec<RunError>) {
         self.run_with(|implementation| {
             let record = implementation.run(self.benchmark, point, self.pin);
@@ -79,7 +78,7 @@ impl Comparison {
         (self.summarize(runs.into_iter().filter(whole).collect()), failed.into_iter().flatten().collect())
     }
 
-    /// The runs of each implementation as one record.
+    /// Summarizes the runs of each implementation in one record.
     fn summarize(&self, runs: Vec<Vec<Record>>) -> Vec<Record> {
         let medians = |runs: &Vec<Record>| runs.iter().map(|record| record.median).collect::<Vec<_>>();
         let mut records: Vec<Record> = runs.iter().filter_map(|runs| summary(runs)).collect();
@@ -141,7 +140,7 @@ mod tests {
         assert_eq!(seen, ["samite", "libfabric", "libfabric", "samite", "samite", "libfabric"]);
         assert_eq!(seen.len(), comparison.len());
         assert!(failed.is_empty());
-        // 1, 4 and 5 beside 2, 3 and 6.
+        // The runs are 1, 4 and 5 against 2, 3 and 6.
         assert_eq!((records[0].median, records[0].min, records[0].max, records[0].runs), (4.0, 1.0, 5.0, 3));
         let ratio = records[0].ratio.clone().unwrap();
         assert_eq!((ratio.to.as_str(), ratio.median, ratio.min), ("libfabric", 5.0 / 6.0, 0.5));

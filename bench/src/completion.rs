@@ -1,19 +1,19 @@
-//! The cost of a completion in a set of requests, by the number of requests that are under way.
+//! The cost of a completion in a set of requests, by the number of pending requests.
 
 use std::error::Error;
 use std::time::Instant;
 
 use clap::Args;
-use samite::{Comm, RequestSet};
+use samite::{Comm, Rank, RequestSet};
 
 use crate::spread::Spread;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionArgs {
-    /// How many receives are under way
+    /// The number of pending receives
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000")]
     pending: Vec<u64>,
-    /// Rounds over all sizes, in turns
+    /// Rounds over all sizes, interleaved
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
@@ -21,22 +21,24 @@ pub(crate) struct CompletionArgs {
 /// Completions in one round of one size.
 const COMPLETIONS: u64 = 20_000;
 
-/// A rank sends to itself: each message ends one of the pending receives, which is taken by `wait_any` and posted again.
+/// Runs the benchmark. A rank sends to itself: each message ends one pending receive, which `wait_any` takes and the
+/// loop posts again.
 pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send + Sync>> {
     let results = samite::local(1, |world| -> Result<(), samite::Error> {
+        let comm = world.comm();
         let mut sets = Vec::new();
         for (context, &pending) in arguments.pending.iter().enumerate() {
-            let mut set = world.request_set();
-            // Tags keep the sets apart.
+            let mut set = comm.request_set();
+            // Distinct tags separate the sets.
             let first = (context as u64) << 32;
             for tag in first..first + pending {
-                post(&world, &mut set, tag)?;
+                post(comm, &mut set, tag)?;
             }
             sets.push((first, pending, set, Vec::new()));
         }
         for _ in 0..arguments.rounds {
             for (first, pending, set, samples) in &mut sets {
-                samples.push(round(&world, set, *first, *pending)?);
+                samples.push(round(comm, set, *first, *pending)?);
             }
         }
         say!("{:<10} {:>10} {:>10} {:>10}", "pending", "ns", "min", "max");
@@ -51,13 +53,13 @@ pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send
     results.into_iter().try_for_each(|result| Ok(result?))
 }
 
-/// The time of a completion, nanoseconds on average: a send, the wait, and the next receive.
+/// Returns the average time of a completion in nanoseconds: a send, the wait, and the next receive.
 fn round(comm: &Comm, set: &mut RequestSet<u64>, first: u64, pending: u64) -> Result<f64, samite::Error> {
     let begin = Instant::now();
     for number in 0..COMPLETIONS {
-        // Far from the order in which they were posted.
+        // The tags are far from the order of posting.
         let tag = first + number.wrapping_mul(7919) % pending;
-        comm.send(&[tag], 0, tag)?;
+        comm.send(&[tag], Rank(0), tag)?;
         let (_, end) = set.wait_any().expect("receives are under way");
         assert_eq!(end?.buffer, [tag]);
         post(comm, set, tag)?;
@@ -66,6 +68,6 @@ fn round(comm: &Comm, set: &mut RequestSet<u64>, first: u64, pending: u64) -> Re
 }
 
 fn post(comm: &Comm, set: &mut RequestSet<u64>, tag: u64) -> Result<(), samite::Error> {
-    set.insert(comm.irecv(vec![0_u64; 1], 0, tag)?).expect("the request is of this world");
+    set.insert(comm.irecv(vec![0_u64; 1], Rank(0), tag)?).expect("the request is of this world");
     Ok(())
 }

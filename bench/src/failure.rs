@@ -1,7 +1,7 @@
-//! How long after a rank was killed every other knows: its receive from that rank ends with the error.
+//! The time from a rank's death to the error at every other rank, whose receive from that rank then ends.
 //!
-//! Each run is a job of its own. Rank 0 kills the last rank when all wait for a message of its, and have waited so long
-//! that they sleep; all processes of a machine share the clock by which the survivors tell when their receive ended.
+//! Each run is a separate job. Rank 0 kills the last rank after all other ranks have waited for its message long enough
+//! to sleep. All processes of the machine share a clock, so the survivors can report when their receive ended.
 
 use std::error::Error;
 use std::process::{Command, ExitCode};
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use samite::World;
 use samite::bootstrap::Launch;
+use samite::{Comm, Rank};
 use samite_launch::{self as launch, OnFailure, Options};
 
 use crate::record::Record;
 use crate::spread::Spread;
 use crate::table;
 
-/// What to measure.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailureArgs {
-    /// What carries messages; may be repeated
+    /// The transport; may be repeated
     #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
     transport: Vec<String>,
     /// Ranks of each job, one of which is killed
@@ -29,7 +29,7 @@ pub(crate) struct FailureArgs {
     /// Jobs for each transport
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Print an object for each figure, one on a line
+    /// Print one JSON object per line for each figure
     #[arg(long)]
     json: bool,
     /// Run one job, and print its times
@@ -37,32 +37,32 @@ pub(crate) struct FailureArgs {
     once: bool,
 }
 
-/// A job that takes longer is ended: what should take milliseconds never comes.
+/// Jobs that take longer are ended: an error that should take milliseconds never arrived.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long all have waited when the rank is killed.
+/// The time that all ranks have waited before the kill.
 const WAITED: Duration = Duration::from_millis(50);
 
-/// Kinds of messages.
+/// The tags of the messages.
 const GREETING: u64 = 1;
 const READY: u64 = 2;
 const NEVER_SENT: u64 = 3;
 const TOLD: u64 = 4;
 
 impl FailureArgs {
-    /// Does this process's part of it.
+    /// Runs this process's part.
     ///
     /// # Errors
-    /// Whatever stood in the way, ready to be printed.
+    /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match Launch::detect(&|name| std::env::var_os(name))? {
-            Launch::Alone { .. } if self.once => self.launch()?,
-            Launch::Alone { .. } => self.measure()?,
-            _ => take_part(&samite::init()?)?,
+            Launch::Alone if self.once => self.launch()?,
+            Launch::Alone => self.measure()?,
+            _ => take_part(samite::init()?.comm())?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs one job. That a rank is killed is no failure of it.
+    /// Runs one job. The killed rank does not count as a failure of the job.
     fn launch(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         launch::run(Options {
             transport: self.transport.first().cloned(),
@@ -112,7 +112,7 @@ impl FailureArgs {
         Ok(())
     }
 
-    /// The times of one job, milliseconds. It has a process of its own for its launcher.
+    /// Returns the times of one job in milliseconds. A separate process runs its launcher.
     fn job(&self, transport: &str) -> Result<Vec<f64>, Box<dyn Error + Send + Sync>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["failure", "--once", "--transport", transport, "--ranks", &self.ranks.to_string()]);
@@ -126,38 +126,38 @@ impl FailureArgs {
     }
 }
 
-/// As a rank of the job.
-fn take_part(world: &World) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let victim = world.size() - 1;
-    if world.rank() == victim {
+/// Runs a rank of the job.
+fn take_part(comm: &Comm) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let victim = comm.size() - 1;
+    if comm.rank() == victim {
         for _ in 0..victim {
-            world.recv(&mut [0u8], samite::Source::ANY, GREETING)?;
+            comm.recv(&mut [0u8], samite::Source::ANY, GREETING)?;
         }
-        world.send(&[std::process::id()], 0, READY)?;
-        world.recv(&mut [0u8], 0, NEVER_SENT)?;
+        comm.send(&[std::process::id()], Rank(0), READY)?;
+        comm.recv(&mut [0u8], Rank(0), NEVER_SENT)?;
         return Err("the rank to be killed goes on".into());
     }
-    world.send(&[0u8], victim, GREETING)?;
-    if world.rank() != 0 {
-        world.send(&[0u32], 0, READY)?;
-        let told_ns = wait_for_the_error(world, victim)?;
-        world.send(&[told_ns], 0, TOLD)?;
+    comm.send(&[0u8], Rank(victim), GREETING)?;
+    if comm.rank() != 0 {
+        comm.send(&[0u32], Rank(0), READY)?;
+        let told_ns = wait_for_the_error(comm, victim)?;
+        comm.send(&[told_ns], Rank(0), TOLD)?;
         return Ok(());
     }
 
     let mut pid = [0u32];
     for rank in 1..victim {
-        world.recv(&mut [0u32], rank, READY)?;
+        comm.recv(&mut [0u32], Rank(rank), READY)?;
     }
-    world.recv(&mut pid, victim, READY)?;
+    comm.recv(&mut pid, Rank(victim), READY)?;
     std::thread::sleep(WAITED);
     let killed_ns = now_ns();
     let pid = i32::try_from(pid[0]).ok().and_then(Pid::from_raw).ok_or("a process has a number above 0")?;
     kill_process(pid, Signal::KILL)?;
-    let mut told = vec![wait_for_the_error(world, victim)?];
+    let mut told = vec![wait_for_the_error(comm, victim)?];
     for rank in 1..victim {
         let mut told_ns = [0u64];
-        world.recv(&mut told_ns, rank, TOLD)?;
+        comm.recv(&mut told_ns, Rank(rank), TOLD)?;
         told.push(told_ns[0]);
     }
     let times: Vec<f64> = told.into_iter().map(|told_ns| (told_ns - killed_ns) as f64 / 1e6).collect();
@@ -165,9 +165,9 @@ fn take_part(world: &World) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// When the receive from the rank that is killed ended.
-fn wait_for_the_error(world: &World, victim: u32) -> Result<u64, String> {
-    match world.recv(&mut [0u8], victim, NEVER_SENT) {
+/// Returns the time at which the receive from the killed rank ended.
+fn wait_for_the_error(comm: &Comm, victim: u32) -> Result<u64, String> {
+    match comm.recv(&mut [0u8], Rank(victim), NEVER_SENT) {
         Err(samite::Error::PeerFailed { rank, .. }) if rank == victim => Ok(now_ns()),
         other => Err(format!("a receive from rank {victim}, which was killed, ended with {other:?}")),
     }

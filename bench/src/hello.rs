@@ -1,19 +1,19 @@
-//! What [`Benchmark::StartUp`](crate::benchmark::Benchmark::StartUp) starts.
+//! The program that [`Benchmark::StartUp`](crate::benchmark::Benchmark::StartUp) starts.
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use samite::Source;
 use samite::bootstrap::Launch;
+use samite::{Rank, Source};
 use samite_launch::{self as launch, Options};
 
-/// Every rank greets rank 0, which prints what it hears. Started by no launcher, it starts itself as `ranks`
+/// Sends a greeting from every rank to rank 0, which prints them. Without a launcher, it starts itself as `ranks`
 /// ranks, as `samite run` would.
 ///
 /// # Errors
-/// Whatever stood in the way, ready to be printed.
+/// An error to print.
 pub(crate) fn run(ranks: u32, transport: Option<&str>) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-    if let Launch::Alone { .. } = Launch::detect(&|name| std::env::var_os(name))? {
+    if Launch::detect(&|name| std::env::var_os(name))? == Launch::Alone {
         let code = launch::run(Options {
             transport: transport.map(str::to_owned),
             args: std::env::args_os().skip(1).collect(),
@@ -22,16 +22,17 @@ pub(crate) fn run(ranks: u32, transport: Option<&str>) -> Result<ExitCode, Box<d
         return Ok(code.into());
     }
     let world = samite::init()?;
-    let (rank, size) = (world.rank(), world.size());
+    let comm = world.comm();
+    let (rank, size) = (comm.rank(), comm.size());
     let greeting = format!("hello from rank {rank} of {size}");
-    if rank > 0 {
-        world.send(greeting.as_bytes(), 0, 0)?;
+    if rank != 0 {
+        comm.send(greeting.as_bytes(), Rank(0), 0)?;
         return Ok(ExitCode::SUCCESS);
     }
     say!("{greeting}");
     for _ in 1..size {
-        let (bytes, _) = world.recv_vec::<u8>(Source::ANY, 0)?;
-        say!("{}", String::from_utf8(bytes)?);
+        let message = comm.recv_vec::<u8>(Source::ANY, 0)?;
+        say!("{}", String::from_utf8(message.buffer)?);
     }
     Ok(ExitCode::SUCCESS)
 }

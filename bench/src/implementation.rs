@@ -1,4 +1,4 @@
-//! The implementations that can be compared, each a command.
+//! The implementations that can be compared. Each is a command.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ use crate::peers::{Found, Peer, Settings};
 use crate::record::Record;
 use crate::spread::Spread;
 
-/// Our own shared memory, for which libfabric has a provider of another name.
+/// Samite's shared memory; libfabric's provider for shared memory has another name.
 const SAMITE_SHM: &str = "samite-shm";
 
-/// How often a run starts its processes, where that is what is measured; the first time does not count.
+/// The number of starts in a run of the start-up benchmark; the first one does not count.
 const START_UPS: usize = 6;
 
-/// A command that measures: with `BENCH --json --bytes N [--depth N] [--pin]` behind it, it prints a record.
+/// A command that measures. With the arguments `BENCH --json --bytes N [--depth N] [--pin]` it prints a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Implementation {
-    /// As records name it.
+    /// The name in records.
     pub(crate) name: String,
-    /// What carries its bytes, as it calls that.
+    /// The implementation's name for the transport.
     transport: String,
     starter: Starter,
 }
 
-/// What starts the processes.
+/// The command that starts the processes.
 #[derive(Clone, Debug)]
 enum Starter {
     /// This program, which starts itself.
@@ -37,10 +37,10 @@ enum Starter {
 }
 
 impl Implementation {
-    /// Those that can run a benchmark over a transport, or over what comes nearest to it.
+    /// Finds the implementations that can run a benchmark over a transport, or over its nearest equivalent.
     ///
     /// # Errors
-    /// The path of this program is not known, or a peer's program does not build.
+    /// The path of this program is unknown, or a peer's program does not build.
     pub(crate) fn find(benchmark: Benchmark, transport: &str, found: &Found) -> io::Result<Vec<Self>> {
         let program = std::env::current_exe()?;
         let ours = |name: &str, transport: &str| Self {
@@ -74,7 +74,7 @@ impl Implementation {
         Self { name: name.to_owned(), transport: "t".to_owned(), starter }
     }
 
-    /// Runs it once.
+    /// Runs the command once.
     ///
     /// # Errors
     /// [`RunError`].
@@ -90,7 +90,7 @@ impl Implementation {
         serde_json::from_slice(&output.stdout).map_err(|error| self.failed(&command, Cause::NoRecord(error)))
     }
 
-    /// What is run for a point.
+    /// Returns the command for a point.
     pub(crate) fn command(&self, benchmark: Benchmark, point: Point) -> Command {
         let Point { ranks, bytes, depth } = point;
         let what = if benchmark == Benchmark::StartUp { "hello" } else { benchmark.name() };
@@ -140,7 +140,7 @@ impl Implementation {
     }
 }
 
-/// An implementation that could not be measured.
+/// The error of an implementation that could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} was not measured: {cause}\n  {command}")]
 pub(crate) struct RunError {
@@ -163,8 +163,8 @@ enum Cause {
 mod tests {
     use super::*;
 
-    /// A process of its own writes the script: were it written here, the file would be open in whatever another test
-    /// starts at that moment, and a file open for writing cannot be executed.
+    /// Writes the script in a child process. If this process wrote it, another test's child that starts at that moment
+    /// would inherit the open file, and a file that is open for writing cannot be executed.
     fn shell(script: &str) -> Implementation {
         let file = std::env::temp_dir().join(format!("samite-bench-{}-{}", std::process::id(), script.len()));
         let mut writer = Command::new("sh");

@@ -1,9 +1,8 @@
-//! Instructions of hot operations, counted by callgrind and held to a table in the repository.
+//! Instruction counts of hot operations, measured by callgrind and compared with a table in the repository.
 //!
-//! Times on a shared machine say little about a change of a few instructions; counts repeat. Each scenario
-//! runs twice in a process of its own under valgrind, with a different number of operations. What the
-//! difference cost, for each operation, is the count: start-up and first-time work are the same in both and
-//! fall out.
+//! Times on a shared machine cannot show a change of a few instructions; counts are reproducible. Each scenario
+//! runs twice in a separate process under valgrind, with a different number of operations. The count is the
+//! difference per operation, so that start-up and first-time work, which are equal in both, cancel out.
 
 mod matching;
 mod messages;
@@ -15,19 +14,19 @@ use std::path::{Path, PathBuf};
 
 use crate::callgrind::{self, CountError};
 
-/// Operations in the two runs: enough to be past all that is done the first time.
+/// The numbers of operations in the two runs, large enough to exceed all first-time work.
 const OPERATIONS: [u64; 2] = [200, 700];
 
-/// A count may be so much above the table's.
+/// The maximum relative increase of a count over the table.
 const TOLERANCE: f64 = 0.03;
 
-/// The table, in the repository. Its counts are of the toolchain that CI uses; another one makes others.
+/// The table in the repository. Its counts are valid for the toolchain of CI; other toolchains produce other counts.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
-/// An operation, and how to bring it about.
+/// An operation to count.
 pub(crate) struct Scenario {
     name: &'static str,
-    /// Does it so many times, each inside of [`callgrind::counted`].
+    /// Executes the operation that many times, each inside of [`callgrind::counted`].
     run: fn(operations: u64),
 }
 
@@ -46,8 +45,8 @@ pub(crate) fn run(name: &str, operations: u64) -> Result<(), InstructionsError> 
     Ok(())
 }
 
-/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within it; with
-/// `bless` the table is replaced.
+/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within tolerance. With
+/// `bless` it replaces the table.
 ///
 /// # Errors
 /// [`InstructionsError`].
@@ -106,7 +105,7 @@ impl Verdict {
     }
 }
 
-/// Instructions of one operation.
+/// Returns the instructions of one operation.
 fn count(name: &str) -> Result<f64, CountError> {
     let [few, many] = OPERATIONS;
     let difference = collect(name, many)?.saturating_sub(collect(name, few)?);
@@ -133,22 +132,22 @@ fn read(table: &Path) -> Result<BTreeMap<String, f64>, InstructionsError> {
 fn write(counts: &BTreeMap<String, f64>) -> String {
     let mut text = "# Instructions of one operation, made by ci/instructions.sh --bless.\n".to_owned();
     for (name, count) in counts {
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<36} {count:.1}");
     }
     text
 }
 
-/// Why the counts were not held to the table.
+/// The reason why the counts could not be compared with the table.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstructionsError {
-    /// Misuse.
+    /// The caller named an unknown scenario.
     #[error("there is no scenario {0}")]
     NoScenario(String),
-    /// There is no count.
+    /// Counting failed.
     #[error(transparent)]
     Count(#[from] CountError),
-    /// The file with the table.
+    /// The table could not be read or written.
     #[error("{}: {}", .0.display(), .1)]
     Table(PathBuf, std::io::Error),
 }

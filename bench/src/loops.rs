@@ -1,30 +1,30 @@
-//! The loops that are timed, over any implementation that sends and receives tagged messages.
+//! The timed loops, over any implementation of tagged messages.
 //!
-//! `../peers/peer.c` has them over MPI: whoever changes one changes the other.
+//! `../peers/peer.c` has the same loops over MPI. Change both together.
 
 use std::time::{Duration, Instant};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError};
 
-/// The tag of messages that are measured; in [`Benchmark::Depth`] the first of many.
+/// The tag of measured messages; in [`Benchmark::Depth`] the first of many.
 const DATA: u64 = 0;
-/// The tag of all else.
+/// The tag of all other messages.
 const CONTROL: u64 = 1 << 32;
 
-/// Sends and receives messages between the ranks of a job. Those of one tag are received in the order they
+/// Tagged messages between the ranks of a job. Messages of one tag are received in the order in which they
 /// were sent.
 pub(crate) trait Messages {
-    /// Which of them this is.
+    /// Returns this rank's number.
     fn rank(&self) -> u32;
 
-    /// How many there are.
+    /// Returns the number of ranks.
     fn size(&self) -> u32;
 
-    /// What carries the bytes, as records name it.
+    /// Returns the name of the transport in records.
     fn transport(&self) -> String;
 
-    /// Sends a message, and returns when `data` may be reused.
+    /// Sends a message. `data` may be reused when it returns.
     fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError>;
 
     /// Receives a message of exactly the length of `into`.
@@ -33,11 +33,11 @@ pub(crate) trait Messages {
     /// Sends the same message `count` times, all in flight together.
     fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError>;
 
-    /// Receives a message to each of the buffers, all posted together.
+    /// Receives a message into each of the buffers, all posted together.
     fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError>;
 
-    /// Sends to as many ranks as there are buffers, which come after this one around the ring, and receives
-    /// from as many that come before it, all at once: the receives first.
+    /// Sends to the next `into.len()` ranks around the ring, and receives
+    /// from as many previous ranks, all at once, with the receives posted first.
     fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError>;
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Loops<M> {
 }
 
 impl<M> Loops<M> {
-    /// The loops over `messages`.
+    /// Returns the loops over `messages`.
     pub(crate) fn new(messages: M) -> Self {
         Self { messages, benchmark: Benchmark::Latency, depth: 0, out: Vec::new(), into: Vec::new() }
     }
@@ -74,7 +74,7 @@ impl<M: Messages> End for Loops<M> {
             Benchmark::Pairs => self.messages.size() as usize - 1,
             Benchmark::StartUp | Benchmark::Memory => return Err("it has no loop".into()),
         };
-        // Written, so that no page is missing when it is first sent.
+        // The buffer is written, so that the first send causes no page fault.
         let buffer = || vec![1; point.bytes];
         self.benchmark = benchmark;
         self.depth = point.depth.unwrap_or(0) as u64;
@@ -122,7 +122,7 @@ impl<M: Messages> End for Loops<M> {
                     messages.send(other, CONTROL, &[])?;
                 }
                 (Benchmark::Depth, 0) => {
-                    // Only the receives count. When the last message is there, so are those before it.
+                    // Only the receives count. When the last message has arrived, all earlier ones have arrived too.
                     let filling = Instant::now();
                     messages.send(other, CONTROL, &[])?;
                     messages.recv(other, CONTROL, &mut [])?;
@@ -157,7 +157,7 @@ mod tests {
     use crate::measure::measure;
     use crate::spread::Spread;
 
-    /// Two threads of one process.
+    /// Two ranks, as threads of one process.
     struct Threads {
         rank: u32,
         to: Sender<(u64, Vec<u8>)>,

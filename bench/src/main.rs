@@ -1,11 +1,11 @@
 //! Measurements of Samite beside raw libfabric and its peers.
 //!
-//! `samite-bench latency` and its like measure once, between processes that they start themselves;
-//! `samite-bench compare` runs all implementations that it finds in turns, and sets them side by side.
+//! `samite-bench latency` and the similar commands measure once, between processes that they start;
+//! `samite-bench compare` runs all available implementations in turns and compares them.
 //!
-//! An implementation is an [`End`](measure::End) of two; those that pass messages share the loops in
-//! [`loops`]. To `compare` an implementation is a command that prints a [`Record`](record::Record), so that
-//! one in another language can join: MPI libraries do, by `../peers/peer.c` ([`peers`]).
+//! An implementation is an [`End`](measure::End); implementations that pass messages share the loops in
+//! [`loops`]. For `compare` an implementation is a command that prints a [`Record`](record::Record), so
+//! it can be written in another language, as `../peers/peer.c` is for MPI libraries ([`peers`]).
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "what stands in the way of figures is told")]
@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Messages lie in it as they would in a program that cares.
+/// The allocator that Samite recommends for long messages.
 #[global_allocator]
 static HEAP: samite::Heap = samite::Heap;
 

@@ -1,5 +1,5 @@
 //! The experiments of (Zounmevo 2014, chapter 4) on the matching engine's structures, beside the published figures, and
-//! what is asked of the default structure.
+//! the bounds of the default structure.
 
 mod bounds;
 mod cold;
@@ -20,25 +20,25 @@ use clap::{Args, ValueEnum};
 use crate::record::Record;
 use crate::spread::Spread;
 
-/// What to measure, and how.
+/// The options of the experiments.
 #[derive(Debug, Args)]
 pub(crate) struct MatchingArgs {
-    /// The experiments to make: all by default
+    /// The experiments to run; by default all
     #[arg(value_enum)]
     experiments: Vec<Experiment>,
     /// Runs of each structure in each cell, interleaved
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// The most items in a queue: larger cells are left out
+    /// The maximum number of items in a queue; larger cells are left out
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     items_max: usize,
-    /// Print an object for each figure, one on a line
+    /// Print one JSON object per line for each figure
     #[arg(long)]
     json: bool,
     /// Also draw the speeds as SVG files in this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Make the matches of this cell of the experiment `cold`, without counting: what is counted does it
+    /// Make the matches of this cell of the experiment `cold` without counting; the counting process starts it
     #[arg(long, hide = true)]
     cold_cell: Option<usize>,
 }
@@ -53,13 +53,13 @@ enum Experiment {
     Memory,
     /// The 4-D queue and a tree, by the order of insertion: tables 4.6 and 4.7
     Orders,
-    /// Cache lines touched by a match that finds nothing in the cache, counted by valgrind
+    /// Cache lines touched by a match with a cold cache, counted by valgrind
     Cold,
-    /// What is asked of the default structure
+    /// Bounds of the default structure
     Bounds,
 }
 
-/// Where figures go.
+/// The output of figures.
 #[derive(Debug)]
 struct Report {
     runs: usize,
@@ -69,10 +69,10 @@ struct Report {
 }
 
 impl MatchingArgs {
-    /// Makes the experiments.
+    /// Runs the experiments.
     ///
     /// # Errors
-    /// A plot could not be written, or cache lines not be counted.
+    /// A plot could not be written, or cache lines could not be counted.
     pub(crate) fn run(self) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let Self { experiments, runs, items_max, json, plots, cold_cell } = self;
         if let Some(cell) = cold_cell {
@@ -104,7 +104,7 @@ impl MatchingArgs {
 }
 
 impl Report {
-    /// How long a cell is measured at a time: many short runs see the machine undisturbed more often than a long one.
+    /// The time of one measurement of a cell. Many short measurements are undisturbed more often than a long one.
     const AT_LEAST: Duration = Duration::from_millis(3);
 
     fn heading(&self, text: &str) {
@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    /// A figure for machines.
+    /// Prints a figure as JSON.
     fn record(
         &self,
         cell: &str,
@@ -148,12 +148,12 @@ impl Report {
     }
 }
 
-/// A figure that has no spread.
+/// Returns a figure without spread.
 fn exactly(figure: f64) -> Spread {
     Spread { median: figure, min: figure, max: figure }
 }
 
-/// Bytes, as the published tables write them.
+/// Formats bytes as the published tables do.
 fn bytes(count: usize) -> String {
     match count {
         0..1024 => format!("{count} B"),

@@ -1,50 +1,50 @@
-//! From iterations of a loop to a figure.
+//! Computes a figure from iterations of a loop.
 //!
-//! Rank 0 leads: it tells the others how many iterations come next, waits until they are ready, and takes the
-//! time. It warms up until a batch of iterations lasts long enough to be timed; then it times several
-//! batches, and their median is the run's figure. So a run takes about the same time over any transport,
-//! whatever the length of the messages.
+//! Rank 0 leads: it sends the number of iterations to the others, waits until they are ready, and takes the
+//! time. It warms up until a batch of iterations lasts long enough to be timed. Then it times several
+//! batches, and their median is the run's figure. So a run takes about the same time over any transport and
+//! for any message length.
 
 use std::time::{Duration, Instant};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// The time that a batch takes at least, unless its first iteration takes longer.
+/// The minimum time of a batch, unless its first iteration takes longer.
 const BATCH: Duration = Duration::from_millis(5);
 
-/// The time before the first batch that counts.
+/// The time before the first counted batch.
 const WARM_UP: Duration = Duration::from_millis(60);
 
-/// Batches in a run: the most, or as many as fit in the time, but not fewer than the least.
+/// The number of batches in a run: as many as fit into the time, between the minimum and this maximum.
 const BATCHES_MAX: usize = 25;
 const BATCHES_MIN: usize = 5;
 const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// One of the ranks that run a loop.
 ///
-/// Both call the same methods with the same arguments; where they differ, it says how.
+/// All ranks call the same methods with the same arguments, unless a method says otherwise.
 pub(crate) trait End {
-    /// Which of them this is.
+    /// Returns this rank's number.
     fn rank(&self) -> u32;
 
-    /// What carries the bytes, as records name it.
+    /// Returns the name of the transport in records.
     fn transport(&self) -> String;
 
-    /// Makes ready for a point.
+    /// Prepares for a point.
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError>;
 
-    /// Rank 0 tells the others a number, and waits until they have it. Each returns the number.
+    /// Sends a number from rank 0 to the others, and waits until they have it. Each rank returns the number.
     fn agree(&mut self, number: u64) -> Result<u64, EndError>;
 
-    /// Runs this side of the loop for which it was made ready, and returns the time it took; rank 0's counts.
+    /// Runs this side of the prepared loop, and returns its time; only rank 0's time counts.
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError>;
 }
 
-/// Why an implementation failed. Nothing is done about it but to print it.
+/// The error of an implementation. It is only printed.
 pub(crate) type EndError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measures one point; rank 0 gets the figure.
+/// Measures one point; returns the figure at rank 0.
 pub(crate) fn measure(
     end: &mut impl End,
     benchmark: Benchmark,

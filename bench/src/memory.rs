@@ -1,11 +1,11 @@
-//! The most memory that each rank has had.
+//! The peak memory of each rank.
 
 use crate::benchmark::Point;
 use crate::loops::Messages;
 use crate::measure::EndError;
 use crate::spread::Spread;
 
-/// Lets every rank exchange a message with every other; rank 0 gets the peaks of all, in MB.
+/// Exchanges a message between every pair of ranks. Rank 0 returns the peaks of all, in MB.
 pub(crate) fn measure(
     messages: &mut impl Messages,
     point: Point,
@@ -13,7 +13,7 @@ pub(crate) fn measure(
     let mut into = vec![vec![1; point.bytes]; messages.size() as usize - 1];
     messages.exchange(DATA, &vec![1; point.bytes], &mut into)?;
     let mine = peak_bytes()?;
-    // Known once there has been a message.
+    // The transport is known after the first message.
     let transport = messages.transport();
     if messages.rank() > 0 {
         messages.send(0, PEAK, &mine.to_le_bytes())?;
@@ -31,8 +31,8 @@ pub(crate) fn measure(
 const DATA: u64 = 0;
 const PEAK: u64 = 1;
 
-/// The most that this process has had since its program began: `VmHWM` of proc(5). Not getrusage(2), whose
-/// figure includes what the process was before it became this program.
+/// Returns the peak memory of this process since its program began: `VmHWM` of proc(5). The figure of getrusage(2) also
+/// includes the time before the process executed this program.
 fn peak_bytes() -> Result<u64, EndError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     parse_peak(&status).ok_or_else(|| "no VmHWM in /proc/self/status".into())

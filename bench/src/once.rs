@@ -1,4 +1,4 @@
-//! One run: as one of its ranks, or as the launcher of all.
+//! One run, either as one of its ranks or as the launcher of all ranks.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -17,23 +17,23 @@ use crate::measure::{End, measure};
 use crate::memory;
 use crate::ours::Samite;
 #[cfg(feature = "ofi")]
-use crate::raw::Raw;
+use crate::raw::{Raw, accept};
 use crate::record::Record;
 use crate::spread::Spread;
 use crate::table;
 
-/// A run that takes longer is ended.
+/// The time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Implementations that this program contains.
+/// An implementation that this program can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ours {
     /// Samite
     Samite,
-    /// Samite over libfabric, where one of the two has a neighbour in shared memory as well
+    /// Samite over libfabric, where one of the two ranks also has a neighbour in shared memory
     #[value(name = "samite+shm")]
     SamiteBesideShm,
-    /// The same loops straight on libfabric, without any protocol
+    /// The same loops directly on libfabric, without a protocol
     #[cfg(feature = "ofi")]
     Libfabric,
 }
@@ -43,30 +43,29 @@ pub(crate) enum Ours {
 pub(crate) struct Once {
     /// The benchmark.
     pub(crate) benchmark: Benchmark,
-    /// How many processes.
+    /// The number of processes.
     pub(crate) ranks: u32,
-    /// Its points, all of so many ranks.
+    /// The points to measure, all with the same number of ranks.
     pub(crate) points: Vec<Point>,
-    /// Whose loops.
+    /// The implementation.
     pub(crate) implementation: Ours,
-    /// What carries the bytes.
+    /// The transport.
     pub(crate) transport: Option<String>,
-    /// Whether to bind the ranks to cores.
+    /// True if ranks are bound to cores.
     pub(crate) pin: bool,
-    /// Whether to print JSON.
+    /// True to print JSON.
     pub(crate) json: bool,
 }
 
 impl Once {
-    /// Does this process's part of it: started by `samite run` it is a rank, else it starts itself as all of them.
+    /// Runs this process's part. Started by `samite run` it is a rank; otherwise it starts itself as all ranks.
     ///
     /// # Errors
-    /// Whatever stood in the way, ready to be printed.
+    /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        #[cfg_attr(not(feature = "ofi"), expect(unused_variables, reason = "samite::init finds it again"))]
-        let invitation = match Launch::detect(&|name| std::env::var_os(name))? {
-            Launch::Invited(invitation) => invitation,
-            Launch::Alone { transport } => {
+        match Launch::detect(&|name| std::env::var_os(name))? {
+            Launch::Run => {}
+            Launch::Alone => {
                 let options = Options {
                     timeout: Some(TIMEOUT),
                     args: std::env::args_os().skip(1).collect(),
@@ -74,16 +73,16 @@ impl Once {
                 };
                 let code = launch::run(match self.implementation {
                     Ours::SamiteBesideShm => beside::options(options)?,
-                    _ => Options { transport: self.transport.clone().or(transport), ..options },
+                    _ => Options { transport: self.transport()?, ..options },
                 })?;
                 return Ok(code.into());
             }
             _ => return Err("a benchmark starts its ranks itself: run it under no launcher".into()),
-        };
+        }
         match self.implementation {
             Ours::Samite => {
                 let world = samite::init()?;
-                self.check_size(world.size())?;
+                self.check_size(world.comm().size())?;
                 let mut messages = Samite::new(world)?;
                 if self.benchmark == Benchmark::Memory {
                     for &point in &self.points {
@@ -100,17 +99,23 @@ impl Once {
             },
             #[cfg(feature = "ofi")]
             Ours::Libfabric => {
-                let mut job = invitation.accept()?;
-                self.check_size(job.size)?;
+                let (ticket, mut connection) = accept()?;
+                self.check_size(ticket.size)?;
                 let mut config = OfiConfig::default();
-                if let Some(transport) = self.transport.as_ref().or(job.transport.as_ref()) {
-                    config.provider.clone_from(transport);
+                if let Some(transport) = self.transport()? {
+                    config.provider = transport;
                 }
-                self.measure(&mut Raw::join(&mut job, config)?)?;
-                job.connection.leave()?;
+                self.measure(&mut Raw::join(&ticket, &mut connection, config)?)?;
+                connection.leave()?;
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the transport to measure, if one was selected.
+    fn transport(&self) -> Result<Option<String>, samite::SettingError> {
+        let settings = samite::Settings::from_environment()?;
+        Ok(self.transport.clone().or_else(|| settings.transport().map(str::to_owned)))
     }
 
     fn check_size(&self, size: u32) -> Result<(), String> {
@@ -168,7 +173,7 @@ impl Once {
     }
 }
 
-/// Binds this process to one of the cores that it may use: the first for rank 0, and so on, around.
+/// Binds this process to one of its allowed cores: rank 0 to the first, and so on, cyclically.
 fn pin(rank: u32) -> rustix::io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();

@@ -1,7 +1,7 @@
-//! The MPI libraries of this machine: the distribution's, and those that `ci/peers.sh` installs beside them.
+//! The MPI libraries of this machine: the distribution's, and the ones that `ci/peers.sh` installs.
 //!
-//! Each is found by its `mpicc`, which builds `../peers/peer.c`; the settings are those that make the library
-//! take the wanted path on one host, with more ranks than cores.
+//! Each is found by its `mpicc`, which builds `../peers/peer.c`. The settings make the library
+//! use the requested transport on one host, with more ranks than cores.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,20 +10,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An MPI library, and our loops built against it.
+/// An MPI library, and the loops built with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Its family and version, like `openmpi-4.1.4`.
+    /// The library's family and version, such as `openmpi-4.1.4`.
     pub(crate) name: String,
     family: Family,
     mpicc: PathBuf,
     mpiexec: PathBuf,
-    /// The folder that holds it, if that is its own.
+    /// The library's folder, if it has its own.
     home: Option<PathBuf>,
     program: PathBuf,
 }
 
-/// Libraries that take the same settings.
+/// Libraries with the same settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     OpenMpi,
@@ -31,22 +31,22 @@ enum Family {
     Intel,
 }
 
-/// How to make a library take a path.
+/// Settings that make a library use a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// As the library calls the path.
+    /// The library's name for the transport.
     pub(crate) transport: &'static str,
     /// Arguments of mpiexec.
     pub(crate) args: Vec<String>,
-    /// Its environment.
+    /// The environment of mpiexec.
     pub(crate) env: Vec<(&'static str, OsString)>,
 }
 
-/// What was looked for.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) peers: Vec<Peer>,
-    /// Libraries that are not here, by the command or folder that would be theirs.
+    /// Missing libraries, by the name of their command or folder.
     pub(crate) absent: Vec<String>,
 }
 
@@ -89,7 +89,8 @@ impl Peer {
         Self { name, family, mpicc, mpiexec, home, program }
     }
 
-    /// Builds the loops, unless what is there was built from the same source. A copy of that lies beside it.
+    /// Builds the loops, unless the existing program was built from the same source. A copy of the source is kept
+    /// beside it.
     ///
     /// # Errors
     /// The compiler's message.
@@ -111,7 +112,7 @@ impl Peer {
         fs::write(built_from, text)
     }
 
-    /// The command that starts the loops as `ranks` processes, to be followed by their arguments.
+    /// Returns the command that starts the loops as `ranks` processes; the caller appends their arguments.
     pub(crate) fn command(&self, settings: &Settings, ranks: u32) -> Command {
         let mut command = Command::new(&self.mpiexec);
         command.args(&settings.args).args(["-n", &ranks.to_string()]).arg(&self.program);
@@ -119,7 +120,7 @@ impl Peer {
         command
     }
 
-    /// What makes it take shared memory, or tcp over the host's own interface.
+    /// Returns the settings for shared memory, or for tcp over the loopback interface.
     pub(crate) fn settings(&self, transport: &str) -> Option<Settings> {
         let shared = match transport {
             "samite-shm" => true,
@@ -138,7 +139,7 @@ impl Peer {
                 "--oversubscribe --bind-to none --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo",
                 ROOT,
             ),
-            // Up to 4 the distribution builds it over UCX, from 5 on PyPI's is over libfabric.
+            // The distribution builds versions up to 4 with UCX; from version 5 PyPI's package uses libfabric.
             (Family::Mpich, true) if self.home.is_none() => ("ucx sm", "", &[("UCX_TLS", "self,sm")]),
             (Family::Mpich, false) if self.home.is_none() => ("ucx tcp", "", &[("UCX_TLS", "self,tcp")]),
             (Family::Mpich, true) => ("posix", "", &[]),
@@ -155,7 +156,7 @@ impl Peer {
         })
     }
 
-    /// Where a library that can be moved learns where it is.
+    /// Returns the variables that tell a relocatable library its folder.
     fn installation(&self) -> Vec<(&'static str, OsString)> {
         match (&self.home, self.family) {
             (Some(home), Family::Intel) => vec![("I_MPI_ROOT", home.into())],
@@ -164,7 +165,7 @@ impl Peer {
     }
 }
 
-/// Open MPI's leave to be run as root, as in a container.
+/// Open MPI's permission to run as root, for example in a container.
 const ROOT: &[(&str, &str)] = &[
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -172,7 +173,7 @@ const ROOT: &[(&str, &str)] = &[
     ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
 
-/// MPICH would take shared memory between ranks of a host.
+/// Without this MPICH uses shared memory between ranks of a host.
 const OFI_TCP: &[(&str, &str)] = &[
     ("MPIR_CVAR_NOLOCAL", "1"),
     ("MPIR_CVAR_CH4_NETMOD", "ofi"),
@@ -180,7 +181,7 @@ const OFI_TCP: &[(&str, &str)] = &[
     ("FI_TCP_IFACE", "lo"),
 ];
 
-/// Where `ci/peers.sh` installs, and what is built here goes.
+/// Returns the folder in which `ci/peers.sh` installs and this module builds.
 fn folder() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into())).join("peers")
@@ -195,7 +196,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The first word of what it says of itself that is a version.
+/// Returns the first word of the launcher's output that is a version.
 fn version(mpiexec: &Path) -> Option<String> {
     let output = Command::new(mpiexec).arg("--version").envs(ROOT.iter().copied()).output().ok()?;
     find_version(&String::from_utf8_lossy(&output.stdout))

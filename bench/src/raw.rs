@@ -1,22 +1,24 @@
-//! The loops straight on libfabric, between two processes: the measure of what Samite adds.
+//! The loops directly on libfabric, between two processes: the baseline for Samite's overhead.
 //!
-//! The loops themselves are [`samite_fabric::ofi::raw`]; here they are set up and timed. The two processes
-//! agree, and swap addresses, over a socket between them.
+//! The loops are in [`samite_fabric::ofi::raw`]; this module sets them up and times them. The two processes
+//! exchange addresses and numbers over a socket.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use samite::bootstrap::{Connection, Job, Notice};
+use samite_control::{Channel, Connection, Notice, Ticket, variable};
 use samite_fabric::ofi::OfiConfig;
 use samite_fabric::ofi::raw::RawPair;
+use samite_os::spawn::inherited_fd;
 
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError};
 
-/// One of two processes that libfabric alone connects.
+/// One of two processes that are connected by libfabric only.
 #[derive(Debug)]
 pub(crate) struct Raw {
     rank: u32,
@@ -25,27 +27,39 @@ pub(crate) struct Raw {
     ready: Option<(RawPair, Benchmark, usize)>,
 }
 
-/// Addresses are shorter than this.
+/// Takes this rank's place in its job, and its connection to the launcher, without a communicator above.
+pub(crate) fn accept() -> Result<(Ticket, Connection), EndError> {
+    let control = std::env::var(variable::CONTROL)?;
+    let fd = control.strip_prefix("fd:").ok_or("SAMITE_CONTROL names no descriptor")?.parse()?;
+    let (ticket, stream) = Ticket::take(inherited_fd(fd)?.as_fd()).map_err(|error| format!("{error:?}"))?;
+    Ok((ticket, Connection::new(Channel::new(stream))))
+}
+
+/// The maximum length of an address.
 const ADDRESS_LEN_MAX: usize = 1024;
 
 impl Raw {
-    /// The end of `rank`, 0 or 1; `other` leads to the other one.
+    /// Returns the end of `rank`, 0 or 1; `other` is a socket to the other process.
     pub(crate) fn new(rank: u32, config: OfiConfig, other: UnixStream) -> Self {
         Self { rank, config, other, ready: None }
     }
 
-    /// Meets the other rank of a job of two.
-    pub(crate) fn join(job: &mut Job, config: OfiConfig) -> Result<Self, EndError> {
-        let other = if job.rank == 0 {
-            job.connection.request_address(1)?;
-            UnixStream::connect_addr(&socket_name(&wait_for_address(&mut job.connection)?)?)?
+    /// Connects to the other rank of a job of two.
+    pub(crate) fn join(
+        ticket: &Ticket,
+        connection: &mut Connection,
+        config: OfiConfig,
+    ) -> Result<Self, EndError> {
+        let other = if ticket.rank == 0 {
+            connection.request_address(1)?;
+            UnixStream::connect_addr(&socket_name(&wait_for_address(connection)?)?)?
         } else {
-            let name = format!("samite-bench-{}", job.id);
+            let name = format!("samite-bench-{}", ticket.job);
             let listener = UnixListener::bind_addr(&socket_name(name.as_bytes())?)?;
-            job.connection.publish(name.as_bytes())?;
+            connection.publish(name.as_bytes())?;
             listener.accept()?.0
         };
-        Ok(Self::new(job.rank, config, other))
+        Ok(Self::new(ticket.rank, config, other))
     }
 
     fn swap(&mut self, ours: &[u8]) -> io::Result<Vec<u8>> {
@@ -112,7 +126,7 @@ impl End for Raw {
     }
 }
 
-/// A name that no file has (unix(7), abstract addresses): it goes with the socket.
+/// Returns an abstract socket address (unix(7)), which has no file and disappears with the socket.
 fn socket_name(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
@@ -139,7 +153,7 @@ mod tests {
     fn the_loops_end_on_both_sides() {
         let (zero, one) = UnixStream::pair().unwrap();
         let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
-        // Injected, and by the provider's rendezvous.
+        // These sizes use injection and the provider's rendezvous.
         let points = [Benchmark::Latency, Benchmark::Bandwidth]
             .map(|benchmark| (benchmark, benchmark.points(&[], &[8, 100_000], &[])));
         let run = |rank: u32, other: UnixStream| {

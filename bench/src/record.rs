@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// A figure and all that is needed to know what it says. The keys of the JSON object are these, in this
+/// A figure with all its parameters. The keys of the JSON object are these fields, in this
 /// order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,64 +15,64 @@ pub(crate) struct Record {
     /// `samite`, `libfabric`, or a peer with its version like `openmpi-4.1.4`.
     #[serde(rename = "impl")]
     pub(crate) implementation: String,
-    /// What carried the bytes; providers under their own names, our shared memory as `samite-shm`.
+    /// The transport; providers under their own names, Samite's shared memory as `samite-shm`.
     pub(crate) transport: String,
-    /// Processes that took part.
+    /// The number of processes.
     pub(crate) ranks: u32,
-    /// The length of a message; null where it has no meaning.
+    /// The length of a message; null if it does not apply.
     pub(crate) bytes: Option<usize>,
-    /// Messages that waited to be received; null where it has no meaning.
+    /// The number of messages that waited for a receive; null if it does not apply.
     pub(crate) depth: Option<usize>,
-    /// What the figure is.
+    /// The name of the figure.
     pub(crate) metric: String,
-    /// Its unit.
+    /// The unit of the figure.
     pub(crate) unit: String,
     /// The median: of the batches of one run, or of the medians of several runs.
     pub(crate) median: f64,
-    /// The smallest of them.
+    /// The minimum.
     pub(crate) min: f64,
-    /// The largest of them.
+    /// The maximum.
     pub(crate) max: f64,
-    /// Runs, each with processes of its own.
+    /// The number of runs, each with new processes.
     pub(crate) runs: usize,
-    /// In a comparison: this figure divided by that of the implementation that all are compared with.
+    /// In a comparison: this figure divided by the baseline's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<Ratio>,
 }
 
-/// How the runs of one implementation stand to those of another that were made in turn with them.
+/// The ratio of one implementation's runs to the interleaved runs of another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ratio {
-    /// The other's name.
+    /// The name of the other implementation.
     pub(crate) to: String,
-    /// The median of the quotients, each of two runs of one turn.
+    /// The median of the quotients of two runs of the same turn.
     pub(crate) median: f64,
-    /// The smallest of them.
+    /// The minimum quotient.
     pub(crate) min: f64,
-    /// The largest of them.
+    /// The maximum quotient.
     pub(crate) max: f64,
 }
 
-/// What a comparison was run with.
+/// The parameters of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The benchmark's name.
     pub(crate) bench: String,
-    /// Cores that the ranks could run on.
+    /// The number of cores available to the ranks.
     pub(crate) cores: usize,
-    /// Runs of each implementation at each point, in turns.
+    /// Runs of each implementation at each point, interleaved.
     pub(crate) runs: usize,
-    /// Whether ranks were bound to cores.
+    /// True if ranks were bound to cores.
     pub(crate) pinned: bool,
-    /// Who took part, and how each was started for the first point.
+    /// The implementations, and the command of each for the first point.
     pub(crate) commands: Vec<Started>,
-    /// Libraries that were looked for, and are not on the machine.
+    /// Libraries that are not on the machine.
     pub(crate) absent: Vec<String>,
 }
 
-/// How an implementation was started.
+/// The command of an implementation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Started {
@@ -81,18 +81,18 @@ pub(crate) struct Started {
     pub(crate) command: String,
 }
 
-/// A line of what `compare --json` prints.
+/// A line of the output of `compare --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Line {
-    /// First, for each transport.
+    /// The settings, printed first for each transport.
     Settings(Settings),
     /// A figure.
     Record(Record),
 }
 
 impl Record {
-    /// The figure of one run.
+    /// Returns the figure of one run.
     pub(crate) fn new(
         benchmark: Benchmark,
         implementation: &str,
@@ -117,7 +117,7 @@ impl Record {
         }
     }
 
-    /// As a line of JSON, without its end.
+    /// Returns the record as a line of JSON, without a line end.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("names and numbers can be written")
     }

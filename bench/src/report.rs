@@ -1,4 +1,4 @@
-//! The figures of comparisons as a page of HTML that needs nothing else: tables, and plots as SVG.
+//! The figures of comparisons as a self-contained HTML page: tables, and plots as SVG.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -10,10 +10,10 @@ use plotters::prelude::*;
 use crate::record::{Line, Ratio, Record, Settings};
 use crate::table;
 
-/// Reads the lines that `compare --json` has printed.
+/// Reads the output of `compare --json`.
 ///
 /// # Errors
-/// The file cannot be read, or a line is none of those.
+/// The file cannot be read, or a line is invalid.
 pub(crate) fn read(figures: &Path) -> Result<Vec<Line>, Box<dyn Error + Send + Sync>> {
     let text = std::fs::read_to_string(figures).map_err(|error| format!("{}: {error}", figures.display()))?;
     let mut lines = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn write(lines: &[Line], page: &Path) -> Result<(), Box<dyn Error + S
     Ok(())
 }
 
-/// The figures as `compare` prints them for people: a table for each benchmark, in the order they came.
+/// Returns the figures in the text format of `compare`: a table for each benchmark, in input order.
 pub(crate) fn text(lines: &[Line]) -> String {
     let mut text = String::new();
     let mut bench = "";
@@ -49,7 +49,7 @@ pub(crate) fn text(lines: &[Line]) -> String {
     text
 }
 
-/// The figures that one plot shows: of a benchmark over what one comparison was asked for.
+/// The figures of one plot: one benchmark of one comparison.
 type Group<'a> = Vec<&'a Record>;
 
 fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
@@ -81,7 +81,8 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     Ok(html)
 }
 
-/// A line for each implementation, over what varies most: depths, lengths or ranks. Both axes are logarithmic.
+/// Returns a plot with a line for each implementation, over the depth, length or number of ranks that varies most. Both
+/// axes are logarithmic.
 fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     type Axis = (&'static str, fn(&Record) -> f64);
     let axes: [Axis; 3] = [

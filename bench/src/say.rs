@@ -1,17 +1,17 @@
-//! What the program has to say, on standard output.
+//! Standard output.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stdout};
 use std::process::exit;
 
-/// Says a line.
+/// Prints a line.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::say::line(format_args!($($words)*))
     };
 }
 
-/// Says a line. A reader that has seen enough (`| head`) ends the program, which is no failure.
+/// Prints a line. A closed pipe (`| head`) ends the program with success.
 pub(crate) fn line(words: Arguments<'_>) {
     if let Err(error) = writeln!(stdout().lock(), "{words}") {
         if error.kind() == ErrorKind::BrokenPipe {

@@ -1,18 +1,18 @@
 //! Summaries of several samples.
 
-/// The middle and the ends of some samples.
+/// The median and range of some samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The median; with an even number of samples, the mean of the middle two.
     pub(crate) median: f64,
-    /// The smallest.
+    /// The minimum.
     pub(crate) min: f64,
-    /// The largest.
+    /// The maximum.
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Summarizes samples; None without any.
+    /// Summarizes samples. Returns `None` for an empty list.
     pub(crate) fn of(mut samples: Vec<f64>) -> Option<Self> {
         samples.sort_by(f64::total_cmp);
         let (&min, &max) = (samples.first()?, samples.last()?);

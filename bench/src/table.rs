@@ -1,14 +1,14 @@
-//! Figures for people.
+//! Tables of figures for terminals.
 
 use std::fmt;
 
 use crate::record::{Ratio, Record};
 
-/// A record as a line of a table.
+/// A record as a row of a table.
 #[derive(Debug)]
 pub(crate) struct Row<'a>(pub(crate) &'a Record);
 
-/// The line above the rows.
+/// Returns the header of the table.
 pub(crate) fn header(ratio: bool) -> String {
     let ratio = if ratio { "ratio   min   max  to" } else { "" };
     line(
@@ -48,7 +48,7 @@ fn line(columns: [String; 8], ratio: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// Three digits that matter, or all before the point.
+/// Formats a figure with three significant digits, or with all digits before the decimal point.
 fn short(figure: f64) -> String {
     let decimals = if figure >= 100.0 {
         0

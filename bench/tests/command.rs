@@ -1,4 +1,4 @@
-//! The command, as scripts use it.
+//! Tests of the command as scripts use it.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_samite-bench")).args(args).output().unwrap()
 }
 
-/// What is printed with `--json`, an object for each line.
+/// Returns the JSON objects that the command prints, one from each line.
 fn records(args: &[&str]) -> Vec<Value> {
     let output = bench(args);
     assert!(output.status.success(), "{output:?}");
@@ -16,7 +16,7 @@ fn records(args: &[&str]) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The strings in some of the columns.
+/// Returns the strings of the given columns.
 fn columns<'a>(record: &'a Value, keys: &[&str]) -> Vec<&'a str> {
     keys.iter().map(|&key| record[key].as_str().unwrap()).collect()
 }
@@ -124,7 +124,7 @@ fn comparisons_become_a_page() {
 }
 
 #[test]
-fn misuse_is_told_in_one_sentence() {
+fn misuse_is_reported_in_one_sentence() {
     for (args, message) in [
         (
             &["compare", "depth", "--transport", "samite-shm", "--without-peers", "--impl", "openmpi"][..],

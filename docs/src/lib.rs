@@ -1,4 +1,4 @@
-//! The guide's pages, whose Rust is compiled as doc tests, and run unless it needs other ranks.
+//! The README and the guide's pages. Their Rust is compiled as doc tests, and run unless it needs other ranks.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ macro_rules! pages {
 }
 
 pages! {
+    Readme = "../../README.md",
     Introduction = "introduction.md",
     Install = "install.md",
     Hello = "hello.md",

@@ -1,11 +1,12 @@
-//! `samite-guide build FOLDER` makes the book there; `samite-guide follow FOLDER` does in an empty folder, in the order
-//! of the pages, what they tell a reader to do.
+//! `samite-guide build FOLDER` writes the book to that folder. `samite-guide follow FOLDER` runs the pages' commands,
+//! in the order of the pages, in an empty folder.
 //!
-//! Of the fenced blocks of a page
-//! * `rust` is written to the file that its first line names as a comment, if it does;
-//! * `sh` is run, beginning where the last one ended, and fails the page if a command does, unless it is said to;
-//! * `text` right behind is what it prints: each line must come, in this order, `…` standing for anything;
-//! * `console` is for machines that are not at hand here: it is shown, counted, and not run.
+//! The fenced blocks of a page have these meanings:
+//! * `rust` is written to the file that a comment in its first line names, if there is one;
+//! * `sh` is run in the directory where the previous block ended; a failing command fails the page, unless the block is
+//!   marked `fails`;
+//! * `text` directly after it is the expected output: its lines must occur in this order, and `…` matches any text;
+//! * `console` is for machines that are not available here: it is shown and counted, and not run.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "it tells how long the commands take")]
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where the guide is.
+/// The guide's folder.
 const HOME: &str = env!("CARGO_MANIFEST_DIR");
 
 fn build(folder: &Path) -> Result<(), Box<dyn Error>> {
@@ -65,11 +66,11 @@ fn follow(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Somebody who types what the pages say.
+/// A simulated reader who types the pages' commands.
 struct Reader {
     /// The current directory.
     place: PathBuf,
-    /// What the last command printed.
+    /// The output of the last command.
     said: String,
 }
 

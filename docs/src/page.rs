@@ -1,28 +1,28 @@
-//! A page's fenced blocks, and what a reader does with them.
+//! The fenced blocks of a page, by the action that they require.
 
-/// What stands between two fences.
+/// The text between two fences.
 pub(crate) struct Block<'a> {
     pub(crate) kind: Kind<'a>,
     pub(crate) text: &'a str,
-    /// Where it begins in its page.
+    /// The line of its page where it begins.
     pub(crate) line: usize,
 }
 
 pub(crate) enum Kind<'a> {
-    /// To be written to this file.
+    /// Text to write to this file.
     File(&'a str),
-    /// Commands to be run.
+    /// Commands to run.
     Run {
         fails: bool,
     },
-    /// What the commands before it print.
+    /// The expected output of the commands before it.
     Output,
     /// Commands for another machine.
     Shown,
     Other,
 }
 
-/// The pages, in the order of the summary.
+/// Returns the names of the pages, in the order of the summary.
 pub(crate) fn order(summary: &str) -> Vec<String> {
     let links = summary.lines().filter_map(|line| line.split_once("](")?.1.split_once(')'));
     links.map(|(path, _)| path.to_owned()).collect()
@@ -31,7 +31,7 @@ pub(crate) fn order(summary: &str) -> Vec<String> {
 pub(crate) fn blocks(page: &str) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block<'_>> = Vec::new();
     let mut open: Option<(&str, usize, usize)> = None;
-    // Whether nothing but empty lines came since the last block.
+    // True if only empty lines followed the last block.
     let mut is_next = false;
     let mut offset = 0;
     for (number, line) in page.split_inclusive('\n').enumerate() {
@@ -66,7 +66,7 @@ fn kind<'a>(info: &str, text: &'a str, after: Option<&Kind<'_>>) -> Kind<'a> {
     }
 }
 
-/// Whether the lines of `expected` come in this order among those that were `said`.
+/// Checks that the lines of `expected` occur in this order among the lines of `said`.
 pub(crate) fn expect(expected: &str, said: &str) -> Result<(), String> {
     let mut lines = said.lines();
     for line in expected.lines().filter(|line| *line != "…") {
@@ -77,7 +77,7 @@ pub(crate) fn expect(expected: &str, said: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a line reads as the page has it, where `…` stands for anything.
+/// Returns true if the line matches the page's line, in which `…` matches any text.
 fn is_like(expected: &str, line: &str) -> bool {
     let mut parts = expected.trim_end().split('…');
     let Some(mut rest) = parts.next().and_then(|first| line.trim_end().strip_prefix(first)) else {

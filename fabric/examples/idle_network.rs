@@ -52,7 +52,7 @@ fn open(seed: u64) -> Result<OfiPort, Box<dyn Error>> {
 fn connect(receiver: &mut Route) -> Result<Route, Box<dyn Error>> {
     let mut sender = Route::new(Ports { ofi: Some(open(3)?), ..Ports::default() })?;
     let mut received = Count::default();
-    // Without shared memory of its own, it finds the other's network address.
+    // The sender has no shared memory of its own, so it finds the other's network address.
     let to = sender.resolve(&receiver.address())?;
     while sender.send(to, b"first", &[])? == Post::Again {
         sender.poll(&mut received)?;

@@ -16,8 +16,7 @@ pub(crate) const LINE: usize = 64;
 /// instructions.
 ///
 /// # Panics
-/// If `lines` has fewer.
-/// If they are more.
+/// Panics if `lines` has fewer lines than that.
 pub(crate) fn fill<T: Shareable>(lines: &[T], from: &[u8]) -> usize {
     const { assert!(size_of::<T>() == LINE) }
     let count = from.len() / LINE;
@@ -31,7 +30,7 @@ pub(crate) fn fill<T: Shareable>(lines: &[T], from: &[u8]) -> usize {
 /// Returns their number; 0 without vector instructions.
 ///
 /// # Panics
-/// If `lines` has fewer.
+/// Panics if `lines` has fewer lines than that.
 pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
     const { assert!(size_of::<T>() == LINE) }
     let count = into.len() / LINE;
@@ -54,7 +53,7 @@ pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     load_words(words, offset + copied, &mut into[copied..]);
 }
 
-/// As [`copy_out`]; each word that is copied whole has the value that it had at some moment.
+/// Copies as [`copy_out`] does; each word that is copied whole has the value that it had at some moment.
 ///
 /// # Panics
 /// If there are not enough.
@@ -104,7 +103,8 @@ mod vectors {
                     // SSE instructions that follow would be slow while upper halves of registers are in use.
                     "vzeroupper",
                     from = inout(reg) $from => _, into = inout(reg) $into => _, count = inout(reg) $count => _,
-                    // `vzeroupper` changes all sixteen registers; the name stands for the whole of each, upper half included.
+                    // `vzeroupper` changes all sixteen registers; the name stands for the whole of each, upper half
+                    // included.
                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                     out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
                     out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _, options(nostack)
@@ -146,7 +146,7 @@ mod vectors {
         lines
     }
 
-    /// As [`copy`], and sets the first 8 bytes of each line to zero once they are copied.
+    /// Copies as [`copy`] does, and sets the first 8 bytes of each line to zero once they are copied.
     ///
     /// # Safety
     /// As for [`copy`], and the lines can be written at `from`.
@@ -243,7 +243,7 @@ mod tests {
             let vectors = values.each_ref().map(|value| {
                 let vector: __m256i;
                 // An explicit instruction, since the compiler may repeat a plain load instead of keeping its value.
-                // SAFETY: it reads the 32 bytes of an array.
+                // SAFETY: the instruction reads the 32 bytes of an array.
                 unsafe {
                     std::arch::asm!("vmovdqu {}, [{}]", out(ymm_reg) vector, in(reg) value, options(nostack))
                 };
@@ -253,7 +253,7 @@ mod tests {
             unsafe { vectors::copy(from.as_ptr(), into.as_ptr().cast_mut().cast(), into.len()) };
             let mut after = [[0; 4]; 4];
             for (after, vector) in after.iter_mut().zip(vectors) {
-                // SAFETY: it writes the 32 bytes of an array that is exclusively borrowed.
+                // SAFETY: the instruction writes the 32 bytes of an array that is exclusively borrowed.
                 unsafe { _mm256_storeu_si256(after.as_mut_ptr().cast(), vector) };
             }
             after

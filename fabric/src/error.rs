@@ -61,7 +61,7 @@ pub enum PortError {
     Provider {
         /// The call that failed.
         call: &'static str,
-        /// Its error number, positive.
+        /// The call's error number, positive.
         code: i32,
         /// The provider's own text.
         text: String,
@@ -84,7 +84,7 @@ impl From<OsError> for PortError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Its peer was fenced.
+    /// The operation's peer was fenced.
     #[error("its peer was cut off")]
     Fenced,
     /// The provider lost the peer.
@@ -96,7 +96,7 @@ pub enum Failure {
     /// The provider reported an error.
     #[error("{text} ({code})")]
     Provider {
-        /// Its error number, positive.
+        /// The call's error number, positive.
         code: i32,
         /// The provider's own text.
         text: String,

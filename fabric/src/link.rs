@@ -13,36 +13,41 @@
 //!            └──────────────────────────────────────┘
 //! ```
 //!
-//! An [`Engine`] owns a port, a [`Link`] and a [`Stack`] of protocols. It is a state machine: it takes calls, the events of
-//! its port and the time, and acts on the port. It owns no thread and reads no clock.
+//! An [`Engine`] owns a port, a [`Link`] and a [`Stack`] of protocols. It is a state machine: it takes calls, the
+//! events of its port and the time, and acts on the port. It owns no thread and reads no clock.
 //!
 //! # A packet's way in
-//! [`Port::poll`] hands the packet to the engine. The link admits it: the next packet of the known incarnation of a peer that
-//! takes part, with its acknowledgement and credit. Then the header's protocol byte says which protocol handles it. A packet
-//! that is not admitted is a hello, a repetition, a gap (the peer has failed), or a stranger's (it is counted).
+//! [`Port::poll`] hands the packet to the engine. The link admits it: the next packet of the known incarnation of a
+//! peer that takes part, with its acknowledgement and credit. Then the header's protocol byte says which protocol
+//! handles it. A packet that is not admitted is a hello, a repetition, a gap (the peer has failed), or a stranger's (it
+//! is counted).
 //!
 //! # A packet's way out
-//! A protocol that has something to send marks its queue ([`Link::set_queue`]) and lists the peer ([`Link::list`]). Each
-//! drive of the engine goes through the listed peers: first the link's own packets and the protocols' answers
+//! A protocol that has something to send marks its queue ([`Link::set_queue`]) and lists the peer ([`Link::list`]).
+//! Each drive of the engine goes through the listed peers: first the link's own packets and the protocols' answers
 //! ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the bytes of long messages
-//! ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer that has not answered one.
+//! ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer that has not answered
+//! one.
 //!
 //! # Failures
-//! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the peer's
-//! standing, cuts its path off and tells the protocols ([`Stack::ended`]), before any packet of a later incarnation is
-//! admitted. A peer that has failed stays failed until a later incarnation of its rank introduces itself.
+//! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the
+//! peer's standing, cuts its path off and tells the protocols ([`Stack::ended`]), before any packet of a later
+//! incarnation is admitted. A peer that has failed stays failed until a later incarnation of its rank introduces
+//! itself.
 //!
 //! # A new protocol
 //! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
-//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo.rs` is a complete one.
+//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete one.
 
 mod config;
 mod counters;
+mod credit;
 mod ending;
 mod engine;
 mod error;
 mod inbound;
 mod lent;
+mod numbers;
 mod outbound;
 mod peer;
 mod quarantine;
@@ -66,16 +71,17 @@ pub use self::counters::{Counters, Rejected, Traffic};
 pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use self::lent::{Lent, Reading, Writing};
+pub use self::numbers::Incarnation;
 pub use self::peer::{Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
-/// The protocols over a link: one, or a struct that hands each event to the protocol that it is for.
+/// The protocols over a link: one, or a struct that dispatches each event to its protocol.
 ///
-/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. Events queue work; it is done
-/// in [`Stack::next`], [`Stack::bulk`] and [`Stack::drive`].
+/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. They queue work for
+/// [`Stack::next`], [`Stack::bulk`] and [`Stack::drive`].
 pub trait Stack {
-    /// Handles the most frequent packet, if `packet` is one: it decodes, has the link admit it ([`Link::admit`]), and
-    /// handles it. Returns false for any other packet, and for one that the link does not admit.
+    /// Handles `packet` if it is of the most frequent kind: decodes it, has the link admit it ([`Link::admit`]), and
+    /// processes it. Returns false for any other packet, and for one that the link does not admit.
     ///
     /// # Errors
     /// The sender has failed.
@@ -97,11 +103,11 @@ pub trait Stack {
         lent: &mut L,
     ) -> Result<(), Fault>;
 
-    /// As [`Stack::packet`], for a long packet that the port has not copied. `head` is the first part of the packet after the
-    /// header, `body` the rest of it. See [`Sink::long_packet`](crate::Sink::long_packet).
+    /// Handles a packet as [`Stack::packet`] does, but a long one that the port has not copied. `head` is the first
+    /// part of the packet after the header, `body` the rest of it. See [`Sink::long_packet`](crate::Sink::long_packet).
     ///
     /// # Errors
-    /// As [`Stack::packet`].
+    /// Returns the faults of [`Stack::packet`].
     fn long_packet<B: Body, L: Lent>(
         &mut self,
         link: &mut Link,
@@ -128,14 +134,15 @@ pub trait Stack {
     /// Notes the port's capabilities for a peer whose address has become known.
     fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
 
-    /// Ends what concerns a peer. See [`Ending`].
+    /// Ends the operations of a peer. See [`Ending`].
     fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
 
     /// Ends the operations that need a path to a peer: the port has no room for one. That is no failure of the peer.
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
 
-    /// Ends a request whose deadline has passed, if `due_ns` is still its deadline. If `busy`, the port still brings
-    /// events: a request whose message may be among them answers [`Expiry::Later`].
+    /// Ends a request whose deadline has passed, if `due_ns` is still its deadline; [`RequestId::protocol`] names its
+    /// protocol. If `busy`, the port still brings events: a request whose message may be among them answers
+    /// [`Expiry::Later`].
     fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry;
 
     /// Sends the next packet that this protocol has queued for a peer, and takes itself off the peer's list
@@ -150,8 +157,8 @@ pub trait Stack {
         protocol: Protocol,
     ) -> Result<Turn, PortError>;
 
-    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if there are more
-    /// that may be sent.
+    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if there are
+    /// more that may be sent.
     ///
     /// # Errors
     /// The errors of the port: the peer has failed.
@@ -188,24 +195,24 @@ pub trait Stack {
         false
     }
 
-    /// Ends the operations that need more packets to a peer: the goodbye to it has been sent, and the peer ignores later
-    /// packets.
+    /// Ends the operations that need more packets to a peer: the goodbye to it has been sent, and the peer ignores
+    /// later packets.
     fn said_goodbye(&mut self, _: &mut Link, _peer: Peer) {}
 }
 
-/// How a peer ends.
+/// The way in which a peer ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
-    /// It said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
+    /// The peer said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
     Left,
-    /// It failed. Operations that wait for it end.
+    /// The peer failed. Operations that wait for it end.
     Failed(&'a Cause),
-    /// It failed after its goodbye. The goodbye has ended the operations that waited for it; its messages stay.
+    /// The peer failed after its goodbye. The goodbye has ended the operations that waited for it; its messages stay.
     FailedAfterGoodbye(&'a Cause),
-    /// The launcher has told more about how it failed.
+    /// The launcher has reported the cause of its failure.
     Explained(&'a Cause),
-    /// A later incarnation of the rank is about to take part. If the former one failed, nothing of it may be taken for the
-    /// later one's.
+    /// A later incarnation of the rank is about to take part. If the former one failed, nothing of it may be taken for
+    /// the later one's.
     Renewed {
         /// True if the former incarnation failed, false if it left.
         has_failed: bool,
@@ -217,7 +224,7 @@ pub enum Ending<'a> {
 pub struct Fault {
     /// The peer.
     pub peer: Peer,
-    /// Why. Boxed, since it is rare.
+    /// The cause. Boxed, since it is rare.
     pub cause: Box<Cause>,
 }
 
@@ -235,9 +242,9 @@ impl Fault {
 pub struct Done {
     /// The protocol that posted it.
     pub protocol: Protocol,
-    /// The protocol's name for it.
+    /// The protocol's name for the operation.
     pub key: u64,
-    /// How it ended.
+    /// The result of the operation.
     pub result: Result<(), Failure>,
 }
 
@@ -246,7 +253,7 @@ pub struct Done {
 pub enum Turn {
     /// A packet was sent.
     Sent,
-    /// The first in the queue was over already; nothing was sent.
+    /// The first request in the queue had ended; nothing was sent.
     Skipped,
     /// The port has no room.
     NoRoom,
@@ -279,19 +286,20 @@ pub struct GivenUp {
     pub rank: u32,
     /// The incarnation of the peer.
     pub incarnation: u32,
-    /// Why: [`Cause::Protocol`], [`Cause::OutOfMemory`], [`Cause::Gap`] or [`Cause::Unreachable`].
+    /// The cause: [`Cause::Protocol`], [`Cause::OutOfMemory`], [`Cause::Gap`] or [`Cause::Unreachable`].
     pub cause: Cause,
 }
 
 /// The process that an engine belongs to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// This rank.
+    /// The rank of this process.
     pub rank: u32,
     /// Ranks in the job.
     pub size: u32,
-    /// This incarnation of the rank: larger, wrapping, than that of any process that had the rank before. Strangers must
-    /// not be able to guess the first one: with it, and its number, a packet is taken for this rank's.
+    /// This incarnation of the rank: larger, in wrapping order, than that of any earlier process with the rank. Other
+    /// processes must not be able to guess the first one: a packet with it and the right number is accepted as this
+    /// rank's.
     pub incarnation: u32,
     /// Known to the ranks of the job only.
     pub secret: [u8; 16],
@@ -316,12 +324,10 @@ pub struct Link {
     now_ns: u64,
     peers: Peers,
     timers: Timers,
-    /// Deadlines that the last sweep of the timers left.
-    swept: usize,
     counters: Counters,
 
     // Work that an event or a call left for the next drive.
-    /// True if any of the lists below, or a protocol's backlog, may have something in it.
+    /// True if one of the lists below, or a protocol's backlog, may have an entry.
     has_work: bool,
     /// Peers with something to send.
     senders: VecDeque<Peer>,
@@ -339,9 +345,9 @@ pub struct Link {
     taken: usize,
     /// Ranks whose address is wanted.
     wanted: Vec<u32>,
-    /// Peers given up by this link's own judgement, which are to be told. At most one entry for each incarnation.
+    /// Peers given up by this link, which the launcher must inform. At most one entry for each incarnation.
     given_up: Vec<GivenUp>,
-    /// Credit that peers hold, and the cost of the data that is kept for receives to come: together they stay within
+    /// Credit that peers hold, and the cost of data that is kept for later receives: together they stay within
     /// [`Config::credit_max`].
     credit_out: u64,
     held: u64,
@@ -359,7 +365,6 @@ impl Link {
             now_ns: 0,
             peers: Peers::default(),
             timers: Timers::default(),
-            swept: 0,
             counters: Counters::default(),
             has_work: false,
             senders: VecDeque::new(),
@@ -461,7 +466,7 @@ impl Link {
         &self.peers[peer]
     }
 
-    /// As [`Link::peer`], to account for sent data.
+    /// Returns the state of a peer for changes, to account for sent data.
     #[inline(always)]
     pub fn peer_mut(&mut self, peer: Peer) -> &mut PeerState {
         &mut self.peers[peer]
@@ -514,7 +519,7 @@ impl Link {
         self.peers[peer].lanes.remove(protocol);
     }
 
-    /// Queues a short packet to a peer. It overtakes what the protocols have queued.
+    /// Queues a short packet to a peer. It overtakes the protocols' queues.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
     }
@@ -539,19 +544,18 @@ impl Link {
     #[inline(always)]
     pub fn charge(&mut self, peer: Peer, price: u32) -> Result<(), WireError> {
         let state = &mut self.peers[peer];
-        if price > state.unused() {
+        if !state.grant.charge(price) {
             return Err(WireError::Value { field: "credit" });
         }
-        state.charged = state.charged.wrapping_add(price);
         self.credit_out -= u64::from(price);
-        if state.runs_short() {
+        if state.grant.runs_short() {
             self.starve(peer);
         }
         Ok(())
     }
 
-    /// Accounts for data that a protocol keeps until it is received. It was charged when it arrived; while it is kept, its
-    /// price cannot be granted again.
+    /// Accounts for data that a protocol keeps until it is received. It was charged when it arrived; while it is kept,
+    /// its price cannot be granted again.
     #[inline]
     pub fn hold(&mut self, price: u32) {
         self.held += u64::from(price);
@@ -575,20 +579,16 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is `u64::MAX`. `is_current` tells whether a
-    /// deadline is still that of its request: of those set before, the void ones are dropped from time to time.
+    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is `u64::MAX`. `is_current` returns true
+    /// if a deadline is still that of its request; it is called for requests of the same protocol. Void deadlines of
+    /// the protocol are dropped from time to time.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
         due_ns: u64,
         is_current: impl Fn(RequestId, u64) -> bool,
     ) {
-        self.timers.set(due_ns, Timer::Deadline(request));
-        // Most operations end long before their deadline.
-        if self.timers.len() > 2 * self.swept + TIMERS_MIN {
-            self.timers.sweep(is_current);
-            self.swept = self.timers.len();
-        }
+        self.timers.set_deadline(request, due_ns, is_current);
     }
 
     /// Returns the number of timers, void ones included.
@@ -603,14 +603,14 @@ impl Link {
         self.has_work |= !self.retired.is_empty();
     }
 
-    /// Returns the memory of a region that was deregistered, unless the port still holds it: then it is kept until the port
-    /// lets go of it.
+    /// Returns the memory of a region that was deregistered. If the port still holds it, the memory is kept until the
+    /// port releases it.
     pub fn reclaim(&mut self, region: Region) -> Option<crate::Memory> {
         self.quarantine.reclaim(region)
     }
 
-    /// Returns true if memory may be left with a port until its operation has ended, which may be never. `fence` tells
-    /// whether the port can fence the peer off.
+    /// Returns true if memory may be left with a port until its operation has ended, which may be never. `fence` is
+    /// true if the port can fence the peer off.
     #[inline]
     #[must_use]
     pub fn leaves_memory(&self, fence: bool) -> bool {
@@ -623,28 +623,19 @@ impl Link {
         (self.quarantine.count, self.quarantine.bytes())
     }
 
-    /// Builds the header of the next packet to a peer. `since_ns` is when its cause began.
+    /// Builds the header of the next packet to a peer.
     #[inline(always)]
     #[must_use]
-    pub fn header(
-        &self,
-        peer: Peer,
-        protocol: Protocol,
-        kind: u8,
-        flags: Flags,
-        context: u32,
-        since_ns: u64,
-    ) -> Header {
+    pub fn header(&self, peer: Peer, protocol: Protocol, kind: u8, flags: Flags, context: u32) -> Header {
         let state = &self.peers[peer];
         let numbers = Numbers {
-            sender: self.identity.rank,
+            sender: state.number,
             incarnation: self.identity.incarnation,
-            sequence: state.sequence,
-            ack: state.expected,
-            grant: state.given,
-            age: u16::try_from(self.now_ns.saturating_sub(since_ns) / 64_000).unwrap_or(u16::MAX),
-            // The address came with the incarnation that listens there.
-            to: state.incarnation.unwrap_or(0) as u16,
+            sequence: state.sequence.get(),
+            ack: state.expected.get(),
+            grant: state.grant.given(),
+            // The address arrived with the incarnation that listens there.
+            to: state.incarnation.map_or(0, Incarnation::low),
             context,
         };
         Header::with(protocol, kind, flags, numbers)
@@ -685,10 +676,11 @@ impl<P: Port> Out<'_, P> {
         post
     }
 
-    /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has at most 60 bits.
+    /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has
+    /// at most 60 bits.
     ///
     /// # Errors
-    /// Those of [`Port::get`].
+    /// Returns the errors of [`Port::get`].
     pub fn get(
         &mut self,
         path: PeerId,
@@ -712,9 +704,6 @@ const KEY_BITS: u32 = 60;
 /// Packets that receives take between two polls: the packets of one peer must not keep all others waiting.
 const TAKEN_MAX: usize = 1024;
 
-/// So many timers are not worth a sweep.
-const TIMERS_MIN: usize = 1024;
-
 /// Kinds of packets of [`Protocol::Control`].
 pub mod control {
     /// The first packet to a peer: see [`Hello`](super::Hello).
@@ -732,29 +721,34 @@ pub mod control {
 pub struct Hello {
     /// Known to the ranks of one job only.
     pub secret: [u8; 16],
-    /// The incarnation that the sender means to reach, or 0 if it does not know it.
+    /// The incarnation that the sender means to reach, or 0 if the sender does not know it.
     pub to_incarnation: U32,
+    /// The number that the sender has given to the receiver: the receiver puts it in the header's `sender` of each
+    /// packet that is not a hello.
+    pub number: U32,
     /// Bytes of the address.
     pub address_len: U16,
     /// Zero.
     pub reserved: [u8; 2],
 }
 
-const _: () = assert!(size_of::<Hello>() == 24);
+const _: () = assert!(size_of::<Hello>() == 28 && std::mem::offset_of!(Hello, secret) == 0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What the version stands for: if this must change, so must [`VERSION`](crate::wire::VERSION).
+    /// Checks the layout that the version number identifies: if it must change, so must
+    /// [`VERSION`](crate::wire::VERSION).
     #[test]
-    fn version_1_is_laid_out_like_this() {
-        assert_eq!(crate::wire::VERSION, 1);
+    fn version_2_is_laid_out_like_this() {
+        assert_eq!(crate::wire::VERSION, 2);
         assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
         let to_incarnation = [16, 17, 18, 19].into();
         let secret = std::array::from_fn(|index| index as u8);
-        let hello = Hello { secret, to_incarnation, address_len: [20, 21].into(), reserved: [22, 23] };
-        assert_eq!(hello.as_bytes(), (0..24).collect::<Vec<u8>>());
+        let (number, address_len, reserved) = ([20, 21, 22, 23].into(), [24, 25].into(), [26, 27]);
+        let hello = Hello { secret, to_incarnation, number, address_len, reserved };
+        assert_eq!(hello.as_bytes(), (0..28).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl Loopback {
         Ok((region.clone(), offset))
     }
 
-    /// Returns the result of the call for an operation that has ended within it.
+    /// Returns the value of a posting call whose operation has ended within the call.
     fn ended(&mut self, op: OpId, result: Option<Result<(), Failure>>) -> Post {
         match result {
             None => Post::Again,

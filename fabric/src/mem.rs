@@ -124,7 +124,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
     }
 
-    /// Returns the vector that it was made from.
+    /// Returns the vector from which this memory was made.
     ///
     /// # Errors
     /// Returns the memory if it was made from a vector of another type.
@@ -303,13 +303,13 @@ impl Region {
         Some(Window::new(Arc::clone(segment.mapped()), None, span))
     }
 
-    /// Copies `len` bytes from `offset` on to a mapped segment, for ports.
+    /// Copies the `len` bytes at `offset` to a mapped segment, for ports.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`] if they leave the region.
+    /// [`PortError::OutOfBounds`] if the bytes are not all in the region.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes do not fit in the segment.
     pub(crate) fn copy_to_mapped(
         &self,
         offset: usize,

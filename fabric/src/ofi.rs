@@ -17,13 +17,13 @@
 //! # Limits of its knowledge
 //! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers of the layer
 //!   above detect it. A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
-//! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that the
-//!   provider had already received, or that comes over a connection which that peer makes anew. The incarnation in its
-//!   header identifies it.
-//! * The port does not know if a peer is in the middle of an access to memory that is being deregistered. Providers check
-//!   the key when an access begins. So deregister memory only when its accesses are known to have ended: by a
-//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a living peer
-//!   might connect anew.
+//! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that
+//!   the provider had already received, or that comes over a connection which that peer makes anew. The incarnation in
+//!   its header identifies it.
+//! * The port does not know if a peer is in the middle of an access to memory that is being deregistered. Providers
+//!   check the key when an access begins. So deregister memory only when its accesses are known to have ended: by a
+//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a living peer might
+//!   connect anew.
 //!
 //! # Unauthenticated processes
 //! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that
@@ -91,8 +91,8 @@ pub struct OfiConfig {
     pub interface: Option<String>,
     /// True if all peers are on this host: then, unless an interface is named, a loopback interface is preferred.
     pub stays_on_host: bool,
-    /// An address of this host at which others are known to reach it: unless an interface is named, the one
-    /// with that address is preferred.
+    /// An address of this host at which others are known to reach it. The interface with this address is preferred,
+    /// unless `interface` names another.
     pub near: Option<IpAddr>,
     /// The seed of the keys of registered memory: random, and different for each incarnation of a process.
     pub seed: u64,
@@ -203,7 +203,7 @@ struct Peer {
     fi_address: sys::fi_addr_t,
     /// Number of operations accepted and not completed.
     in_flight: u32,
-    /// True if the provider accepted the last post: then it has a connection, or had one and has forgotten
+    /// True if the provider accepted the last post. The provider then has a connection, or had one and has forgotten
     /// it.
     settled: bool,
     /// True if posts are refused.
@@ -227,7 +227,7 @@ impl OfiPort {
         let Plan { caps, registration, notes_alone, completions } = offer.plan(config, cleanup)?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         let domain = Domain::open(info, completions, config.wakes)?;
-        // SAFETY: it is the first field of the port, whose `drop` closes it before all others.
+        // SAFETY: the endpoint is the first field of the port, whose `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
         #[cfg(any(test, feature = "strict"))]
         if config.rules.is_some() {

@@ -65,7 +65,8 @@ pub trait Port {
     /// copied before the call returns, and no completion follows.
     ///
     /// # Errors
-    /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`].
+    /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`];
+    /// [`PortError::Exhausted`], for the first packet alone, if the peer has no room for another sender.
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError>;
 
     /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op`
@@ -88,11 +89,11 @@ pub trait Port {
     /// [`Failure::PeerLost`] on ports where a refusal breaks the connection.
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError>;
 
-    /// As [`Port::put`], with at most [`Caps::put_bytes_max`] bytes of any memory. They are copied before the call
-    /// returns; the caller may change them then.
+    /// Writes as [`Port::put`] does, with at most [`Caps::put_bytes_max`] bytes of any memory. They are copied before
+    /// the call returns; the caller may change them then.
     ///
     /// # Errors
-    /// As [`Port::put`].
+    /// Returns the errors of [`Port::put`].
     fn put_bytes(&mut self, to: PeerId, from: &[u8], into: Remote, op: OpId) -> Result<Post, PortError> {
         let _ = (to, from, into, op);
         Err(PortError::Unsupported { what: "write bytes to a peer's memory" })
@@ -108,8 +109,8 @@ pub trait Port {
         Err(PortError::Unsupported { what: "write several parts to a peer's memory" })
     }
 
-    /// As [`Port::put`], and then notifies the target with [`Sink::notified`] and `immediate`, of which the low
-    /// [`Caps::immediate_bits`] are carried. The notification comes when the bytes are visible to the target.
+    /// Writes as [`Port::put`] does, and then notifies the target with [`Sink::notified`] and `immediate`, of which the
+    /// low [`Caps::immediate_bits`] are carried. The notification comes when the bytes are visible to the target.
     ///
     /// # Errors
     /// As [`Port::put`]; [`PortError::Unsupported`] if `immediate_bits` is 0.
@@ -206,7 +207,7 @@ pub trait Port {
     /// Registers all of a region on the path to a peer.
     ///
     /// # Errors
-    /// As [`Port::path`] and [`Port::register_span`].
+    /// Returns the errors of [`Port::path`] and [`Port::register_span`].
     fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
         let path = self.path(peer)?;
         self.register_span(path, region, 0..region.len(), access)
@@ -241,8 +242,8 @@ pub trait Port {
         false
     }
 
-    /// Returns the descriptors to sleep on while the port is armed. They never change; none if the port cannot wake a
-    /// sleeper.
+    /// Returns the descriptors to sleep on while the port is armed. They never change. The list is empty if the port
+    /// cannot wake a sleeper.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
@@ -269,9 +270,9 @@ pub trait Sink {
     /// and must not be trusted.
     fn packet(&mut self, bytes: &[u8]);
 
-    /// As [`Sink::packet`], for a long packet that the port need not copy: its first bytes, and a handle of the rest,
-    /// which stays in the receive buffer. Ports may split packets anywhere, but keep `head` of [`Port::send`] whole if
-    /// it has at most 48 bytes.
+    /// Receives a packet as [`Sink::packet`] does, but a long one that the port need not copy: its first bytes, and a
+    /// handle of the rest, which stays in the receive buffer. Ports may split packets anywhere, but keep `head` of
+    /// [`Port::send`] whole if it has at most 48 bytes.
     fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
         self.packet(&gather(head, body));
     }
@@ -293,7 +294,7 @@ pub trait Sink {
     fn peer_lost(&mut self, peer: PeerId);
 }
 
-/// How long a port may be left alone, the shortest first.
+/// The time for which a port may be left without polls, the shortest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sleep {
     /// Not at all: there is an event to poll for.
@@ -406,7 +407,7 @@ pub struct Remote {
 /// A right of a peer to read memory of this process, until it is dropped. See [`Port::expose`].
 #[derive(Debug)]
 pub struct Exposure {
-    /// The place of the first byte, for the peer.
+    /// The place of the first exposed byte, as the peer addresses it.
     pub at: Remote,
     /// Ends the exposure when dropped.
     _end: Box<dyn Any + Send>,
@@ -493,7 +494,7 @@ pub enum Changed {
 /// A registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// The port's own name for it.
+    /// The port's own name for the registration.
     pub id: u32,
     /// The key by which a peer reaches it.
     pub key: u64,
@@ -519,13 +520,13 @@ bitflags::bitflags! {
     /// Permitted accesses to registered memory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u8 {
-        /// This side sends or puts from it.
+        /// This side sends or puts from the memory.
         const LOCAL_READ = 1;
-        /// This side receives or gets into it.
+        /// This side receives or gets into the memory.
         const LOCAL_WRITE = 2;
-        /// Peers get from it.
+        /// Peers get from the memory.
         const REMOTE_READ = 4;
-        /// Peers put into it.
+        /// Peers put into the memory.
         const REMOTE_WRITE = 8;
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Registry {
 struct Entry {
     key: u64,
     region: Region,
-    /// The registered bytes of it.
+    /// The registered bytes of the region.
     span: Range<usize>,
     access: Access,
 }

@@ -5,9 +5,9 @@
 //!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
 //!                     └─ ofi        any other peer with an address there
 //! ```
-//! The first port that can resolve the peer's address carries everything to it; [`Route::explain`] gives the reason. The
-//! choice depends on the addresses and on the system's permissions, never on names of hosts. It is
-//! made once: a peer that restarts is another peer.
+//! The first port that can resolve the peer's address carries everything to it; [`Route::explain`] gives the reason.
+//! The choice depends on the addresses and on the system's permissions, never on names of hosts. It is made once: a
+//! peer that restarts is another peer.
 //!
 //! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
 
@@ -38,7 +38,7 @@ pub struct Ports {
     pub loopback: Option<Loopback>,
     /// For processes of this host.
     pub shm: Option<Shm>,
-    /// For all others.
+    /// The port for all other peers.
     #[cfg(feature = "ofi")]
     pub ofi: Option<OfiPort>,
 }
@@ -161,8 +161,8 @@ impl Route {
         }
     }
 
-    /// Returns the first path that leads to one of the addresses, with the peer's name there; the obstacles on the earlier
-    /// ones; and the first of them that has no room now.
+    /// Returns the first path that leads to one of the addresses, with the peer's name there; the obstacles on the
+    /// earlier ones; and the first of them that has no room now.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -443,7 +443,7 @@ impl Port for Route {
         }
     }
 
-    /// Disconnects the peer on all paths: it may have chosen another one towards this side.
+    /// Disconnects the peer on all paths: the peer may send to this side on another path than this side's.
     fn fence_peer(&mut self, peer: PeerId) {
         let Some(Peer { path: chosen, inner, addresses, .. }) = self.peers.get(peer.0 as usize) else {
             return;
@@ -486,7 +486,7 @@ impl<P: Port> Branch<P> {
     }
 }
 
-/// Passes on the reports of one port, in the names of the route.
+/// Forwards the events of one port, and replaces its `PeerId`s with the route's.
 struct Renamer<'a, S> {
     sink: &'a mut S,
     path: Path,
@@ -527,7 +527,7 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     }
 }
 
-/// Converts a port's result to the names of the route.
+/// Converts a port's result: [`PortError::PeerGone`] names the route's `PeerId`. Without the port the peer is gone too.
 #[inline(always)]
 fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, PortError> {
     match answer {
@@ -572,9 +572,9 @@ fn common(a: Caps, b: Caps) -> Caps {
 const PATH_SHIFT: u32 = 30;
 const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 
-/// An idle provider is polled once in so many polls. Over tcp that is a system call, 0.2 us, and thus some
-/// 1 ns a poll (examples/idle_network.rs). The factor is not larger, since a caller may poll rarely, and its wait for
-/// the first packet grows by the same factor.
+/// The largest number of polls for each poll of an idle provider. Over tcp that poll is a system call, 0.2 us, and thus
+/// some 1 ns a poll (examples/idle_network.rs). The factor is not larger, since a caller may poll rarely, and its wait
+/// for the first packet grows by the same factor.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 256;
 

@@ -92,7 +92,7 @@ pub struct Usage {
     pub rings: usize,
     /// Bytes of each sender's rings.
     pub ring_bytes: usize,
-    /// Bytes of the largest rings, of senders that asked for one.
+    /// Bytes of the largest rings, which only some senders have requested.
     pub growth_bytes: usize,
     /// Senders that were refused a larger ring for lack of budget or memory, since the port was opened.
     pub growths_refused: u64,
@@ -113,7 +113,7 @@ impl Shm {
     /// Opens a port.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] for limits outside of those of [`Config`], [`PortError::Exhausted`] without
+    /// [`PortError::Unsupported`] for values outside of the limits of [`Config`], [`PortError::Exhausted`] without
     /// memory for the mailbox, [`PortError::Provider`] if /proc is missing or the system refuses a file in
     /// memory.
     pub fn open(config: &Config) -> Result<Self, PortError> {
@@ -359,7 +359,7 @@ impl Port for Shm {
                 return unreachable("its rings are smaller: use one shm::Config in a job");
             }
             Ok(remote) => {
-                // If this is found now, the caller can choose another path.
+                // If the mailbox has no room, an error now lets the caller choose another path.
                 remote.check_room()?;
                 Path::Opened(Box::new(remote))
             }
@@ -626,15 +626,15 @@ impl Peer {
     reason = "peers that are sent to are connected, and a send follows no pointer more"
 )]
 enum Path {
-    /// Its mailbox is mapped; the first send claims a slot.
+    /// The peer's mailbox is mapped; the first send claims a slot.
     Opened(Box<Remote>),
     Connected(Outgoing),
     /// Fenced or lost.
     Gone,
 }
 
-/// One in so many calls that find no room asks the kernel if the peer is still alive. The three system calls,
-/// some microseconds, are negligible then, and a dead peer is detected in less than a millisecond of
+/// The number of calls without room after which one asks the kernel if the peer is still alive. The three system calls
+/// take some microseconds, which are negligible at this rate. A dead peer is detected in less than a millisecond of
 /// retries.
 const REFUSALS: u32 = 4096;
 

@@ -73,8 +73,8 @@ impl Net {
         self.start_as(rank, caps)
     }
 
-    /// As [`Net::start`], for a port whose limits and operations differ from its peers'. The orders, and the need of
-    /// the target's polls, are the network's.
+    /// Starts a port as [`Net::start`] does, but one whose limits and operations differ from its peers'. The orders,
+    /// and the need of the target's polls, are the network's.
     #[must_use]
     pub fn start_as(&self, rank: u32, caps: Caps) -> SimPort {
         let mut world = self.0.borrow_mut();

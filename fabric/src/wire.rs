@@ -1,20 +1,23 @@
-//! The header that every packet begins with, version 1.
+//! The header that every packet begins with, version 2.
 //!
 //! ```text
-//!  byte 0        1         2      3       4…7      8…11          12…15      16…19 20…23   24…25 26…27 28…31
-//!  ┌─────────┬──────────┬──────┬───────┬────────┬─────────────┬──────────┬─────┬───────┬─────┬─────┬─────────┐
-//!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │ ack │ grant │ age │ to  │ context │
-//!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────┴───────┴─────┴─────┴─────────┘
+//!  byte 0        1         2      3       4…7      8…11          12…15      16…19 20…23   24…25      26…27 28…31
+//!  ┌─────────┬──────────┬──────┬───────┬────────┬─────────────┬──────────┬─────┬───────┬──────────┬─────┬─────────┐
+//!  │ version │ protocol │ kind │ flags │ sender │ incarnation │ sequence │ ack │ grant │ reserved │ to  │ context │
+//!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────┴───────┴──────────┴─────┴─────────┘
 //! ```
 //! All fields are little-endian. The header is 32 bytes long; the rest of the packet depends on `protocol` and `kind`.
 //! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
-//! version.
+//! version. Senders set reserved bits to zero, and receivers ignore them, so they can get a meaning that is optional.
+//!
+//! A hello is recognized in every version: its first 12 bytes and the secret at the start of its body have the same place
+//! and meaning. So the receiver of a hello can tell which rank speaks another version.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version of this code.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The common header, as it lies on the wire.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -25,7 +28,8 @@ pub struct Header {
     /// The kind of packet within its protocol.
     pub kind: u8,
     flags: u8,
-    /// The sender's rank in the job.
+    /// In a hello the sender's rank in the job. In any other packet the number that the receiver has given to the sender, in
+    /// its hello.
     pub sender: U32,
     /// The incarnation of the sender; a later one has a larger number, wrapping (for example milliseconds of its start
     /// time).
@@ -35,11 +39,11 @@ pub struct Header {
     pub sequence: U32,
     /// Cumulative: the sequence number that the sender of this packet expects next from its receiver.
     pub ack: U32,
-    /// Cumulative and wrapping: bytes of eager data (see samite-p2p for what counts) that the receiver of
+    /// Cumulative and wrapping: bytes of eager data (samite-p2p defines which bytes count) that the receiver of
     /// this packet may have sent in all.
     pub grant: U32,
-    /// Time between the call that caused this packet and its posting, in units of 64 us; saturates at 4.2 s.
-    pub age: U16,
+    /// Zero; receivers ignore it.
+    reserved: U16,
     /// The low 16 bits of the receiver's incarnation for which the packet is meant. They identify a packet that arrives
     /// late, at the next process with the same address.
     pub to: U16,
@@ -56,7 +60,6 @@ pub struct Numbers {
     pub sequence: u32,
     pub ack: u32,
     pub grant: u32,
-    pub age: u16,
     pub to: u16,
     pub context: u32,
 }
@@ -76,14 +79,14 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn with(protocol: Protocol, kind: u8, flags: Flags, numbers: Numbers) -> Self {
-        let Numbers { sender, incarnation, sequence, ack, grant, age, to, context } = numbers;
+        let Numbers { sender, incarnation, sequence, ack, grant, to, context } = numbers;
         let what = u32::from_le_bytes([VERSION, protocol as u8, kind, flags.bits()]);
         let word = |low: u32, high: u32| U64::new(u64::from(low) | u64::from(high) << 32);
         zerocopy::transmute!([
             word(what, sender),
             word(incarnation, sequence),
             word(ack, grant),
-            word(u32::from(age) | u32::from(to) << 16, context),
+            word(u32::from(to) << 16, context),
         ])
     }
 
@@ -100,18 +103,30 @@ impl Header {
         if header.protocol > Protocol::LAST as u8 {
             return Err(WireError::Protocol { theirs: header.protocol });
         }
-        if Flags::from_bits(header.flags).is_none() {
-            return Err(WireError::Flags { theirs: header.flags });
-        }
         Ok((header, rest))
     }
 
-    /// Returns true for a valid header of that kind: a fast form of [`decode`](Self::decode).
+    /// Returns true for a valid header of a packet of that kind that is one message, and not [urgent](Flags::URGENT): a fast
+    /// form of [`decode`](Self::decode).
     #[must_use]
-    #[inline]
-    pub fn is(&self, protocol: Protocol, kind: u8) -> bool {
-        [self.version, self.protocol, self.kind] == [VERSION, protocol as u8, kind]
-            && Flags::from_bits(self.flags).is_some()
+    #[inline(always)]
+    pub fn is_plain(&self, protocol: Protocol, kind: u8) -> bool {
+        let flags = self.flags & Flags::BUNDLE.union(Flags::URGENT).bits();
+        // One comparison of 32 bits.
+        u32::from_le_bytes([self.version, self.protocol, self.kind, flags])
+            == u32::from_le_bytes([VERSION, protocol as u8, kind, 0])
+    }
+
+    /// Splits the first message off the items of a [bundle](Flags::BUNDLE): its header, its body, and the items after it.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] if there is no whole item.
+    pub fn split_item<'a>(&self, items: &'a [u8]) -> Result<(Self, &'a [u8], &'a [u8]), WireError> {
+        let (item, rest) = prefix::<Item>(items)?;
+        let len = usize::from(item.len.get());
+        let (body, rest) = rest.split_at_checked(len).ok_or(WireError::Short { len: rest.len() })?;
+        let flags = self.flags & !Flags::BUNDLE.bits();
+        Ok((Self { kind: item.kind, flags, context: item.context, ..*self }, body, rest))
     }
 
     /// Returns the protocol that handles the packet.
@@ -145,7 +160,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    const LAST: Self = Self::Coll;
+    pub(crate) const LAST: Self = Self::Coll;
 
     /// Returns the protocol with that number, if there is one.
     #[must_use]
@@ -160,9 +175,11 @@ bitflags::bitflags! {
     pub struct Flags: u8 {
         /// The sender waits for credit: answer with a grant, or with [`Flags::EXHAUSTED`].
         const STARVED = 1;
-        /// The packet carries several messages, each with its own header (coalescing).
+        /// The packet consists of messages of its protocol, one or more, each behind an [`Item`]. They are handled in order.
+        /// The kind and the context of the packet itself have no meaning.
         const BUNDLE = 2;
-        /// The sender is blocked until this packet is answered: do not delay the answer.
+        /// The receiver sends a packet as soon as it has handled this one, so that the sender learns of that by the
+        /// acknowledgement.
         const URGENT = 4;
         /// The sender has no credit left to give: its receiver must send envelopes instead of data until the next
         /// grant.
@@ -170,11 +187,30 @@ bitflags::bitflags! {
     }
 }
 
+/// Begins each message of a packet with [`Flags::BUNDLE`]. The message's bytes follow, without padding.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Item {
+    /// The kind of the message, as [`Header::kind`].
+    pub kind: u8,
+    /// Zero; receivers ignore it.
+    pub reserved: u8,
+    /// Bytes of the message. A longer message goes in a packet of its own.
+    pub len: U16,
+    /// The meaning is that of [`Header::context`].
+    pub context: U32,
+}
+
+impl Item {
+    /// Bytes on the wire.
+    pub const LEN: usize = size_of::<Self>();
+}
+
 /// The reason why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Too few bytes.
+    /// There are too few bytes.
     #[error("{len} bytes are too few for this packet")]
     Short {
         /// Number of bytes.
@@ -194,7 +230,7 @@ pub enum WireError {
         /// The peer's version.
         theirs: u8,
     },
-    /// No such protocol.
+    /// There is no such protocol.
     #[error("there is no protocol {theirs}")]
     Protocol {
         /// The received number.
@@ -204,12 +240,6 @@ pub enum WireError {
     #[error("there is no packet of kind {theirs}")]
     Kind {
         /// The received number.
-        theirs: u8,
-    },
-    /// No such flags.
-    #[error("there are no flags {theirs:#04x}")]
-    Flags {
-        /// The received flags.
         theirs: u8,
     },
     /// A field has a value that no sender writes.
@@ -245,9 +275,11 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, kind) == 2 && std::mem::offset_of!(Header, flags) == 3);
     assert!(std::mem::offset_of!(Header, sender) == 4 && std::mem::offset_of!(Header, incarnation) == 8);
     assert!(std::mem::offset_of!(Header, sequence) == 12 && std::mem::offset_of!(Header, ack) == 16);
-    assert!(std::mem::offset_of!(Header, grant) == 20 && std::mem::offset_of!(Header, age) == 24);
+    assert!(std::mem::offset_of!(Header, grant) == 20 && std::mem::offset_of!(Header, reserved) == 24);
     assert!(std::mem::offset_of!(Header, to) == 26);
     assert!(std::mem::offset_of!(Header, context) == 28);
+    assert!(size_of::<Item>() == 8 && std::mem::offset_of!(Item, len) == 2);
+    assert!(std::mem::offset_of!(Item, context) == 4);
 };
 
 #[cfg(test)]
@@ -256,7 +288,7 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_1_is_laid_out_like_this() {
+    fn version_2_is_laid_out_like_this() {
         let header = Header {
             version: VERSION,
             protocol: Protocol::P2p as u8,
@@ -267,12 +299,14 @@ mod tests {
             sequence: 0x4f4e_4d4c.into(),
             ack: 0x5352_5150.into(),
             grant: 0x5756_5554.into(),
-            age: 0x5958.into(),
+            reserved: 0.into(),
             to: 0x5b5a.into(),
             context: 0x5f5e_5d5c.into(),
         };
-        let mut expected = [1, 1, 0x33, 8].to_vec();
-        expected.extend(0x44..=0x5f);
+        let mut expected = [2, 1, 0x33, 8].to_vec();
+        expected.extend(0x44..=0x57);
+        expected.extend([0, 0]);
+        expected.extend(0x5a..=0x5f);
         assert_eq!(header.as_bytes(), expected);
         let numbers = Numbers {
             sender: header.sender.get(),
@@ -280,7 +314,6 @@ mod tests {
             sequence: header.sequence.get(),
             ack: header.ack.get(),
             grant: header.grant.get(),
-            age: header.age.get(),
             to: header.to.get(),
             context: header.context.get(),
         };
@@ -290,11 +323,13 @@ mod tests {
         assert_eq!(protocols.map(|protocol| protocol as u8), [0, 1, 2, 3, 4]);
         let flags = [Flags::STARVED, Flags::BUNDLE, Flags::URGENT, Flags::EXHAUSTED];
         assert_eq!(flags.map(|flag| flag.bits()), [1, 2, 4, 8]);
+        let item = Item { kind: 0x10, reserved: 0x11, len: 0x1312.into(), context: 0x1716_1514.into() };
+        assert_eq!(item.as_bytes(), (0x10..=0x17).collect::<Vec<u8>>());
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let mut header = Header::new(Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT);
+        let mut header = Header::new(Protocol::Rpc, 9, Flags::STARVED | Flags::EXHAUSTED);
         header.sequence = 0xdead_beef.into();
         let mut packet = header.as_bytes().to_vec();
         packet.extend(b"body");
@@ -302,10 +337,57 @@ mod tests {
         let (read, rest) = Header::decode(&packet).unwrap();
         assert_eq!(
             (read.protocol(), read.kind, read.flags()),
-            (Protocol::Rpc, 9, Flags::STARVED | Flags::URGENT)
+            (Protocol::Rpc, 9, Flags::STARVED | Flags::EXHAUSTED)
         );
         assert_eq!((read.sequence.get(), rest), (0xdead_beef, &b"body"[..]));
-        assert!(read.is(Protocol::Rpc, 9) && !read.is(Protocol::Rma, 9) && !read.is(Protocol::Rpc, 8));
+        assert!(read.is_plain(Protocol::Rpc, 9));
+        assert!(!read.is_plain(Protocol::Rma, 9) && !read.is_plain(Protocol::Rpc, 8));
+    }
+
+    #[test]
+    fn unknown_flags_are_ignored() {
+        for unknown in [0x10, 0x20, 0x40, 0x80, 0xf0] {
+            let mut packet = Header::new(Protocol::P2p, 3, Flags::STARVED).as_bytes().to_vec();
+            packet[3] |= unknown;
+            let (header, _) = Header::decode(&packet).unwrap();
+            assert_eq!(header.flags(), Flags::STARVED);
+            assert!(header.is_plain(Protocol::P2p, 3));
+        }
+    }
+
+    #[test]
+    fn bundles_and_urgent_packets_are_not_plain() {
+        for flags in [Flags::BUNDLE, Flags::URGENT, Flags::all()] {
+            assert!(!Header::new(Protocol::P2p, 0, flags).is_plain(Protocol::P2p, 0), "{flags:?}");
+        }
+        let others = Flags::STARVED | Flags::EXHAUSTED;
+        assert!(Header::new(Protocol::P2p, 0, others).is_plain(Protocol::P2p, 0));
+    }
+
+    #[test]
+    fn a_bundle_is_split_into_its_messages_and_nothing_else() {
+        let item = |kind, context: u32, body: &[u8]| {
+            let len = u16::try_from(body.len()).unwrap().into();
+            [Item { kind, reserved: 0, len, context: context.into() }.as_bytes(), body].concat()
+        };
+        let bundle = Header::new(Protocol::P2p, 9, Flags::BUNDLE | Flags::STARVED);
+        let messages: [(u8, u32, &[u8]); 3] = [(1, 5, b"first"), (2, 6, b""), (1, 5, b"third")];
+        let items = messages.map(|(kind, context, body)| item(kind, context, body)).concat();
+        let mut rest = &items[..];
+        for (kind, context, body) in messages {
+            let (header, message, behind) = bundle.split_item(rest).unwrap();
+            assert_eq!(
+                (header.protocol(), header.kind, header.flags()),
+                (Protocol::P2p, kind, Flags::STARVED)
+            );
+            assert_eq!((header.context.get(), message), (context, body));
+            rest = behind;
+        }
+        assert_eq!(bundle.split_item(rest).unwrap_err(), WireError::Short { len: 0 });
+        let one = item(1, 5, b"first");
+        for len in 0..one.len() {
+            assert!(matches!(bundle.split_item(&one[..len]), Err(WireError::Short { .. })));
+        }
     }
 
     #[test]
@@ -314,15 +396,13 @@ mod tests {
         for len in 0..Header::LEN {
             assert_eq!(Header::decode(&good[..len]).unwrap_err(), WireError::Short { len });
         }
-        for (byte, value, error) in [
-            (0, 2, WireError::Version { theirs: 2 }),
-            (1, 5, WireError::Protocol { theirs: 5 }),
-            (3, 0x80, WireError::Flags { theirs: 0x80 }),
-        ] {
+        for (byte, value, error) in
+            [(0, 1, WireError::Version { theirs: 1 }), (1, 5, WireError::Protocol { theirs: 5 })]
+        {
             let mut bad = good.clone();
             bad[byte] = value;
             assert_eq!(Header::decode(&bad).unwrap_err(), error);
-            assert!(!Header::ref_from_bytes(&bad).unwrap().is(Protocol::P2p, 0));
+            assert!(!Header::ref_from_bytes(&bad).unwrap().is_plain(Protocol::P2p, 0));
         }
     }
 }

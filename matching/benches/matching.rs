@@ -10,12 +10,12 @@ use samite_matching::{
 
 const DEPTHS: [u32; 4] = [1, 16, 256, 4096];
 
-/// Messages from as many ranks wait; receives take the last first.
+/// Queues one message from each rank; receives take the last one first.
 fn ranks<S: Structure>(criterion: &mut Criterion, structure: &str) {
     reverse::<S>(criterion, &format!("ranks/{structure}"), |number| (number, 0));
 }
 
-/// Messages of as many tags from one rank wait; receives take the last first.
+/// Queues messages of one rank, each with its own tag; receives take the last one first.
 fn tags<S: Structure>(criterion: &mut Criterion, structure: &str) {
     reverse::<S>(criterion, &format!("tags/{structure}"), |number| (0, u64::from(number)));
 }

@@ -1,18 +1,18 @@
 //! Matching without MPI: a dispatcher that pairs remote calls with the workers that wait for them.
 //!
-//! A call carries the service (the context), the client (the source) and the method with its priority (the tag). A
-//! worker waits for calls of one service: for any of them, for those of one client, or for one method at any
-//! priority. Calls that nobody waits for stay in a queue of limited memory.
+//! A call carries the service (the context), the client (the source), and the method with its priority (the tag). A
+//! worker waits for calls of one service: for all of them, for those from one client, or for one method at any
+//! priority. Calls without a waiting worker stay in a queue of limited memory.
 
 use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting, Purged};
 
-/// A call, as its bytes arrived.
+/// A call with its bytes.
 #[derive(Debug, PartialEq)]
 struct Call {
     arguments: String,
 }
 
-/// A worker that waits.
+/// A waiting worker.
 #[derive(Debug, PartialEq)]
 struct Worker {
     name: &'static str,
@@ -34,13 +34,13 @@ fn call(client: u32, method: u64, priority: u64) -> Envelope {
     Envelope::new(STORAGE, client, priority << 32 | method)
 }
 
-/// Any client's calls of a method, at any priority.
+/// Returns a pattern for calls of a method by any client, at any priority.
 fn calls_of(method: u64) -> Pattern {
     Pattern::exact(STORAGE, 0, method).any_source().masked(METHOD)
 }
 
 impl Dispatcher {
-    /// A call has arrived: it starts a worker, waits for one, or is turned away.
+    /// Handles a call: it starts a worker, is queued, or is rejected.
     fn arrive(&mut self, envelope: Envelope, arguments: &str) {
         let call = || Call { arguments: arguments.to_owned() };
         match self.matcher.arrive(envelope, call) {
@@ -50,7 +50,7 @@ impl Dispatcher {
         }
     }
 
-    /// A worker is free.
+    /// Registers a free worker.
     fn wait(&mut self, name: &'static str, pattern: Pattern) {
         match self.matcher.post(pattern, Worker { name }) {
             Posting::Matched { unexpected: call, posted: worker, .. } => {
@@ -61,7 +61,7 @@ impl Dispatcher {
         }
     }
 
-    /// A client has gone: so do its calls, and the workers that wait for it alone are free.
+    /// Removes a client: its calls are dropped, and workers that waited only for it become free.
     fn disconnect(&mut self, client: u32) {
         let log = &mut self.log;
         self.matcher.purge_source(client, |purged| match purged {

@@ -23,24 +23,25 @@ use tags::TagIndex;
 
 pub(crate) use list::AdaptiveLinks;
 
-/// A list that grows an index when it pays, and no more of it than pays.
+/// A list that builds an index only for queues that are long enough to benefit from one.
 ///
-/// An entry that is alone in its queue is in no structure. Up to 10 entries of a context are a list. When there are more,
-/// each goes to the *bin* of its rank: a list of the entries of that rank, in their order, whose head is one 32-bit
-/// slot. Bins of 16 neighbouring ranks are a *leaf*, found by one hash; so ranks in use cost what they use, neighbours
-/// share a cache line, and a rank is reached in three steps however many there are. Where a search has compared 32
-/// entries of a list in vain, that list's entries also go to the *tag index*, a hash table of their tags, and stay there
-/// until they are taken; the cost of entering them is that of their insertion again, once.
+/// A single entry in a queue is stored outside all structures. Up to 10 entries of a context form a list. Above that,
+/// each entry goes to the *bin* of its rank: a list of that rank's entries in insertion order, with one 32-bit slot as
+/// its head. The bins of 16 neighbouring ranks form a *leaf*, found by one hash. Memory therefore follows the ranks in
+/// use, neighbouring ranks share a cache line, and a search reaches a rank in three steps regardless of their number.
+/// When a search has compared 32 entries of a list without a match, that list's entries are also added to the *tag
+/// index*, a hash table of their tags, and stay there until they are removed. Adding an entry costs as much as its
+/// insertion, once.
 ///
-/// Wildcards keep MPI's order like this. Receives from any source are a list of their own for each context; a message
-/// compares the serial numbers of the first match there and in the bin of its source. A receive from any source compares
-/// those of the first matches of all bins, while 64 messages or fewer are queued in its context. More are also in the
-/// context's *log*, an array of their slots in order of arrival: a message knows its place there, so that its removal
-/// is one store, and the gaps it leaves are closed when they are more than the messages. After 256 places of the log
-/// in vain, its messages too go to the tag index. There a receive with a mask stands under its masked tag, and a message
-/// is sought once under each mask in use.
+/// Wildcards keep MPI's order as follows. Receives from any source form a separate list in each context; a message
+/// compares the serial numbers of the first match in that list and in the bin of its source. While a context has at
+/// most 64 messages, a receive from any source compares the serial numbers of the first matches of all bins. Above
+/// that, the messages are also in the context's *log*, an array of their slots in order of arrival. A message stores
+/// its place in the log, so its removal is one store; the log closes its gaps when they outnumber the messages. When a
+/// search has looked at 256 places of the log without a match, its messages are also added to the tag index. A receive
+/// with a mask is stored there under its masked tag, and a message searches once for each mask in use.
 ///
-/// With `m` the distinct masks of receives in the tag index:
+/// `m` is the number of distinct masks of receives in the tag index:
 ///
 /// | operation | steps |
 /// | --- | --- |
@@ -52,30 +53,31 @@ pub(crate) use list::AdaptiveLinks;
 /// | purge of a source | O(contexts + entries handed back) |
 /// | purge of a context | O(n log n) for n entries handed back |
 ///
-/// An entry has 16 bytes of links; a leaf takes 84 bytes and 4 to 8 of its bucket, and if it has no entries left, keeps them
-/// until its queue is empty or has come to twice as many leaves; a message in a log takes 4, and as much again for gaps; an
-/// entry in the tag index 40 and 4 to 8 of its bucket. No memory depends on the number of ranks or contexts that exist.
+/// An entry has 16 bytes of links. A leaf takes 84 bytes and 4 to 8 bytes of its bucket; a leaf without entries is kept
+/// until its queue is empty or has twice as many leaves. A message in a log takes 4 bytes, and as much again for gaps.
+/// An entry in the tag index takes 40 bytes and 4 to 8 bytes of its bucket. Memory does not depend on the number of
+/// ranks or contexts.
 #[derive(Debug)]
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
-    /// The only entry of each queue, while it is alone: it is in no ring, and its context has no need to be known.
+    /// The only entry of each queue while there is one. It is in no ring, and its context need not be registered.
     lone: [Option<Lone>; 2],
     /// The serial number of the last entry.
     serial: u64,
 }
 
-/// An entry that is alone in its queue: its slot and its context, in one word since they are written and soon read
+/// A single entry of a queue: its slot and its context, in one word because they are written and soon read
 /// together.
 #[derive(Clone, Copy, Debug)]
 struct Lone(NonZeroU64);
 
-/// What finds the entries of one queue, in all contexts.
+/// The index over the entries of one queue, in all contexts.
 #[derive(Debug, Default)]
 struct Index {
     leaves: Leaves,
     tags: TagIndex,
-    /// Messages in the logs.
+    /// The number of messages in the logs.
     logged: usize,
 }
 
@@ -202,7 +204,7 @@ impl Structure for Adaptive {
 }
 
 impl Adaptive {
-    /// An entry is alone no more.
+    /// Moves a single entry into the structures, before a second one is added.
     #[cold]
     fn enqueue_lone<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         if let Some(lone) = self.lone[Q::SIDE as usize].take() {
@@ -210,7 +212,7 @@ impl Adaptive {
         }
     }
 
-    /// Takes an entry into the queue of its context.
+    /// Adds an entry to the queue of its context.
     #[inline]
     fn enqueue<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, context: u32) {
         self.serial += 1;
@@ -218,7 +220,7 @@ impl Adaptive {
         queue_of::<Q>(lead, &mut self.indexes).insert(pool, slot, self.serial);
     }
 
-    /// The queue of a context that has, or had, entries.
+    /// Returns the queue of a context that has or had entries.
     #[inline]
     fn queue<Q: Query>(&mut self, context: u32) -> Option<Queue<'_>> {
         Some(queue_of::<Q>(self.leads.find(context)?, &mut self.indexes))
@@ -233,7 +235,7 @@ fn queue_of<'a, Q: Query>(lead: &'a mut Lead, indexes: &'a mut [Index; 2]) -> Qu
 }
 
 impl Lone {
-    /// The entry, if it matches.
+    /// Returns the single entry if it matches.
     #[inline]
     fn matching<Q: Query, T, M: Meter>(
         self,
@@ -269,8 +271,8 @@ impl Index {
         self.leaves.reserved() + self.tags.reserved()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows with one more entry: a list that is sorted into bins may need a
-    /// leaf for each of its entries, messages may all go to the log, and an entry may go to two lanes.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry: sorting a list into bins may need a
+    /// leaf for each of its entries, all messages may go to the log, and an entry may go to two lanes.
     fn growth(&self) -> usize {
         let (sorted, logged) = (queue::LIST_MAX as usize + 1, queue::UNLOGGED_MAX as usize + 1);
         self.leaves.growth(sorted) + logged * log::CELL_BYTES + self.tags.growth(2)

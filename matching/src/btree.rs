@@ -12,27 +12,28 @@ use crate::pool::{Pool, Slot};
 use crate::query::{Query, Side};
 use crate::structure::{Selection, Structure};
 
-/// The standard library's B-tree from (context, rank) to the rank's two lists, where (Zounmevo 2014, section 4.5) uses
+/// The standard library's B-tree from (context, rank) to the rank's two lists. (Zounmevo 2014, section 4.5) uses
 /// a red-black tree.
 ///
-/// A search descends in O(log ranks in use) and compares the entries of the rank. A receive from any source looks
-/// at every rank in use. Receives from any source have a list of their own, which every arriving message compares.
+/// A search descends in O(log ranks in use) and compares the entries of the rank. A receive from any source visits
+/// every rank in use. Receives from any source are in a separate list, which every arriving message compares.
 ///
-/// Its memory is estimated: the nodes are not visible, so each is taken to be filled as little as a B-tree allows.
+/// The reported memory is an estimate, because the nodes are not accessible: it assumes the lowest fill that a B-tree
+/// allows.
 #[derive(Debug)]
 pub struct BTree {
     ranks: BTreeMap<Key, Chains>,
     sequence: u64,
 }
 
-/// A context and the 32 bits of a source; those from any source come last.
+/// A context and the 32 bits of a source; receives from any source sort last.
 type Key = (u32, u32);
 
-/// The fewest of at most 11 keys in a node of the standard library's B-tree, its root excepted.
+/// The minimum number of keys, of at most 11, in a node of the standard library's B-tree, except in its root.
 const KEYS_MIN: usize = 5;
 
-/// Bytes of a node: 11 keys and values, a parent and two counts; an inner node also has 12 children, and every sixth
-/// node or less is one.
+/// Bytes of a node: 11 keys and values, a parent and two counts. An inner node also has 12 children; at most every
+/// sixth node is one.
 const NODE_BYTES: usize = 11 * (mem::size_of::<Key>() + mem::size_of::<Chains>()) + 16 + 12 * 8 / 6;
 
 impl Structure for BTree {

@@ -1,4 +1,5 @@
-//! What the published structures share: linked lists with 64-bit pointers, and contexts searched one by one.
+//! Parts that the published structures share: linked lists with 64-bit pointers, and contexts that are searched
+//! linearly.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -8,25 +9,26 @@ use crate::pool::{Pool, Slot};
 use crate::query::Query;
 use crate::structure::Selection;
 
-/// A doubly linked list through the entries of a pool, in the order of insertion.
+/// A doubly linked list through the entries of a pool, in insertion order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chain {
     head: Pointer,
     tail: Pointer,
 }
 
-/// An entry's place in a [`Chain`].
+/// The links of an entry in a [`Chain`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChainLinks {
     prev: Pointer,
     next: Pointer,
 }
 
-/// A number or none, as wide as the pointers of the published structures, so that memory compares as published.
+/// An optional index, as wide as the pointers of the published structures, so that memory compares with the published
+/// figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer(usize);
 
-/// Links that hold an entry in a [`Chain`].
+/// Link types that can hold an entry in a [`Chain`].
 pub(crate) trait Chained {
     fn chain(&self) -> &ChainLinks;
     fn chain_mut(&mut self) -> &mut ChainLinks;
@@ -46,12 +48,12 @@ pub(crate) type Chains = [Chain; 2];
 impl Pointer {
     pub(crate) const NONE: Self = Self(0);
 
-    /// A pointer to the object at `index` of its arena.
+    /// Returns a pointer to the object at `index` of its arena.
     pub(crate) const fn to(index: usize) -> Self {
         Self(index + 1)
     }
 
-    /// The index of the object.
+    /// Returns the index of the object.
     pub(crate) const fn index(self) -> Option<usize> {
         self.0.checked_sub(1)
     }
@@ -100,7 +102,7 @@ impl Chain {
         core::iter::successors(self.head.slot(), |&slot| pool[slot].links.chain().next.slot())
     }
 
-    /// The first entry that agrees with the query in source and tag.
+    /// Returns the first entry whose source and tag match the query.
     pub(crate) fn find<Q: Query, L: Chained, T, M: Meter>(
         &self,
         pool: &Pool<Q, L, T>,
@@ -114,7 +116,7 @@ impl Chain {
         })
     }
 
-    /// Appends the selected entries to `found`, as those of `context`.
+    /// Appends the selected entries to `found`, with `context`.
     pub(crate) fn select<Q: Query, L: Chained, T>(
         &self,
         pool: &Pool<Q, L, T>,
@@ -127,7 +129,7 @@ impl Chain {
     }
 }
 
-/// Of two matches the one inserted first.
+/// Returns the match that was inserted first.
 pub(crate) fn earlier<Q: Query, T>(
     pool: &Pool<Q, SequencedLinks, T>,
     one: Option<Slot>,
@@ -136,7 +138,7 @@ pub(crate) fn earlier<Q: Query, T>(
     one.into_iter().chain(other).min_by_key(|&slot| pool[slot].links.sequence)
 }
 
-/// Puts the entries found since `start` into the order of insertion.
+/// Sorts the entries of `found` from index `start` by insertion order.
 pub(crate) fn sort_by_sequence<Q: Query, T>(pool: &Pool<Q, SequencedLinks, T>, found: &mut [(Slot, u32)]) {
     found.sort_unstable_by_key(|&(slot, _)| pool[slot].links.sequence);
 }

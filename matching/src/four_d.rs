@@ -14,47 +14,47 @@ use crate::structure::{Selection, Structure};
 
 /// The 4-D queue (Zounmevo 2014, section 4.3; Zounmevo & Afsahi 2012).
 ///
-/// The rank is split into four coordinates of `dimensionSpan` values each. The most significant leads along an ordered
-/// list to a cube, the next through the cube's array, the third along an ordered list to a jump point, whose two
-/// lists hold the entries of all ranks that differ only in the last. Cubes and jump points exist while they lead to an
-/// entry. Contexts below the threshold size are plain lists.
+/// A rank is split into four coordinates of `dimensionSpan` values each. The most significant one selects a cube in an
+/// ordered list, the second a pointer in the cube's array, and the third a jump point in an ordered list. The two lists
+/// of a jump point hold the entries of all ranks that differ only in the last coordinate. Cubes and jump points exist
+/// while they contain an entry. Contexts below the threshold size are plain lists.
 ///
-/// A search follows O(contexts + dimensionSpan) pointers and compares the entries of up to `dimensionSpan` ranks (equation
-/// 4.12); dimensionSpan is the fourth root of the context's size, rounded up to a power of two (equation 4.2). A
-/// receive from any source looks at every jump point; receives from any source have a list of their own, which
+/// A search follows O(contexts + dimensionSpan) pointers and compares the entries of up to `dimensionSpan` ranks
+/// (equation 4.12); dimensionSpan is the fourth root of the context's size, rounded up to a power of two (equation
+/// 4.2). A receive from any source visits every jump point. Receives from any source are in a separate list, which
 /// every arriving message compares (equation 4.13).
 #[derive(Debug)]
 pub struct FourD {
     leads: Vec<Lead>,
     cubes: Arena<Cube>,
-    /// The arrays of the cubes: `span` pointers each.
+    /// The arrays of the cubes, `span` pointers each.
     columns: Vec<Pointer>,
     points: Arena<JumpPoint>,
     span: Span,
-    /// Whether contexts are below the threshold size.
+    /// True if contexts are below the threshold size.
     is_listed: bool,
-    /// The context, group and jump point of the last search, which the removal or insertion that follows it need not
-    /// walk to again.
+    /// The context, group and jump point of the last search. A removal or insertion that follows it need not repeat the
+    /// walk.
     finger: Option<(u32, u32, usize)>,
 }
 
-/// What hangs on a context: 56 bytes, as published (table 4.4).
+/// The lists and cubes of a context: 56 bytes, as published (table 4.4).
 #[derive(Debug)]
 struct Lead {
     context: u32,
-    /// All entries, where contexts are listed; otherwise the receives from any source.
+    /// All entries if contexts are listed; otherwise the receives from any source.
     apart: Chains,
-    /// The cube of the least coordinate.
+    /// The cube with the lowest coordinate.
     cube: Pointer,
-    /// Numbers the entries of the context.
+    /// The sequence number of the context's next entry.
     sequence: u64,
 }
 
-/// A cube, its array apart: with it 80, 144 or 272 bytes for a span of 8, 16 or 32, as published.
+/// A cube without its array. With the array it takes 80, 144 or 272 bytes for a span of 8, 16 or 32, as published.
 #[derive(Debug)]
 struct Cube {
     coordinate: u32,
-    /// Jump points in the cube.
+    /// The number of jump points in the cube.
     points: u32,
     next: Pointer,
 }
@@ -67,13 +67,13 @@ struct JumpPoint {
     chains: Chains,
 }
 
-/// `dimensionSpan`, by its logarithm.
+/// `dimensionSpan`, stored as its logarithm.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     bits: u32,
 }
 
-/// The factor of equation 4.5, of which the published measurements take 2.0.
+/// The factor of equation 4.5; the published measurements use 2.0.
 const ADJUSTMENT: u32 = 2;
 
 impl Structure for FourD {
@@ -202,7 +202,7 @@ impl Structure for FourD {
 }
 
 impl FourD {
-    /// The jump point of a rank, without a walk if the search before found it.
+    /// Returns the jump point of a rank; skips the walk if the previous search found it.
     fn reach(&self, at: usize, rank: u32) -> Option<usize> {
         match self.finger {
             Some((context, group, point)) if (context, group) == self.path(at, rank) => Some(point),
@@ -210,12 +210,12 @@ impl FourD {
         }
     }
 
-    /// What a search for that rank is remembered by.
+    /// Returns the key under which a search for the rank is remembered.
     fn path(&self, at: usize, rank: u32) -> (u32, u32) {
         (self.leads[at].context, self.span.group(rank))
     }
 
-    /// The jump point of a rank, by its coordinates.
+    /// Returns the jump point of a rank, found by its coordinates.
     fn locate<M: Meter>(&self, at: usize, rank: u32, meter: &mut M) -> Option<usize> {
         let [c3, c2, c1] = self.span.coordinates(rank);
         let cube = self
@@ -251,7 +251,7 @@ impl FourD {
         })
     }
 
-    /// Frees an empty jump point, and with its last one the cube.
+    /// Frees an empty jump point, and the cube if it was its last one.
     fn remove_point(&mut self, at: usize, rank: u32) {
         self.finger = None;
         let [c3, c2, c1] = self.span.coordinates(rank);
@@ -264,7 +264,7 @@ impl FourD {
         }
     }
 
-    /// All jump points of a context.
+    /// Iterates over all jump points of a context.
     fn walk(&self, lead: &Lead) -> impl Iterator<Item = usize> {
         let cubes = self.cubes.iter(lead.cube);
         let columns = cubes.flat_map(|cube| &self.columns[self.column(cube, 0)..self.column(cube + 1, 0)]);
@@ -281,7 +281,7 @@ impl FourD {
 }
 
 impl Span {
-    /// Equation 4.2; from 1 to 256 ranks the span is 4.
+    /// Returns the span by equation 4.2; it is 4 for 1 to 256 ranks.
     const fn of(ranks: u32) -> Self {
         let ranks_log2 = u32::BITS - ranks.saturating_sub(1).leading_zeros();
         let bits = ranks_log2.div_ceil(4);
@@ -292,32 +292,32 @@ impl Span {
         1 << self.bits
     }
 
-    /// Equation 4.5: the size of a context from which this structure pays. The pointers followed in the worst case are those
-    /// to the cube, along the array, to the jump point and through its list.
+    /// Returns the context size above which this structure pays, by equation 4.5. The worst case follows pointers to
+    /// the cube, along the array, to the jump point and through its list.
     const fn threshold(self) -> u32 {
         (3 * self.len() as u32 + 1) * ADJUSTMENT
     }
 
-    /// What ranks of the same jump point share.
+    /// Returns the coordinates that the ranks of a jump point share.
     const fn group(self, rank: u32) -> u32 {
         rank >> self.bits
     }
 
-    /// c3, c2 and c1. Ranks beyond the expected ones have a larger c3.
+    /// Returns c3, c2 and c1. Ranks above the expected ones have a larger c3.
     const fn coordinates(self, rank: u32) -> [u32; 3] {
         let mask = self.len() as u32 - 1;
         [(rank >> (2 * self.bits)) >> self.bits, rank >> (2 * self.bits) & mask, rank >> self.bits & mask]
     }
 }
 
-/// Pooled objects that stand in singly linked lists ordered by coordinate.
+/// Pooled objects in singly linked lists, ordered by coordinate.
 #[derive(Debug)]
 struct Arena<T> {
     objects: Vec<T>,
     free: Vec<usize>,
 }
 
-/// An object in such a list.
+/// A list object with a coordinate.
 trait Coordinate {
     fn coordinate(&self) -> u32;
     fn next(&self) -> Pointer;
@@ -337,7 +337,7 @@ impl<T: Coordinate> Arena<T> {
         core::iter::successors(first.index(), |&at| self.objects[at].next().index())
     }
 
-    /// The first object whose coordinate is not below.
+    /// Returns the first object whose coordinate is at least `coordinate`.
     fn seek<M: Meter>(&self, first: Pointer, coordinate: u32, meter: &mut M) -> Option<usize> {
         self.iter(first).find(|&at| {
             meter.hop();
@@ -345,7 +345,7 @@ impl<T: Coordinate> Arena<T> {
         })
     }
 
-    /// The object of that coordinate; a new one is made with its successor.
+    /// Returns the object with that coordinate; inserts a new one before its successor if there is none.
     fn seek_or_insert(
         &mut self,
         first: &mut Pointer,
@@ -371,7 +371,7 @@ impl<T: Coordinate> Arena<T> {
         at
     }
 
-    /// Frees the object of that coordinate.
+    /// Frees the object with that coordinate.
     fn remove(&mut self, first: &mut Pointer, coordinate: u32) {
         let (before, at) = self.around(*first, coordinate);
         let at = at.expect("the object removed is in its list");
@@ -379,13 +379,13 @@ impl<T: Coordinate> Arena<T> {
         self.free.push(at);
     }
 
-    /// The last object below the coordinate, and its successor.
+    /// Returns the last object below the coordinate, and its successor.
     fn around(&self, first: Pointer, coordinate: u32) -> (Option<usize>, Option<usize>) {
         let before = self.iter(first).take_while(|&at| self.objects[at].coordinate() < coordinate).last();
         (before, before.map_or(first, |before| self.objects[before].next()).index())
     }
 
-    /// The pointer to the successor of `before`, or to the first object.
+    /// Returns the pointer to the successor of `before`, or to the first object.
     fn link<'a>(&'a mut self, first: &'a mut Pointer, before: Option<usize>) -> &'a mut Pointer {
         match before {
             Some(before) => self.objects[before].next_mut(),
@@ -442,7 +442,7 @@ impl Coordinate for JumpPoint {
     }
 }
 
-/// Receives from any source have no coordinates.
+/// Returns true if the entry is a receive from any source. Such a receive has no coordinates.
 fn is_from_any<Q: Query, T>(entry: &Entry<Q, SequencedLinks, T>) -> bool {
     Q::SIDE == Side::Posted && entry.source == Source::ANY.bits()
 }

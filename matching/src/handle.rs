@@ -1,12 +1,12 @@
-//! What the engine answers, and the handles that name queued items.
+//! The results of the engine's operations, and the handles of queued items.
 
 use core::num::NonZeroU32;
 
 use crate::key::{Envelope, Pattern};
 use crate::pool::Slot;
 
-/// Names a posted receive. It never names another one: when the receive has matched or was taken out, the handle
-/// is stale, and every use of it answers `None`. It belongs to the matcher that gave it.
+/// The handle of a posted receive. After the receive has matched or was taken out, the handle is stale and every use of
+/// it returns `None`. It never refers to another receive. It belongs to the matcher that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PostedId {
     pub(crate) slot: Slot,
@@ -14,7 +14,7 @@ pub struct PostedId {
     pub(crate) context: u32,
 }
 
-/// Names an unexpected message, with the guarantee of [`PostedId`].
+/// The handle of an unexpected message, with the guarantee of [`PostedId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnexpectedId {
     pub(crate) slot: Slot,
@@ -22,34 +22,34 @@ pub struct UnexpectedId {
     pub(crate) context: u32,
 }
 
-/// What became of a message that arrived.
+/// The result of a message's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Arrival<P> {
-    /// It goes to this receive, which is no longer posted.
+    /// The message matches this receive, which is no longer posted.
     Matched(P),
-    /// It waits for its receive.
+    /// The message waits for its receive.
     Queued(UnexpectedId),
-    /// It would exceed the byte budget, or memory is exhausted; nothing was stored, and the payload was not made.
+    /// The byte budget or the memory is exhausted. Nothing was stored, and the payload was not made.
     Refused,
 }
 
-/// What became of a receive that was posted.
+/// The result of posting a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Posting<P, U> {
-    /// It gets this message, which is no longer queued.
+    /// The receive matches this message, which is no longer queued.
     Matched {
         /// The message's envelope.
         envelope: Envelope,
-        /// What was stored with the message.
+        /// The payload that was stored with the message.
         unexpected: U,
-        /// The receive's own payload, handed back.
+        /// The receive's own payload, returned to the caller.
         posted: P,
     },
-    /// It waits for its message.
+    /// The receive waits for its message.
     Queued(PostedId),
-    /// It would exceed the byte budget, or memory is exhausted; the payload is handed back.
+    /// The byte budget or the memory is exhausted; the payload is returned.
     Refused(P),
 }
 

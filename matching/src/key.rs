@@ -1,13 +1,13 @@
-//! What messages carry and what receives ask for.
+//! The fields of messages and receives that matching compares.
 
 use core::fmt;
 
-/// What a message carries: where it belongs, who sent it, and its tag.
+/// The fields of a message that receives select by: its context, its sender and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// The communication context (MPI: the communicator's context id). Contexts never match each other.
     pub context: u32,
-    /// The sender's rank. `u32::MAX` is [`Source::ANY`] and no rank; a message that claims it matches only
+    /// The sender's rank. `u32::MAX` is [`Source::ANY`], not a rank; a message that claims it matches only
     /// receives from any source.
     pub source: u32,
     /// The sender's tag.
@@ -15,13 +15,13 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// An envelope of `context`, `source` and `tag`.
+    /// Returns an envelope of `context`, `source` and `tag`.
     pub const fn new(context: u32, source: u32, tag: u64) -> Self {
         Self { context, source, tag }
     }
 }
 
-/// The source that a receive asks for: one rank, or any.
+/// The source that a receive accepts: one rank, or any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source(u32);
 
@@ -29,27 +29,27 @@ impl Source {
     /// Any source.
     pub const ANY: Self = Self(u32::MAX);
 
-    /// The source `rank`. `u32::MAX` is no rank: it stands for [`Source::ANY`].
+    /// Returns the source `rank`. `u32::MAX` is [`Source::ANY`], not a rank.
     pub const fn rank(rank: u32) -> Self {
         Self(rank)
     }
 
-    /// The rank, or `None` for any source.
+    /// Returns the rank, or `None` for any source.
     pub const fn as_rank(self) -> Option<u32> {
         if self.is_any() { None } else { Some(self.0) }
     }
 
-    /// Whether this is [`Source::ANY`].
+    /// Returns true for [`Source::ANY`].
     pub const fn is_any(self) -> bool {
         self.0 == Self::ANY.0
     }
 
-    /// Whether a message from `rank` satisfies this source.
+    /// Returns true if a message from `rank` satisfies this source.
     pub const fn accepts(self, rank: u32) -> bool {
         self.is_any() || self.0 == rank
     }
 
-    /// The 32 bits stored in queue entries: the rank, or `u32::MAX`.
+    /// Returns the 32 bits that queue entries store: the rank, or `u32::MAX`.
     pub(crate) const fn bits(self) -> u32 {
         self.0
     }
@@ -70,50 +70,50 @@ impl fmt::Debug for Source {
     }
 }
 
-/// What a receive asks for. It matches an envelope of the same context whose source it accepts and whose tag
-/// agrees with `tag` in every bit that is set in `mask`.
+/// The messages that a receive accepts. It matches an envelope of the same context whose source it accepts and whose
+/// tag equals `tag` in every bit that is set in `mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// The communication context.
     pub context: u32,
-    /// The source asked for.
+    /// The accepted source.
     pub source: Source,
-    /// The tag asked for; bits outside `mask` are ignored.
+    /// The accepted tag; bits outside `mask` are ignored.
     pub tag: u64,
-    /// The tag bits that count: `!0` for an exact tag, 0 for any tag.
+    /// The tag bits that are compared: `!0` for an exact tag, 0 for any tag.
     pub mask: u64,
 }
 
 impl Pattern {
-    /// Exactly this context, source and tag.
+    /// Returns a pattern for exactly this context, source and tag.
     pub const fn exact(context: u32, source: u32, tag: u64) -> Self {
         Self { context, source: Source::rank(source), tag, mask: !0 }
     }
 
-    /// Any message of `context`.
+    /// Returns a pattern for any message of `context`.
     pub const fn any(context: u32) -> Self {
         Self { context, source: Source::ANY, tag: 0, mask: 0 }
     }
 
-    /// The same pattern, from any source.
+    /// Returns the same pattern for any source.
     #[must_use]
     pub const fn any_source(self) -> Self {
         Self { source: Source::ANY, ..self }
     }
 
-    /// The same pattern, with any tag.
+    /// Returns the same pattern for any tag.
     #[must_use]
     pub const fn any_tag(self) -> Self {
         self.masked(0)
     }
 
-    /// The same pattern, comparing only the tag bits set in `mask`.
+    /// Returns the same pattern with a mask: only the tag bits set in `mask` are compared.
     #[must_use]
     pub const fn masked(self, mask: u64) -> Self {
         Self { mask, ..self }
     }
 
-    /// Whether this pattern matches `envelope`.
+    /// Returns true if this pattern matches `envelope`.
     pub const fn matches(&self, envelope: &Envelope) -> bool {
         self.context == envelope.context
             && self.source.accepts(envelope.source)

@@ -1,36 +1,38 @@
 //! Message matching by (context, source, tag): flat at any depth, usable alone.
 //!
 //! A [`Matcher`] decides which message goes to which receive. Receives are posted with a [`Pattern`], messages arrive
-//! with an [`Envelope`]; whichever comes first waits. The order is MPI's, wildcards and tag masks included: a message
-//! goes to the receive posted first of those it matches, a receive gets the message that arrived first. Payloads are
-//! the user's own types, one for receives and one for messages.
+//! with an [`Envelope`]; the first of the two waits. The order is MPI's, also with wildcards and tag masks: a message
+//! goes to the matching receive that was posted first, a receive gets the matching message that arrived first. Payloads
+//! have the user's own types, one for receives and one for messages.
 //!
 //! ```
 //! use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting};
 //!
 //! let mut matcher: Matcher<&str, Vec<u8>> = Matcher::new(&Config::default());
 //!
-//! // Nobody waits for this message: it is queued.
+//! // No receive is posted for this message: it is queued.
 //! let early = matcher.arrive(Envelope::new(0, 3, 42), || b"hello".to_vec());
 //! assert!(matches!(early, Arrival::Queued(_)));
 //!
-//! // The first receive is for another tag, and waits; the second takes the message.
+//! // The first receive has another tag and waits; the second takes the message.
 //! assert!(matches!(matcher.post(Pattern::exact(0, 3, 7), "first"), Posting::Queued(_)));
 //! let Posting::Matched { unexpected, .. } = matcher.post(Pattern::exact(0, 3, 0).any_tag(), "second") else {
 //!     unreachable!("there is a message from rank 3")
 //! };
 //! assert_eq!(unexpected, b"hello");
 //!
-//! // This message meets the first receive; what it would have been queued with is never made.
+//! // This message matches the first receive; the payload for the queue is never made.
 //! assert_eq!(matcher.arrive(Envelope::new(0, 3, 7), || unreachable!()), Arrival::Matched("first"));
 //! ```
 //!
-//! How the queues are ordered is a type parameter, a [`Structure`]: [`Adaptive`] by default; [`LinkedList`],
-//! [`RankArray`], [`BTree`] and [`FourD`] are those of the literature, to compare with. Another one, a [`Meter`], may
-//! count what searches visit. A matcher has no thread, lock, clock or input of its own: it is used by whoever holds it.
+//! The structure of the queues is a type parameter, a [`Structure`]: [`Adaptive`] by default. [`LinkedList`],
+//! [`RankArray`], [`BTree`] and [`FourD`] implement published structures, for comparison. Another parameter, a
+//! [`Meter`], may count the visits of searches. A matcher has no thread, lock, clock or input: it runs in its owner's
+//! calls.
 //!
-//! Memory is accounted ([`Matcher::memory`]) and may be limited ([`Config::bytes_max`]): what would exceed the limit is
-//! refused and handed back. Pools keep what they have taken from the allocator, so that a steady load does not allocate.
+//! Memory is counted ([`Matcher::memory`]) and may be limited ([`Config::bytes_max`]): an insertion that would exceed
+//! the limit is refused, and its payload returned. Pools keep the memory that they have allocated, so that a steady
+//! load does not allocate.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -66,7 +68,7 @@ pub use query::{Query, Side};
 pub use rank_array::RankArray;
 pub use structure::{Selection, Structure};
 
-/// The README's example is compiled and run as well.
+/// Compiles and runs the README's example too.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! The plain linked list: the structure of MPICH and its derivatives, and the measure of the others.
+//! The plain linked list: the structure of MPICH and its derivatives, and the baseline for the others.
 
 use alloc::vec::Vec;
 
@@ -9,11 +9,11 @@ use crate::pool::{Pool, Slot};
 use crate::query::Query;
 use crate::structure::{Selection, Structure};
 
-/// One doubly linked list for each queue, through all contexts, sources and tags.
+/// One doubly linked list for each queue, for all contexts, sources and tags.
 ///
-/// A search compares every entry before the one it finds, and all of them when it finds none (Zounmevo 2014,
-/// equation 4.6): O(entries of all contexts). Insertion and removal are O(1). No memory beyond the entries.
-/// The published structure's pointers are 64 bits wide, and so are these.
+/// A search compares every entry before the match, and all entries if there is none (Zounmevo 2014,
+/// equation 4.6): O(entries of all contexts). Insertion and removal are O(1). It needs no memory beside the entries.
+/// Pointers are 64 bits wide, as in the published structure.
 #[derive(Debug)]
 pub struct LinkedList {
     chains: Chains,

@@ -12,14 +12,13 @@ use crate::pool::{Entry, Pool, Slot};
 use crate::query::{Exact, Query, Side};
 use crate::structure::{NotShort, Selection, Structure};
 
-/// Decides which message goes to which receive.
+/// A matching engine: it decides which message goes to which receive.
 ///
-/// `P` is stored with each posted receive and `U` with each unexpected message; `S` is the structure that orders
+/// `P` is stored with each posted receive and `U` with each unexpected message. `S` is the structure that orders
 /// both queues, and `M` the meter (nothing by default).
 ///
-/// The order is MPI's (MPI 4.1, section 3.5): of the receives that match a message, the one posted first gets it;
-/// of the messages that match a receive, it gets the one that arrived first. Wildcards take part in this like any
-/// other receive.
+/// The order is MPI's (MPI 4.1, section 3.5). A message goes to the matching receive that was posted first; a receive
+/// gets the matching message that arrived first. Wildcards do not change this order.
 #[derive(Debug)]
 pub struct Matcher<P, U, S: Structure = Adaptive, M = Silent> {
     posted: Pool<Envelope, S::Links<Envelope>, P>,
@@ -31,7 +30,7 @@ pub struct Matcher<P, U, S: Structure = Adaptive, M = Silent> {
 }
 
 impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
-    /// An empty matcher. Queues take memory when they are used.
+    /// Returns an empty matcher. Queues allocate memory on first use.
     pub fn new(config: &Config) -> Self {
         Self {
             posted: Pool::new(),
@@ -43,8 +42,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// A message has arrived. The first posted receive that matches it is taken out; if there is none, the message is
-    /// queued with the payload that `unexpected` makes. The closure is called only when the message is queued.
+    /// Handles the arrival of a message: takes out the first posted receive that matches it, or queues the
+    /// message with the payload that `unexpected` makes. The closure is called only when the message is queued.
     pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
         if let Some(posted) = self.match_posted(&envelope) {
             return Arrival::Matched(posted);
@@ -59,8 +58,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Arrival::Queued(UnexpectedId { slot, generation, context })
     }
 
-    /// A receive is posted. The first unexpected message that it matches is taken out; if there is none, the
-    /// receive is queued.
+    /// Posts a receive: takes out the first unexpected message that it matches, or queues the
+    /// receive.
     pub fn post(&mut self, pattern: Pattern, posted: P) -> Posting<P, U> {
         if let Some((envelope, unexpected)) = self.match_unexpected(&pattern) {
             return Posting::Matched { envelope, unexpected, posted };
@@ -81,9 +80,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         self.match_unexpected(pattern)
     }
 
-    /// Looks at the first unexpected message that matches, and leaves it queued.
+    /// Returns the first unexpected message that matches, and leaves it queued.
     ///
-    /// It takes the matcher by unique reference because a search may reorganize the queue to shorten the next one.
+    /// It takes `&mut self` because a search may reorganize the queue to shorten the next one.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(UnexpectedId, Envelope, &U)> {
         let slot = self.probe_unexpected(pattern)?;
         let entry = &self.unexpected[slot];
@@ -92,19 +91,19 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some((id, envelope_of(entry, pattern.context), &entry.payload))
     }
 
-    /// Takes out a posted receive, if it is still posted.
+    /// Takes out a posted receive if it is still posted.
     pub fn cancel(&mut self, id: PostedId) -> Option<P> {
         let held = self.posted.holds(id.slot, id.generation);
         held.then(|| self.take_posted(id.slot, id.context).payload)
     }
 
-    /// Takes out an unexpected message, if it is still queued.
+    /// Takes out an unexpected message if it is still queued.
     pub fn remove(&mut self, id: UnexpectedId) -> Option<(Envelope, U)> {
         let held = self.unexpected.holds(id.slot, id.generation);
         held.then(|| self.take_unexpected(id.slot, id.context))
     }
 
-    /// A posted receive and its pattern, if it is still posted.
+    /// Returns a posted receive and its pattern if it is still posted.
     pub fn posted(&self, id: PostedId) -> Option<(Pattern, &P)> {
         let held = self.posted.holds(id.slot, id.generation);
         held.then(|| {
@@ -113,13 +112,13 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// The payload of a posted receive, if it is still posted.
+    /// Returns the payload of a posted receive if it is still posted.
     pub fn posted_mut(&mut self, id: PostedId) -> Option<&mut P> {
         let held = self.posted.holds(id.slot, id.generation);
         held.then(|| &mut self.posted[id.slot].payload)
     }
 
-    /// An unexpected message and its envelope, if it is still queued.
+    /// Returns an unexpected message and its envelope if it is still queued.
     pub fn unexpected(&self, id: UnexpectedId) -> Option<(Envelope, &U)> {
         let held = self.unexpected.holds(id.slot, id.generation);
         held.then(|| {
@@ -128,19 +127,19 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// The payload of an unexpected message, if it is still queued.
+    /// Returns the payload of an unexpected message if it is still queued.
     pub fn unexpected_mut(&mut self, id: UnexpectedId) -> Option<&mut U> {
         let held = self.unexpected.holds(id.slot, id.generation);
         held.then(|| &mut self.unexpected[id.slot].payload)
     }
 
-    /// Which of the queued messages goes first to a receiver that has posted `patterns`, in that order; and the
-    /// index of the pattern that takes it.
+    /// Selects the queued message to send first to a receiver that has posted `patterns` in that order. Returns it with
+    /// the index of its pattern.
     ///
-    /// This is the sender's side of matching: a sender keeps the sends that a receiver has refused as unexpected
-    /// messages whose source is the *receiver's* rank, and asks again when that receiver says what it awaits. The
-    /// first pattern that any of them matches decides, and of its matches the one queued first; sent in this order,
-    /// every message meets the receive that MPI's order gives it.
+    /// This is the sender's side of matching. A sender keeps the sends that a receiver has refused as unexpected
+    /// messages whose source is the *receiver's* rank, and calls this when the receiver lists its posted receives. The
+    /// result is the first queued match of the first pattern that has one. Sent in this order,
+    /// every message matches the receive that MPI's order assigns to it.
     pub fn select_send(&mut self, patterns: &[Pattern]) -> Option<(UnexpectedId, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
             let slot = self.probe_unexpected(pattern)?;
@@ -149,17 +148,17 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// Takes out everything of one source, because that peer has died: its messages, and the receives that ask for
-    /// it by rank; within a context each in the order of insertion, receives first. Receives from any source stay;
-    /// [`visit_any_source`](Self::visit_any_source) is the way to tell them.
+    /// Takes out everything of one source after that peer has died: its messages, and the receives that name its rank.
+    /// Within a context each queue is in insertion order, receives first. Receives from any source stay queued;
+    /// [`visit_any_source`](Self::visit_any_source) visits them.
     pub fn purge_source(&mut self, source: u32, drain: impl FnMut(Purged<P, U>)) {
-        // As a source `u32::MAX` is no peer: only messages can claim it.
+        // The source `u32::MAX` is not a peer: only messages can claim it.
         if !Source::rank(source).is_any() {
             self.purge(Selection::Source(source), drain);
         }
     }
 
-    /// Takes out everything of one context, because its communicator was freed; each queue in the order of insertion,
+    /// Takes out everything of one context after its communicator was freed; each queue in insertion order,
     /// receives first.
     pub fn purge_context(&mut self, context: u32, drain: impl FnMut(Purged<P, U>)) {
         self.purge(Selection::Context(context), drain);
@@ -177,10 +176,10 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context it keeps
-    /// the order of arrival.
+    /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context the
+    /// order is that of arrival.
     pub fn visit_source(&mut self, source: u32, mut visit: impl FnMut(UnexpectedId, Envelope, &mut U)) {
-        // As a source `u32::MAX` is no peer.
+        // The source `u32::MAX` is not a peer.
         if Source::rank(source).is_any() {
             return;
         }
@@ -197,8 +196,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Iterates over the payloads of all unexpected messages, in no particular order. It may take longer than their number
-    /// suggests: it is for checks.
+    /// Iterates over the payloads of all unexpected messages, in unspecified order. It is meant for checks: it may take
+    /// longer than their number suggests.
     pub fn unexpected_payloads(&self) -> impl Iterator<Item = &U> {
         self.unexpected.payloads()
     }
@@ -212,17 +211,17 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Posted receives.
+    /// Returns the number of posted receives.
     pub const fn posted_len(&self) -> usize {
         self.posted.len()
     }
 
-    /// Unexpected messages.
+    /// Returns the number of unexpected messages.
     pub const fn unexpected_len(&self) -> usize {
         self.unexpected.len()
     }
 
-    /// What the memory is used for.
+    /// Returns the memory in use, by purpose.
     pub fn memory(&self) -> Memory {
         Memory {
             posted: self.posted.bytes(),
@@ -255,8 +254,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(entry.payload)
     }
 
-    /// Takes out the first unexpected message that matches the receive. Always inlined: what it returns would go through
-    /// memory, in pieces, and be read at once as a whole.
+    /// Takes out the first unexpected message that matches the receive. Always inlined: a call would return its result
+    /// through memory in pieces, and the caller would read it at once as a whole, which stalls.
     #[inline(always)]
     fn match_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
         let length = self.unexpected.len();
@@ -274,7 +273,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some((envelope_of(&entry, pattern.context), entry.payload))
     }
 
-    /// Takes the first posted receive that matches the message out of its queue, by a long search.
+    /// Takes out the first posted receive that matches the message, by a long search.
     #[inline(never)]
     fn take_posted_far(&mut self, envelope: &Envelope) -> Option<Slot> {
         let slot = self.find_far(|matcher, spare| {
@@ -284,7 +283,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(slot)
     }
 
-    /// Takes the first unexpected message that matches the receive out of its queue, by a long search.
+    /// Takes out the first unexpected message that matches the receive, by a long search.
     #[inline(never)]
     fn take_unexpected_far(&mut self, pattern: &Pattern) -> Option<Slot> {
         let slot = self.search_unexpected(pattern)?;
@@ -292,14 +291,14 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(slot)
     }
 
-    /// The first unexpected message that matches the receive, and stays.
+    /// Returns the first unexpected message that matches the receive, and leaves it queued.
     fn probe_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
         let found = self.search_unexpected(pattern);
         self.meter.search(Side::Unexpected, self.unexpected.len(), found.map(|_| wildcards(pattern)));
         found
     }
 
-    /// The first unexpected message that matches the receive.
+    /// Returns the first unexpected message that matches the receive.
     #[inline(never)]
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
         self.find_far(|matcher, spare| {
@@ -307,7 +306,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// A search in which the structure may spend spare bytes to make the next ones shorter.
+    /// Runs a search in which the structure may use spare bytes to shorten later searches.
     #[inline(always)]
     fn find_far(&mut self, find: impl FnOnce(&mut Self, &mut usize) -> Option<Slot>) -> Option<Slot> {
         let before = self.spare();
@@ -347,7 +346,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Whether the byte budget allows an entry in the queue that `Q` searches.
+    /// Returns true if the byte budget allows one more entry in the queue that `Q` searches.
     fn has_room<Q: Query>(&self, context: u32, source: u32) -> bool {
         let Some(bytes_max) = self.bytes_max else { return true };
         let entry = match Q::SIDE {
@@ -363,12 +362,12 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Bytes that the structure may spend on shorter searches.
+    /// Returns the bytes that the structure may use to shorten searches.
     fn spare(&self) -> usize {
         self.bytes_max.map_or(usize::MAX, |bytes_max| bytes_max.saturating_sub(self.bytes_in_use()))
     }
 
-    /// Takes note of more bytes in use.
+    /// Records an increase of the bytes in use.
     fn note_growth(&mut self) {
         self.bytes_peak = self.bytes_peak.max(self.bytes_in_use());
         self.sample_memory();
@@ -380,7 +379,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
 }
 
 impl<P, U, S: Structure> Matcher<P, U, S, Counting> {
-    /// What the meter has counted since the matcher was made.
+    /// Returns the meter's counts since the matcher was made.
     pub fn stats(&self) -> Stats {
         self.meter.stats()
     }

@@ -1,9 +1,9 @@
-//! What a matcher's memory is used for.
+//! The memory of a matcher, by purpose.
 
 /// Memory of a [`Matcher`](crate::Matcher), in bytes.
 ///
-/// "In use" counts the objects that are in a queue or order one, as the published figures do; "reserved" is what
-/// was taken from the allocator, which pools keep for reuse. The payloads' own heap memory is not seen.
+/// "In use" counts queued entries and the objects that order them, as the published figures do. "Reserved" is the
+/// memory obtained from the allocator, which pools keep for reuse. The payloads' own heap memory is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Entries of posted receives in use, payload included.
@@ -14,12 +14,12 @@ pub struct Memory {
     pub structure: usize,
     /// The largest [`in_use`](Self::in_use) since the matcher was made.
     pub peak: usize,
-    /// Bytes held from the allocator, for entries and structure.
+    /// Bytes obtained from the allocator, for entries and structure.
     pub reserved: usize,
 }
 
 impl Memory {
-    /// Bytes in use: entries and structure. This is what [`Config::bytes_max`](crate::Config) limits.
+    /// Returns the bytes in use by entries and structure. [`Config::bytes_max`](crate::Config) limits this sum.
     pub const fn in_use(&self) -> usize {
         self.posted + self.unexpected + self.structure
     }

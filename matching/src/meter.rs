@@ -1,33 +1,33 @@
-//! Statistics of searches and queue lengths, compiled in only where asked for.
+//! Statistics of searches and queue lengths, compiled in only on request.
 
 use core::fmt::Debug;
 
 use crate::query::Side;
 
-/// Watches searches. The default, [`Silent`], compiles to nothing; [`Counting`] fills [`Stats`].
+/// An observer of searches. The default, [`Silent`], compiles to nothing; [`Counting`] fills [`Stats`].
 pub trait Meter: Debug + Default {
-    /// A pointer was followed: to a context's lead, an inner object or an entry.
+    /// Records a followed pointer: to a context's lead, an inner object or an entry.
     fn hop(&mut self);
-    /// An entry was compared with what is sought.
+    /// Records a comparison of an entry with the query.
     fn compare(&mut self);
-    /// A search ended in a queue that held `length` entries; `hit` says how the receive matched, if it did.
+    /// Records the end of a search in a queue of `length` entries; `hit` gives the wildcards of the match, if any.
     fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>);
-    /// Whether [`memory`](Self::memory) is of use: what it is told takes time to compute.
+    /// True if [`memory`](Self::memory) is used. Its argument takes time to compute.
     const SAMPLES_MEMORY: bool;
-    /// The matcher uses that many bytes after an insertion or a removal.
+    /// Records the bytes in use after an insertion or a removal.
     fn memory(&mut self, bytes: usize);
 }
 
 /// The wildcards of a receive that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wildcards {
-    /// From any source.
+    /// The receive accepts any source.
     pub source: bool,
-    /// With a mask that leaves out tag bits, any tag included.
+    /// The receive has a mask that ignores tag bits, or accepts any tag.
     pub tag: bool,
 }
 
-/// No statistics.
+/// Keeps no statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -53,12 +53,12 @@ pub struct Counting {
     memory_sum: u128,
 }
 
-/// What [`Counting`] has counted.
+/// The counts of [`Counting`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Searches of the posted receives.
+    /// Statistics of searches of the posted receives.
     pub posted: SearchStats,
-    /// Searches of the unexpected messages.
+    /// Statistics of searches of the unexpected messages.
     pub unexpected: SearchStats,
     /// Bytes in use, averaged over insertions and removals (as the thesis averages, section 4.6.1).
     pub memory_average: f64,
@@ -67,7 +67,7 @@ pub struct Stats {
 /// Statistics of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchStats {
-    /// Searches made.
+    /// The number of searches.
     pub searches: u64,
     /// Entries compared, over all searches.
     pub compared: u64,
@@ -92,29 +92,29 @@ pub struct SearchStats {
 }
 
 impl SearchStats {
-    /// Average search length (ASL): entries compared a search.
+    /// Returns the average search length (ASL): entries compared per search.
     pub fn compared_average(&self) -> f64 {
         average(self.compared, self.searches)
     }
 
-    /// Pointers followed a search.
+    /// Returns the pointers followed per search.
     pub fn hops_average(&self) -> f64 {
         average(self.hops, self.searches)
     }
 
-    /// Average queue length (AQL), as searches see it.
+    /// Returns the average queue length (AQL), sampled by searches.
     pub fn length_average(&self) -> f64 {
         average(self.length_sum, self.searches)
     }
 
-    /// Searches that matched.
+    /// Returns the number of searches that matched.
     pub const fn matched(&self) -> u64 {
         self.exact + self.any_source + self.any_tag + self.any_both
     }
 }
 
 impl Counting {
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub(crate) fn stats(&self) -> Stats {
         let memory_average = match self.memory_samples {
             0 => 0.0,

@@ -1,4 +1,4 @@
-//! Queue entries in slots that are reused without going back to the allocator, named by 32-bit handles.
+//! Queue entries in reusable slots, named by 32-bit handles.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -6,22 +6,22 @@ use core::num::NonZeroU32;
 
 use crate::query::Query;
 
-/// The place of an entry in its [`Pool`]. Non-zero, so that an `Option` of it is no larger.
+/// The index of an entry in its [`Pool`]. It is non-zero, so that an `Option` of it has the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(NonZeroU32);
 
 impl Slot {
-    /// The slot's number, from 1.
+    /// Returns the slot's number, from 1.
     pub(crate) const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// The slot's number, which is not 0.
+    /// Returns the slot's number, which is not 0.
     pub(crate) const fn number(self) -> NonZeroU32 {
         self.0
     }
 
-    /// The slot with that number, `None` for 0.
+    /// Returns the slot with that number, or `None` for 0.
     pub(crate) const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
@@ -29,7 +29,7 @@ impl Slot {
         }
     }
 
-    /// The slot of the last of so many cells.
+    /// Returns the slot of the last of `cells` cells.
     fn last_of(cells: usize) -> Self {
         Self::new(cells as u32).expect("there is a cell")
     }
@@ -39,10 +39,10 @@ impl Slot {
     }
 }
 
-/// An item of one of the two queues. The context is not stored: a structure that needs it keeps it in its links.
+/// An item of one of the two queues. The context is not stored; a structure that needs it keeps it in its links.
 #[derive(Debug)]
 pub struct Entry<Q: Query, L, T> {
-    /// How often the slot has been used. Being non-zero it also tells used cells from free ones, at no cost.
+    /// The number of uses of the slot. It is non-zero, so its niche distinguishes used cells from free ones at no cost.
     generation: NonZeroU32,
     /// [`Source`](crate::Source) as 32 bits: a rank, or `u32::MAX` in receives from any source.
     pub(crate) source: u32,
@@ -54,19 +54,20 @@ pub struct Entry<Q: Query, L, T> {
 
 /// The entries of one queue.
 ///
-/// A freed slot remembers its generation, so that a handle of (slot, generation) never names another entry; a
-/// slot whose generations are used up is retired.
+/// A freed slot keeps its generation, so that a handle of (slot, generation) never names another entry. A
+/// slot with no generations left is retired.
 ///
-/// The slot freed last is used first. A pool that runs empty after many were used begins anew with its first slot: so
-/// entries are in memory in the order in which they come, whatever the order in which those before them went.
+/// The slot freed last is reused first. A pool that becomes empty after many slots were used starts again with its
+/// first slot. New entries are then stored in the order of insertion, regardless of the order in which older ones were
+/// removed.
 #[derive(Debug)]
 pub struct Pool<Q: Query, L, T> {
     cells: Vec<Cell<Q, L, T>>,
-    /// The slot freed last, of those used since the pool was empty.
+    /// The slot freed last, among those used since the pool was last empty.
     free: Option<Slot>,
-    /// So many cells from the first have been used since then.
+    /// The number of cells, from the first, that have been used since the pool was last empty.
     begun: usize,
-    /// So many cells from the first are retired.
+    /// The number of retired cells before the first usable one.
     retired: usize,
     len: usize,
 }
@@ -74,37 +75,37 @@ pub struct Pool<Q: Query, L, T> {
 #[derive(Debug)]
 enum Cell<Q: Query, L, T> {
     Used(Entry<Q, L, T>),
-    /// Its next entry will have that generation; the slot freed before it.
+    /// The generation of its next entry, and the slot freed before it.
     Free {
         generation: NonZeroU32,
         next: Option<Slot>,
     },
 }
 
-/// Fewer slots are not worth it to begin anew.
+/// Below this number of slots the pool does not start again with its first slot.
 const ANEW_MIN: usize = 64;
 
-/// The last generation of a slot.
+/// The highest generation of a slot.
 const LAST: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("it is not 0");
 
-/// No entry has this generation: the slot is retired.
+/// The generation of a retired slot; no entry has it.
 const RETIRED: NonZeroU32 = NonZeroU32::MAX;
 
 impl<Q: Query, L, T> Pool<Q, L, T> {
-    /// Bytes of one entry.
+    /// The bytes of one entry.
     pub(crate) const ENTRY_BYTES: usize = mem::size_of::<Cell<Q, L, T>>();
 
-    /// An empty pool, which holds no memory.
+    /// Returns an empty pool, which holds no memory.
     pub(crate) const fn new() -> Self {
         Self { cells: Vec::new(), free: None, begun: 0, retired: 0, len: 0 }
     }
 
-    /// Entries in use.
+    /// Returns the number of entries in use.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The payloads of the entries in use, in the order of their slots.
+    /// Iterates over the payloads of the entries in use, in the order of their slots.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &T> {
         self.cells.iter().filter_map(|cell| match cell {
             Cell::Used(entry) => Some(&entry.payload),
@@ -112,24 +113,24 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         })
     }
 
-    /// Bytes of the entries in use.
+    /// Returns the bytes of the entries in use.
     pub(crate) const fn bytes(&self) -> usize {
         self.len * Self::ENTRY_BYTES
     }
 
-    /// Bytes held from the allocator.
+    /// Returns the bytes obtained from the allocator.
     pub(crate) fn reserved(&self) -> usize {
         self.cells.capacity() * Self::ENTRY_BYTES
     }
 
-    /// Whether one more entry finds room, if necessary from the allocator.
+    /// Ensures that there is room for one more entry, and allocates if necessary. Returns false if allocation fails.
     pub(crate) fn make_room(&mut self) -> bool {
         self.free.is_some()
             || self.begun < self.cells.len()
             || (self.cells.len() < u32::MAX as usize - 1 && self.cells.try_reserve(1).is_ok())
     }
 
-    /// Stores an entry, and tells its slot and generation. Call [`make_room`](Self::make_room) first.
+    /// Stores an entry, and returns its slot and generation. Call [`make_room`](Self::make_room) first.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
@@ -160,7 +161,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         let freed = if *generation < LAST {
             Cell::Free { generation: generation.saturating_add(1), next: self.free.replace(slot) }
         } else {
-            // Neither on the free list nor reachable by a handle.
+            // The retired slot is neither on the free list nor reachable by a handle.
             Cell::Free { generation: RETIRED, next: None }
         };
         let Cell::Used(entry) = mem::replace(cell, freed) else { not_in_use(slot) };
@@ -171,7 +172,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         entry
     }
 
-    /// The first slot that has not been used since the pool was empty, and its generation.
+    /// Returns the first slot that has not been used since the pool was last empty, and its generation.
     #[inline(always)]
     fn begin_cell(&mut self) -> (Slot, NonZeroU32) {
         self.begun += 1;
@@ -191,7 +192,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.begin_cell()
     }
 
-    /// Notes that the pool is empty.
+    /// Resets the pool after its last entry was taken out.
     #[cold]
     fn begin_anew(&mut self) {
         while let Some(Cell::Free { generation: RETIRED, .. }) = self.cells.get(self.retired) {
@@ -200,12 +201,12 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         (self.free, self.begun) = (None, self.retired);
     }
 
-    /// The generation of a used slot.
+    /// Returns the generation of a used slot.
     pub(crate) fn generation(&self, slot: Slot) -> NonZeroU32 {
         self[slot].generation
     }
 
-    /// Whether the slot still holds the entry of that generation.
+    /// Returns true if the slot still holds the entry of that generation.
     pub(crate) fn holds(&self, slot: Slot, generation: NonZeroU32) -> bool {
         matches!(self.cells.get(slot.index()), Some(Cell::Used(entry)) if entry.generation == generation)
     }
@@ -233,13 +234,14 @@ impl<Q: Query, L, T> core::ops::IndexMut<Slot> for Pool<Q, L, T> {
     }
 }
 
-/// A slot in a queue holds an entry. By value: a reference would keep every slot in memory on the way of a match.
+/// Panics because a queued slot holds no entry. It takes the slot by value: a reference would keep every slot in memory
+/// on the hot path.
 #[cold]
 fn not_in_use(slot: Slot) -> ! {
     unreachable!("{slot:?} is in a queue")
 }
 
-/// A slot on the free list holds none.
+/// Panics because a slot on the free list holds an entry.
 #[cold]
 fn in_use(slot: Slot) -> ! {
     unreachable!("{slot:?} is on the free list")
@@ -251,7 +253,7 @@ mod tests {
     use crate::key::{Envelope, Pattern};
     use crate::query::Exact;
 
-    /// Being free costs an entry nothing: the generation's niche tells it.
+    /// Free cells take no extra space: the generation's niche marks them.
     #[test]
     fn a_cell_is_as_large_as_its_entry() {
         assert_eq!(
@@ -275,7 +277,7 @@ mod tests {
 
     const MANY: usize = ANEW_MIN + 1;
 
-    /// Inserts some entries.
+    /// Inserts `count` entries and returns their slots.
     fn insert(pool: &mut Pool<Pattern, (), ()>, count: usize) -> Vec<Slot> {
         (0..count).map(|_| pool.insert(0, 0, Exact, (), ()).0).collect()
     }
@@ -302,7 +304,7 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut pool = Pool::new();
         let mut slots = insert(&mut pool, MANY);
-        // One in the middle, then the first.
+        // First an entry in the middle, then the first one.
         for at in [1, 0] {
             let used_up = slots.remove(at);
             pool[used_up].generation = LAST;

@@ -1,11 +1,11 @@
-//! The two queues, told apart by what searches them.
+//! The two queues, distinguished by the type of the query that searches them.
 
 use core::fmt::Debug;
 
 use crate::key::{Envelope, Pattern, Source};
 use crate::pool::Entry;
 
-/// Which queue: posted receives, or unexpected messages.
+/// A queue: posted receives, or unexpected messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Receives that wait for a message (MPI: the posted receive queue, PRQ).
@@ -14,41 +14,41 @@ pub enum Side {
     Unexpected = 1,
 }
 
-/// What searches a queue: an [`Envelope`] searches the posted receives, a [`Pattern`] the unexpected messages.
+/// The query of a search: an [`Envelope`] searches the posted receives, a [`Pattern`] the unexpected messages.
 ///
-/// Both queues differ only by this, so a [`Structure`](crate::Structure) is written once for both.
+/// This is the only difference between the queues, so a [`Structure`](crate::Structure) is written once for both.
 pub trait Query: Copy + Debug + private::Sealed {
-    /// The queue that it searches.
+    /// The queue that this query searches.
     const SIDE: Side;
-    /// The tag mask kept in entries of that queue.
+    /// The tag mask in entries of that queue.
     type Mask: Copy + Debug;
-    /// The context searched.
+    /// Returns the context to search.
     fn context(&self) -> u32;
-    /// The source searched: the rank that sent, or what the receive asks for.
+    /// Returns the source to search: the sender's rank, or the source of the receive.
     fn source(&self) -> Source;
-    /// The tag searched.
+    /// Returns the tag to search.
     fn tag(&self) -> u64;
-    /// The bits of the tag that the search compares.
+    /// Returns the tag bits that the search compares.
     fn mask(&self) -> u64;
-    /// The mask that an entry of the queue was stored with.
+    /// Returns the mask with which an entry of the queue was stored.
     fn entry_mask(mask: Self::Mask) -> u64;
 
-    /// Whether source and tag of the entry agree with this query. Their contexts are the structure's matter.
+    /// Returns true if source and tag of the entry match this query. The structure compares contexts.
     fn matches<L, T>(&self, entry: &Entry<Self, L, T>) -> bool {
         let source = self.source().bits() == entry.source || self.source_is_wild(entry.source);
         source && self.matches_tag(entry)
     }
 
-    /// Whether the tag of the entry agrees with this query.
+    /// Returns true if the tag of the entry matches this query.
     fn matches_tag<L, T>(&self, entry: &Entry<Self, L, T>) -> bool {
         (self.tag() ^ entry.tag) & self.mask() & Self::entry_mask(entry.mask) == 0
     }
 
-    /// Whether the wildcard, on the side that may have one, covers the difference in source.
+    /// Returns true if a wildcard in the receive, which is the query or the entry, covers a difference in source.
     fn source_is_wild(&self, entry_source: u32) -> bool;
 }
 
-/// The mask of messages, which have none: every bit of a tag counts.
+/// The mask type of messages. Messages have no mask: every bit of their tag counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Exact;
 

@@ -1,4 +1,4 @@
-//! The array over the ranks: the structure of Open MPI, and the fastest of the published ones.
+//! An array over the ranks: the structure of Open MPI, and the fastest of the published ones.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,14 +11,14 @@ use crate::pool::{Pool, Slot};
 use crate::query::{Query, Side};
 use crate::structure::{Selection, Structure};
 
-/// For each context an array with two lists for every rank (Zounmevo 2014, section 4.4, figure 4.4).
+/// An array for each context, with two lists for every rank (Zounmevo 2014, section 4.4, figure 4.4).
 ///
-/// A search walks through the contexts, takes the rank's list by its index, and compares that list's entries: O(contexts +
-/// entries of the rank). A receive from any source looks at every rank: O(ranks + entries). Receives from any
-/// source have a list of their own, which every arriving message compares.
+/// A search walks through the contexts, indexes the rank's list, and compares the entries of that list: O(contexts +
+/// entries of the rank). A receive from any source visits every rank: O(ranks + entries). Receives from any
+/// source are in a separate list, which every arriving message compares.
 ///
-/// The array has as many ranks as [`Config::ranks`] says, 32 bytes each, is made when the context is first used,
-/// and kept until the context is purged. Entries of ranks beyond share the list of those from any source.
+/// The array has [`Config::ranks`] elements of 32 bytes. It is allocated at the first use of the context
+/// and kept until the context is purged. Entries of higher ranks share the list of receives from any source.
 #[derive(Debug)]
 pub struct RankArray {
     leads: Vec<Lead>,
@@ -26,11 +26,11 @@ pub struct RankArray {
     sequence: u64,
 }
 
-/// What hangs on a context: 56 bytes, as published (table 4.4).
+/// The lists of a context: 56 bytes, as published (table 4.4).
 #[derive(Debug)]
 struct Lead {
     context: u32,
-    /// The entries that have no place in the array.
+    /// The entries without an element in the array.
     apart: Chains,
     heads: Box<[RankHead]>,
 }
@@ -135,7 +135,7 @@ impl RankArray {
         mem::size_of::<Lead>() + self.ranks * mem::size_of::<RankHead>()
     }
 
-    /// The chain of a source in a context that has been used.
+    /// Returns the chain of a source in a context that has been used.
     #[inline(always)]
     fn chain<Q: Query>(&mut self, context: u32, source: u32) -> &mut Chain {
         let lead = self.leads.iter_mut().find(|lead| lead.context == context);

@@ -8,26 +8,26 @@ use crate::meter::Meter;
 use crate::pool::{Pool, Slot};
 use crate::query::Query;
 
-/// How the entries of both queues are arranged so that searches find them.
+/// A structure that arranges the entries of both queues for searches.
 ///
-/// The engine owns the entries and asks the structure to find, insert and remove them; the structure keeps what it
-/// needs in an entry's links and in objects of its own. Every method is generic over the [`Query`], which says
-/// which of the two queues is meant.
+/// The engine owns the entries and asks the structure to find, insert and remove them. The structure stores its data
+/// in the entries' links and in objects of its own. Every method is generic over the [`Query`], which selects
+/// one of the two queues.
 ///
-/// The contract is MPI's order: a search finds, among the entries that match, the one inserted first. Since a
-/// receive from any source and one from a given source may match the same message, this holds across all sources
+/// The contract is MPI's order: a search finds the matching entry that was inserted first. A
+/// receive from any source and one from a given source may match the same message, so this holds across all sources
 /// of a context.
 ///
-/// The trait is sealed: its methods take types that only this crate makes.
+/// The trait is sealed, because its methods take types that only this crate creates.
 pub trait Structure: Debug + Sized {
-    /// What the structure keeps in each entry of the queue that `Q` searches.
+    /// The structure's data in each entry of the queue that `Q` searches.
     type Links<Q: Query>: Copy + Debug + Default;
 
-    /// An empty structure.
+    /// Returns an empty structure.
     fn new(config: &Config) -> Self;
 
-    /// The first inserted entry that matches `query`. May reorganize, so that the next search is shorter, and for that
-    /// take up to `spare` bytes, which it takes off `spare`.
+    /// Returns the first inserted entry that matches `query`. It may reorganize the queue to shorten the next search.
+    /// For that it may use up to `spare` bytes, and subtracts them from `spare`.
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, Self::Links<Q>, T>,
@@ -36,8 +36,8 @@ pub trait Structure: Debug + Sized {
         meter: &mut M,
     ) -> Option<Slot>;
 
-    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`. If that needs a long
-    /// search, which `find` may shorten, nothing is done. By default no search can be shortened.
+    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`. If that needs
+    /// a long search, which `find` may shorten, it changes nothing. By default no search can be shortened.
     #[inline(always)]
     fn take<Q: Query, T, M: Meter>(
         &mut self,
@@ -52,13 +52,13 @@ pub trait Structure: Debug + Sized {
         Ok(slot)
     }
 
-    /// Takes the entry at `slot`, new in `pool`, into the queue of `context` as its last.
+    /// Appends the entry at `slot`, new in `pool`, to the queue of `context`.
     fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);
 
     /// Takes the entry at `slot` out of the queue of `context`; it is still in `pool`.
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);
 
-    /// Appends the selected entries with their contexts to `found`; within a context in the order of insertion.
+    /// Appends the selected entries with their contexts to `found`; within a context in insertion order.
     fn select<Q: Query, T>(
         &self,
         pool: &Pool<Q, Self::Links<Q>, T>,
@@ -66,35 +66,35 @@ pub trait Structure: Debug + Sized {
         found: &mut Vec<(Slot, u32)>,
     );
 
-    /// Forgets a context, which has no entries any more.
+    /// Removes a context that has no entries.
     fn drop_context(&mut self, context: u32);
 
-    /// Bytes of the structure's own objects in use, apart from the entries and from the structure's fixed part.
+    /// Returns the bytes of the structure's own objects in use, without the entries and the structure's fixed part.
     fn bytes(&self) -> usize;
 
-    /// Bytes that the structure holds from the allocator for its own objects, at least [`bytes`](Self::bytes).
+    /// Returns the bytes that the structure has allocated for its own objects, at least [`bytes`](Self::bytes).
     fn reserved(&self) -> usize;
 
-    /// An upper bound of the bytes by which [`bytes`](Self::bytes) grows when an entry of that context and source
+    /// Returns an upper bound of the growth of [`bytes`](Self::bytes) when an entry of that context and source
     /// (32 bits as in an entry) is inserted into the queue that `Q` searches.
     fn growth<Q: Query>(&self, context: u32, source: u32) -> usize;
 }
 
-/// A short search is not enough.
+/// The error of a short search that did not suffice.
 #[derive(Clone, Copy, Debug)]
 pub struct NotShort;
 
-/// The entries that [`Structure::select`] is asked for.
+/// The entries that [`Structure::select`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Those of one source (32 bits as in an entry, so that any source can be selected) in every context.
+    /// The entries of one source (32 bits as in an entry, so that any source can be selected) in every context.
     Source(u32),
-    /// Those of one context.
+    /// The entries of one context.
     Context(u32),
 }
 
 impl Selection {
-    /// Whether an entry of that context and source is selected.
+    /// Returns true if an entry of that context and source is selected.
     pub(crate) fn includes(self, context: u32, source: u32) -> bool {
         match self {
             Self::Source(selected) => selected == source,
@@ -102,7 +102,7 @@ impl Selection {
         }
     }
 
-    /// Whether entries of that source may be selected.
+    /// Returns true if entries of that source may be selected.
     pub(crate) fn has_source(self, source: u32) -> bool {
         match self {
             Self::Source(selected) => selected == source,

@@ -1,4 +1,4 @@
-//! MPI's matching order where wildcards and exact receives meet, on every structure.
+//! MPI's matching order when wildcard and exact receives are mixed, on every structure.
 
 use samite_matching::{
     Adaptive, Arrival, BTree, Config, Envelope, FourD, LinkedList, Matcher, Pattern, Posting, RankArray,
@@ -25,7 +25,7 @@ on_every_structure! {
     a_refused_send_goes_first,
 }
 
-/// The receives of (Zounmevo 2014, section 4.3.3): from rank 0, rank 0, any source, rank 0.
+/// Posts the receives of (Zounmevo 2014, section 4.3.3): from rank 0, rank 0, any source, rank 0.
 fn posted_as_in_the_thesis<S: Structure>() -> Matcher<u32, (), S> {
     let mut matcher = Matcher::new(&Config::default());
     let from_zero = Pattern::exact(7, 0, 5);

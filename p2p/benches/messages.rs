@@ -1,4 +1,4 @@
-//! Messages between two engines in one thread, over the loopback port: what the protocols themselves take.
+//! Messages between two engines in one thread over the loopback port: the cost of the protocols alone.
 
 #![allow(missing_docs, reason = "criterion's macros make items without")]
 
@@ -13,7 +13,7 @@ const TAG: u64 = 5;
 
 type Pair = [Engine<Loopback>; 2];
 
-/// A message from rank 0 to a receive that waits for it at rank 1: eager up to 8 KiB, by rendezvous above.
+/// Sends a message from rank 0 to a posted receive of rank 1: eager up to 8 KiB, by rendezvous above.
 fn cross(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("message");
     for bytes in [8, 1 << 10, 64 << 10, 1 << 20] {
@@ -27,7 +27,7 @@ fn cross(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A poll that finds nothing.
+/// Polls an engine that has nothing to do.
 fn poll(criterion: &mut Criterion) {
     let [mut engine, _other] = pair();
     criterion.bench_function("poll, idle", |bencher| {

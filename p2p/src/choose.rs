@@ -49,7 +49,7 @@ const LINE: usize = 64;
 pub(crate) enum Choice {
     /// With its envelope, at once.
     Eager,
-    /// None yet: the sender waits for credit.
+    /// No protocol is chosen yet: the sender waits for credit.
     Wait,
     /// Envelope first, with the bytes right behind it.
     Stream,
@@ -62,9 +62,9 @@ pub(crate) enum Choice {
 /// The protocols of messages of some lengths on a path, while the receiver has credit to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
-    /// Bytes of the shortest of them.
+    /// The length of the shortest of these messages in bytes.
     pub from: usize,
-    /// Bytes of the longest of them; `None` if there is no limit.
+    /// The length of the longest of these messages in bytes; `None` if there is no limit.
     pub to: Option<usize>,
     /// The protocol of a message whose buffer the engine owns.
     pub owned: &'static str,

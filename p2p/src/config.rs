@@ -54,42 +54,42 @@ macro_rules! parameters {
 }
 
 parameters! {
-    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it;
-    /// what one packet carries is the upper bound.
+    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it. It is also
+    /// limited by the longest packet of the port.
     eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
-    /// Longest message whose bytes are sent right behind its envelope, in as many packets as it takes, if the receiver
-    /// has granted credit for it and does not get them.
+    /// Longest message whose bytes follow its envelope at once, in several packets, if the receiver has granted credit
+    /// for it and cannot get the bytes itself.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
-    /// Shortest message whose receiver reads the bytes where they are, if it is above `eager_max` and lies in memory
-    /// that the receiver can map.
+    /// Shortest message that the receiver reads in the sender's memory, if it is longer than `eager_max` and the
+    /// receiver can map that memory.
     read_min: usize = 16 << 10, "bytes", 0, 1 << 40;
-    /// Budget for data that arrived before its receive: what is held and what peers may still send, together.
-    /// At the limit peers get no more credit, and their messages wait with them, announced by envelopes.
+    /// Budget for data that arrives before its receive: the kept data and the unused credit of peers together. At the
+    /// limit peers get no more credit, and send envelopes instead of data.
     unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;
-    /// Budget for envelopes without data that arrived before their receive. At the limit a message is
-    /// refused, and its send ends with `Error::Exhausted`. As many answers as fit wait for a peer to take
-    /// them; one that asks for more and takes none has failed.
+    /// Budget for envelopes without data that arrive before their receive. At the limit a message is refused, and its
+    /// send ends with `Error::Exhausted`. The same number of answers may wait for a peer to take them; a peer that asks
+    /// for more and takes none has failed.
     envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
-    /// Credit a peer gets at first contact; doubles each time it runs out of it, within `unexpected_max`.
+    /// Credit that a peer gets at first contact. It doubles each time the peer runs out of it, within `unexpected_max`.
     window_min: usize = 64 << 10, "bytes", 1 << 10, 1 << 30;
     /// Most credit that one peer may hold.
     window_max: usize = 64 << 20, "bytes", 1 << 10, 1 << 30;
-    /// Longest piece that is fetched by one get.
+    /// Longest piece that one get fetches.
     pull_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
-    /// Gets that one message has outstanding.
+    /// Gets of one message that are outstanding at a time.
     pull_depth: usize = 4, "", 1, 256;
-    /// Bytes of one message that the receiver calls for at a time where it cannot get them.
+    /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
-    /// Budget for memory of operations that are over, but not for their port: after a peer's death, where the port
-    /// cannot fence it off. It is kept, and nobody's. At the limit long messages over such ports go in packets, which
-    /// leave none behind.
+    /// Budget for memory of ended operations that a port may still access: after a peer's death, if the port cannot
+    /// fence the peer off. The memory is kept until the port releases it. At the limit long messages over such ports
+    /// travel in packets, which need no registered memory.
     quarantine_max: usize = 256 << 20, "bytes", 0, 1 << 40;
-    /// How long to wait at the end for peers to take what was sent to them.
+    /// How long a leaving rank waits for its peers to take the data sent to them.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 
 impl Config {
-    /// Returns the link's part of it.
+    /// Returns the link's part of the configuration.
     pub(crate) fn link(&self) -> samite_fabric::link::Config {
         samite_fabric::link::Config {
             credit_max: self.unexpected_max as u64,
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// Number of answers that a peer may leave untaken, however small the budget for envelopes.
+/// Number of answers that may wait for a peer, even if the budget for envelopes is small.
 const ANSWERS_MIN: usize = 1024;
 
 /// The assumed cost of one waiting message beyond its bytes, in the budgets above: the

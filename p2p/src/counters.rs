@@ -8,11 +8,11 @@ use samite_fabric::link::Rejected;
 pub struct Counters {
     /// Messages sent with their envelope, or right behind it.
     pub eager: u64,
-    /// Messages whose envelope was sent alone, for lack of credit or because of their length.
+    /// Messages whose envelope was sent alone, because of their length or for lack of credit.
     pub rendezvous: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
-    /// The largest number of them that waited for their receive at a time.
+    /// The largest number of messages that waited for their receive at a time.
     pub unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
@@ -20,7 +20,7 @@ pub struct Counters {
     pub rejected: Rejected,
     /// Packets about operations that had ended.
     pub stale: u64,
-    /// Times that the port had no room.
+    /// Posts for which the port had no room.
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
@@ -29,13 +29,13 @@ pub struct Counters {
     pub quarantined: u64,
 }
 
-/// The engine's present state. All but `peers` and `credit_granted` are 0 when nothing is under way.
+/// The engine's present state. All fields except `peers` and `credit_granted` are 0 when nothing is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Known peers.
     pub peers: usize,
-    /// Requests that are not finished, or not yet collected.
+    /// Requests that have not ended or were not collected.
     pub requests: usize,
     /// Operations outstanding at the port.
     pub operations: usize,

@@ -73,12 +73,12 @@ impl<P: Port> Engine<P> {
     #[inline(never)]
     fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline_ns: u64) -> Sent {
         let (mut out, tagged) = self.inner.parts();
+        let exposure = tagged.expose(&mut out, peer, data);
         // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
-        // it.
-        let is_copy = data.len() <= tagged.config.eager_max;
+        // it. An exposed one is not: the exposure ends with the loan, and must not continue with a copy.
+        let is_copy = exposure.is_none() && data.len() <= tagged.config.eager_max;
         let buffer =
             if is_copy { Buffer::Owned(Memory::new(data.to_vec())) } else { Buffer::lent(data.len()) };
-        let exposure = tagged.expose(&mut out, peer, data);
         let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline_ns);
         if flush {
             self.inner.flush(peer);
@@ -230,7 +230,7 @@ impl<P: Port> Engine<P> {
     /// Claims the first message that `pattern` matches, if one has arrived.
     ///
     /// # Errors
-    /// As [`Engine::probe`].
+    /// Returns the errors of [`Engine::probe`].
     pub fn claim(&mut self, pattern: &Pattern) -> Result<Option<(Status, Claimed)>, Error> {
         self.check_source(pattern)?;
         let (out, tagged) = self.inner.parts();
@@ -284,9 +284,9 @@ impl<P: Port> Engine<P> {
         self.inner.stack().outcome(self.inner.link(), request)
     }
 
-    /// Starts to keep the ends of requests for a watcher, a number that the caller chooses.
-    pub fn add_watcher(&mut self, watcher: u32) {
-        self.inner.stack_mut().add_watcher(watcher);
+    /// Starts to keep the ends of requests for a new watcher, and returns its number.
+    pub fn add_watcher(&mut self) -> u32 {
+        self.inner.stack_mut().add_watcher()
     }
 
     /// Forgets a watcher. Its requests continue.
@@ -338,7 +338,7 @@ impl<P: Port> Engine<P> {
                 }
                 None
             }
-            // The receiver may be getting it: it is kept until FIN.
+            // The receiver may be reading the buffer, so the engine keeps it until FIN.
             Buffer::Registered { .. } if !is_over => None,
             buffer => match std::mem::replace(buffer, Buffer::Gone) {
                 Buffer::Owned(memory) => Some(memory),
@@ -357,7 +357,7 @@ impl<P: Port> Engine<P> {
                 request.buffer = Buffer::Gone;
             }
             if let State::AwaitingMatch { exposure, .. } = &mut request.state {
-                // From here on the bytes may change.
+                // From here on the caller may change the bytes.
                 *exposure = None;
             }
         }
@@ -440,7 +440,7 @@ impl<P: Port> Engine<P> {
     pub fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
         let (out, tagged) = self.inner.parts();
         if let Some(request) = tagged.requests.get_mut(id) {
-            // The timer of the one before will find that it is not the request's.
+            // When the timer of the earlier deadline fires, it will find that the request has another deadline.
             request.deadline_ns = deadline_ns;
         }
         tagged.set_deadline(out.link, id, deadline_ns);
@@ -564,7 +564,7 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: u32, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source, tag };
-        // One packet is taken at a time, and none after the message.
+        // The sink takes one packet at a time, and none after the message.
         debug_assert!(self.got.is_none());
         if !self.pattern.matches(&envelope) {
             return false;
@@ -578,7 +578,7 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     }
 }
 
-/// Peers: where they are, and how they end.
+/// Meeting peers and ending them.
 impl<P: Port> Engine<P> {
     /// Asks for the address of a rank that has not been met, as a message to it does.
     ///

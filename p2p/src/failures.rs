@@ -10,9 +10,9 @@ use samite_fabric::link::{Cause, Error};
 /// a failure until it is acknowledged; here the report itself acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// In the order in which they became known.
+    /// The failures in the order in which they became known.
     known: Vec<(u32, Cause)>,
-    /// By context: how many of them were reported.
+    /// The number of failures that were reported in each context.
     told: HashMap<u32, u32>,
 }
 
@@ -45,7 +45,7 @@ impl Failures {
         self.known.len() > told as usize
     }
 
-    /// Reports the failure after so many in a context.
+    /// Returns failure number `told`, counted from 0, and notes that the context has reported all failures up to it.
     pub(crate) fn tell(&mut self, context: u32, told: u32) -> Option<(u32, Cause)> {
         let next = self.known.get(told as usize)?;
         let told_here = self.told.entry(context).or_default();

@@ -8,9 +8,10 @@ use samite_matching::PostedId;
 
 use crate::store::append;
 use crate::trace::event;
+use crate::wire::TransferMode;
 
-/// One operation. `state` is the protocol's part; `result` is the caller's. An operation
-/// that timed out has a result before its protocol has ended, and stays until both are finished with it.
+/// One operation. `state` is the protocol's part, `result` the caller's. An operation that timed out has a result
+/// before its protocol has ended; it stays until both have finished.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) state: State,
@@ -20,21 +21,21 @@ pub(crate) struct Request {
     pub(crate) tag: u64,
     pub(crate) born_ns: u64,
     pub(crate) deadline_ns: u64,
-    /// The bytes that it moved. The other parts of its [`Status`] are in `partner` and `tag` then.
+    /// The number of bytes that it moved. Until then `partner` and `tag` hold the other parts of its [`Status`].
     pub(crate) result: Option<Result<usize, Box<Error>>>,
-    /// The caller has its result, or wants none.
+    /// True if the caller has the result or wants none.
     pub(crate) collected: bool,
-    /// Its memory is a copy of what the caller sends.
+    /// True if its memory is a copy of the caller's data.
     pub(crate) is_copy: bool,
-    /// Its end is reported to a watcher: see [`Engine::watch`](crate::Engine::watch).
+    /// True if its end is reported to a watcher: see [`Engine::watch`](crate::Engine::watch).
     pub(crate) is_watched: bool,
 }
 
-/// The other end of an operation.
+/// The rank at the other end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partner {
     Rank(u32),
-    /// Any rank, for a receive that has not been matched, with the number of failures that need not be reported to it.
+    /// Any rank, for a receive that has not matched, with the number of failures that were reported already.
     Any {
         told: u32,
     },
@@ -43,9 +44,9 @@ pub(crate) enum Partner {
 /// The event that an operation awaits.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Send: its turn in the peer's outbox.
+    /// Send: its turn in the peer's queue.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// Send: the envelope was sent; FIN if the receiver gets or reads the bytes, CTS if it calls for them.
+    /// Send: the envelope was sent. FIN if the receiver gets or reads the bytes, CTS if it requests them.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
     /// Send: room in the port for the next bytes.
     Pushing(Box<Push>),
@@ -59,10 +60,10 @@ pub(crate) enum State {
     Over,
 }
 
-/// A send whose bytes are called for, or follow their envelope.
+/// A send whose bytes were requested, or follow their envelope.
 #[derive(Debug)]
 pub(crate) struct Push {
-    /// The receiver's name for it; `None` for a stream, which uses the sender's.
+    /// The receiver's name for the transfer; `None` for a stream, which uses the sender's.
     pub(crate) recv: Option<u64>,
     /// The bytes still to send.
     pub(crate) called: Range<usize>,
@@ -71,7 +72,7 @@ pub(crate) struct Push {
 /// A receive that gets its bytes.
 #[derive(Debug)]
 pub(crate) struct Pull {
-    /// The sender's name for it.
+    /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
     pub(crate) from: Remote,
@@ -88,19 +89,20 @@ pub(crate) struct Pull {
     /// Chunks in the bounce buffer that wait for the caller's buffer: offsets in the message and
     /// lengths.
     pub(crate) waiting: Vec<(usize, usize)>,
-    /// No more gets: the operation has its result. FIN is sent when the outstanding ones have completed.
+    /// True if no more gets are posted: the operation has its result. FIN is sent when the outstanding gets have
+    /// completed.
     pub(crate) abandoned: bool,
 }
 
-/// A receive whose bytes are sent, or read.
+/// A receive whose bytes are sent or read.
 #[derive(Debug)]
 pub(crate) struct Inflow {
-    /// The sender's name for it.
+    /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// The memory from which they can be read.
-    pub(crate) from: Option<Remote>,
-    /// Bytes called for (all, for a stream) and bytes received.
+    /// How they come; never a pull.
+    pub(crate) mode: TransferMode,
+    /// Bytes requested (all, for a stream) and bytes received.
     pub(crate) called: usize,
     pub(crate) received: usize,
 }
@@ -108,33 +110,33 @@ pub(crate) struct Inflow {
 /// The owner of a request's memory.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller, who lends it at each poll, and finds it at `place`. `staged` holds bytes that came while it
-    /// was not lent.
+    /// The caller, who lends it at each poll under the number `place`. `staged` holds bytes that arrived while it was
+    /// not lent.
     Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
     /// The request.
     Owned(Memory),
     /// The request, registered with the port so that a peer can get it.
     Registered { region: Region, registration: Registration },
-    /// A port that may still access it, or returned.
+    /// A port that may still access it, or the caller again.
     Gone,
 }
 
-/// Bytes of a message that wait for their buffer.
+/// Bytes of a message that wait until their buffer is lent.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// Their offset in the message.
+    /// The offset of the bytes in the message.
     at: usize,
     bytes: Vec<u8>,
 }
 
 impl Staged {
-    /// Keeps bytes that start at `at`, right behind the kept ones.
+    /// Keeps bytes for the offset `at`, directly after the kept ones.
     pub(crate) fn append(staged: &mut Option<Box<Self>>, at: usize, bytes: &(impl Body + ?Sized)) {
         let staged = staged.get_or_insert_with(|| Box::new(Self { at, bytes: Vec::new() }));
         append(&mut staged.bytes, bytes);
     }
 
-    /// Copies the bytes to their place.
+    /// Copies the bytes to their offset.
     pub(crate) fn copy_to(&self, buffer: &mut [u8]) {
         buffer[self.at..self.at + self.bytes.len()].copy_from_slice(&self.bytes);
     }
@@ -201,7 +203,7 @@ impl Request {
     /// Sets an error as its result, unless it has a result.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.result.is_none() {
-            event!(DEBUG, peer = self.rank(), tag = self.tag, %error, "failed");
+            event!(DEBUG, peer = self.rank(), tag = self.tag, ?error, "failed");
             self.result = Some(Err(Box::new(error)));
         }
     }

@@ -30,7 +30,7 @@ impl Store {
         Bytes::from_vec(buffer)
     }
 
-    /// Takes a copy back.
+    /// Takes back the buffer of a copy.
     pub(crate) fn release(&mut self, bytes: Bytes) {
         if !bytes.spilled() {
             return;

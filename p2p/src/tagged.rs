@@ -6,6 +6,7 @@ mod inbound;
 mod outbound;
 mod transfer;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use samite_fabric::link::{
@@ -27,7 +28,7 @@ use crate::config::OVERHEAD;
 use crate::failures::Failures;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::store::{Bytes, Store};
-use crate::wire::{EagerHead, Way, kind};
+use crate::wire::{EagerHead, TransferMode, kind};
 
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct Tagged {
     watchers: Vec<Watch>,
     /// Watched requests that have ended, by watcher. Some may have been collected since.
     ends: HashMap<u32, VecDeque<RequestId>>,
+    /// The number of the next watcher, unless it is in use.
+    pub(crate) next_watcher: u32,
     /// Cost in bytes of the envelopes that wait for their receive.
     pub(crate) envelopes_cost: u64,
     /// The most messages that waited for their receive at a time.
@@ -85,11 +88,11 @@ struct Watch {
     key: u32,
 }
 
-/// One get.
+/// A get that this process has posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     request: RequestId,
-    /// In the message.
+    /// The offset of the bytes in the message.
     offset: usize,
     len: usize,
 }
@@ -106,17 +109,17 @@ pub(crate) enum Unexpected {
 pub(crate) struct Rendezvous {
     send: u64,
     bytes: usize,
-    way: Way,
+    mode: TransferMode,
 }
 
 /// The destination of a message's bytes that follow their envelope.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// Their receive.
+    /// The request of the receive that the message matched.
     Matched(RequestId),
     /// A buffer of unexpected data.
     Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
-    /// Their place among the claims.
+    /// The index of the message among the claims.
     Claimed(usize),
 }
 
@@ -134,7 +137,7 @@ impl Tagged {
         Self {
             config,
             matcher: Matcher::new(&samite_matching::Config::default()),
-            requests: Slots::default(),
+            requests: Slots::new(Protocol::P2p),
             failures: Failures::default(),
             store: Store::default(),
             operations: Slab::new(),
@@ -147,6 +150,7 @@ impl Tagged {
             queues: Vec::new(),
             watchers: Vec::new(),
             ends: HashMap::new(),
+            next_watcher: 0,
             envelopes_cost: 0,
             unexpected_max: 0,
             refused: 0,
@@ -227,7 +231,7 @@ impl Tagged {
         }
     }
 
-    /// Makes a watcher get the end of a request, with a key of the watcher's.
+    /// Registers a watcher for the end of a request. `take_end` then returns the request with `key`.
     pub(crate) fn watch(&mut self, link: &Link, id: RequestId, watcher: u32, key: u32) {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.is_watched = true;
@@ -243,13 +247,14 @@ impl Tagged {
     /// Takes a watched request that has ended, or is to report a failure, and its key.
     pub(crate) fn take_end(&mut self, link: &Link, watcher: u32) -> Option<(RequestId, u32)> {
         while let Some(id) = self.ends.get_mut(&watcher)?.pop_front() {
-            let is_watched = self.requests.get(id).is_some_and(|request| request.is_watched);
+            // The request may have another watcher by now.
+            let is_watched = self.requests.get(id).is_some_and(|request| self.watches(watcher, id, request));
             if is_watched && self.outcome(link, id) != Outcome::Pending {
                 return Some((id, self.watchers[id.place()].key));
             }
         }
         if link.is_deserted() {
-            // That becomes true without an event.
+            // `is_deserted` becomes true without an event.
             let in_vain = self.watched_by(watcher).find(|(_, request)| self.is_in_vain(link, request));
             return in_vain.map(|(id, _)| (id, self.watchers[id.place()].key));
         }
@@ -257,9 +262,13 @@ impl Tagged {
     }
 
     fn watched_by(&self, watcher: u32) -> impl Iterator<Item = (RequestId, &Request)> {
-        self.requests
-            .iter()
-            .filter(move |(id, request)| request.is_watched && self.watchers[id.place()].watcher == watcher)
+        self.requests.iter().filter(move |(id, request)| self.watches(watcher, *id, request))
+    }
+
+    /// Returns true if this watcher gets the end of a request.
+    #[inline]
+    fn watches(&self, watcher: u32, id: RequestId, request: &Request) -> bool {
+        request.is_watched && self.watchers[id.place()].watcher == watcher
     }
 
     /// Stops reporting the end of a request.
@@ -269,9 +278,17 @@ impl Tagged {
         }
     }
 
-    /// Begins to keep the ends of the requests of a watcher.
-    pub(crate) fn add_watcher(&mut self, watcher: u32) {
-        self.ends.insert(watcher, VecDeque::new());
+    /// Begins to keep the ends of the requests of a new watcher, and returns its number.
+    pub(crate) fn add_watcher(&mut self) -> u32 {
+        loop {
+            let watcher = self.next_watcher;
+            self.next_watcher = watcher.wrapping_add(1);
+            // A watcher may outlive 2^32 later ones.
+            if let Entry::Vacant(entry) = self.ends.entry(watcher) {
+                entry.insert(VecDeque::new());
+                return watcher;
+            }
+        }
     }
 
     /// Forgets a watcher.
@@ -340,7 +357,7 @@ impl Tagged {
         for message in self.matcher.unexpected_payloads() {
             match message {
                 Unexpected::Eager(data) => held += u64::from(cost(data.len())),
-                Unexpected::Rts(Rendezvous { way: Way::Stream, bytes, .. }) => {
+                Unexpected::Rts(Rendezvous { mode: TransferMode::Stream, bytes, .. }) => {
                     held += u64::from(cost(*bytes));
                 }
                 Unexpected::Rts(_) => envelopes += 1,

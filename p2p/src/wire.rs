@@ -55,11 +55,11 @@ pub(crate) struct EagerHead {
 }
 
 impl EagerHead {
-    /// Splits an eager packet into its head and the data. `None` if it is another packet, or malformed.
+    /// Splits a plain eager packet into its head and the data. `None` if it is another packet, or malformed.
     #[inline]
     pub(crate) fn split(packet: &[u8]) -> Option<(&Self, &[u8])> {
         let (head, data) = Self::ref_from_prefix(packet).ok()?;
-        head.header.is(Protocol::P2p, kind::EAGER).then_some((head, data))
+        head.header.is_plain(Protocol::P2p, kind::EAGER).then_some((head, data))
     }
 }
 
@@ -74,30 +74,30 @@ pub(crate) struct Rts {
     /// The place from which the bytes can be got or read, if they can.
     pub(crate) key: U64,
     pub(crate) address: U64,
-    pub(crate) way: u8,
+    pub(crate) mode: u8,
     pub(crate) reserved: [u8; 7],
 }
 
 /// The transfer of a message that started with an [`Rts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// The receiver calls for them.
+pub(crate) enum TransferMode {
+    /// The receiver requests the bytes.
     Push,
     /// The receiver can get them there.
     Pull(Remote),
-    /// They follow, on credit.
+    /// The bytes follow their envelope, on credit.
     Stream,
     /// The receiver can read them there, while the sender waits.
     Read(Remote),
 }
 
 impl Rts {
-    pub(crate) fn new(tag: u64, len: usize, send: u64, way: Way) -> Self {
-        let (number, at) = match way {
-            Way::Push => (0, None),
-            Way::Pull(remote) => (1, Some(remote)),
-            Way::Stream => (2, None),
-            Way::Read(remote) => (3, Some(remote)),
+    pub(crate) fn new(tag: u64, len: usize, send: u64, mode: TransferMode) -> Self {
+        let (number, at) = match mode {
+            TransferMode::Push => (0, None),
+            TransferMode::Pull(remote) => (1, Some(remote)),
+            TransferMode::Stream => (2, None),
+            TransferMode::Read(remote) => (3, Some(remote)),
         };
         Self {
             tag: tag.into(),
@@ -105,19 +105,19 @@ impl Rts {
             send: send.into(),
             key: at.map_or(0, |remote| remote.key).into(),
             address: at.map_or(0, |remote| remote.address).into(),
-            way: number,
+            mode: number,
             reserved: [0; 7],
         }
     }
 
-    pub(crate) fn way(&self) -> Result<Way, WireError> {
+    pub(crate) fn mode(&self) -> Result<TransferMode, WireError> {
         let at = Remote { key: self.key.get(), address: self.address.get() };
-        Ok(match self.way {
-            0 => Way::Push,
-            1 => Way::Pull(at),
-            2 => Way::Stream,
-            3 => Way::Read(at),
-            _ => return Err(WireError::Value { field: "way" }),
+        Ok(match self.mode {
+            0 => TransferMode::Push,
+            1 => TransferMode::Pull(at),
+            2 => TransferMode::Stream,
+            3 => TransferMode::Read(at),
+            _ => return Err(WireError::Value { field: "mode" }),
         })
     }
 }
@@ -217,8 +217,8 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_1_is_laid_out_like_this() {
-        assert_eq!(VERSION, 1);
+    fn version_2_is_laid_out_like_this() {
+        assert_eq!(VERSION, 2);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM), ([0, 1, 2, 3, 4, 5, 6], 7));
         let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
@@ -226,13 +226,14 @@ mod tests {
 
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
         let (key, address, reserved) = (from(24), from(32), [41, 42, 43, 44, 45, 46, 47]);
-        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, way: 40, reserved };
+        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, mode: 40, reserved };
         assert_eq!(rts.as_bytes(), up_to(47));
         let at = Remote { key: 1, address: 2 };
-        let ways = [Way::Push, Way::Pull(at), Way::Stream, Way::Read(at)];
-        let number = |way| Rts::new(0, 0, 0, way).way;
-        assert_eq!(ways.map(number), [0, 1, 2, 3]);
-        assert_eq!(ways.map(|way| Rts::new(0, 0, 0, way).way().unwrap()), ways);
+        let modes =
+            [TransferMode::Push, TransferMode::Pull(at), TransferMode::Stream, TransferMode::Read(at)];
+        let number = |mode| Rts::new(0, 0, 0, mode).mode;
+        assert_eq!(modes.map(number), [0, 1, 2, 3]);
+        assert_eq!(modes.map(|mode| Rts::new(0, 0, 0, mode).mode().unwrap()), modes);
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));

@@ -12,22 +12,23 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use samite::World;
+use samite::{Comm, Rank};
 
 const TAG: u64 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = std::env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
     let world = samite::init()?;
+    let comm = world.comm();
     let begin = Instant::now();
     let mut rounds: u64 = 0;
     // Rank 0 decides if there is another round, so that all agree.
-    while agreed(&world, begin.elapsed() < Duration::from_secs(seconds))? {
-        compute(quiet_time(world.rank(), rounds));
-        exchange(&world, rounds)?;
+    while agreed(comm, begin.elapsed() < Duration::from_secs(seconds))? {
+        compute(quiet_time(comm.rank().0, rounds));
+        exchange(comm, rounds)?;
         rounds += 1;
     }
-    println!("rank {} verified {rounds} rounds", world.rank());
+    println!("rank {} verified {rounds} rounds", comm.rank());
     Ok(())
 }
 
@@ -49,24 +50,24 @@ fn compute(time: Duration) {
 }
 
 /// Passes this round's number on around the ring, and checks the neighbour's.
-fn exchange(world: &World, round: u64) -> Result<(), samite::Error> {
-    let (rank, size) = (world.rank(), world.size());
-    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+fn exchange(comm: &Comm, round: u64) -> Result<(), samite::Error> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (next, previous) = (Rank((rank.0 + 1) % size), Rank((rank.0 + size - 1) % size));
     let mut received = [0; 2];
-    world.sendrecv(&[u64::from(rank), round], next, TAG, &mut received, previous, TAG)?;
-    assert_eq!(received, [u64::from(previous), round]);
+    comm.sendrecv(&[u64::from(rank.0), round], next, TAG, &mut received, previous, TAG)?;
+    assert_eq!(received, [u64::from(previous.0), round]);
     Ok(())
 }
 
 /// Passes rank 0's decision on along the ring.
-fn agreed(world: &World, wish: bool) -> Result<bool, samite::Error> {
-    let (rank, size) = (world.rank(), world.size());
+fn agreed(comm: &Comm, wish: bool) -> Result<bool, samite::Error> {
+    let (rank, size) = (comm.rank(), comm.size());
     let mut word = [u8::from(wish)];
-    if rank > 0 {
-        world.recv(&mut word, rank - 1, TAG)?;
+    if rank != 0 {
+        comm.recv(&mut word, Rank(rank.0 - 1), TAG)?;
     }
-    if rank + 1 < size {
-        world.send(&word, rank + 1, TAG)?;
+    if rank.0 + 1 < size {
+        comm.send(&word, Rank(rank.0 + 1), TAG)?;
     }
     Ok(word[0] == 1)
 }

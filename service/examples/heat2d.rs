@@ -14,7 +14,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::time::Instant;
 
-use samite::{Comm, Source};
+use samite::{Comm, Done, Rank, Source};
 
 /// The tags: the side of the receiver's block for an edge, and the finished blocks.
 const NORTH: u64 = 1;
@@ -31,21 +31,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cells: usize = args.next().map_or(Ok(512), |text| text.parse())?;
     let steps: usize = args.next().map_or(Ok(400), |text| text.parse())?;
     let world = samite::init()?;
-    let grid = Grid::new(&world, cells)?;
+    let comm = world.comm();
+    let grid = Grid::new(comm, cells)?;
 
     let start = now();
     let mut block = Block::initial(grid.rows.clone(), grid.columns.clone(), cells);
     for _ in 0..steps {
-        grid.exchange_edges(&world, &mut block)?;
+        grid.exchange_edges(comm, &mut block)?;
         block.step();
     }
     let seconds = start.elapsed().as_secs_f64();
 
-    if world.rank() > 0 {
-        world.send(&block.interior(), 0, BLOCK)?;
+    if comm.rank() != 0 {
+        comm.send(&block.interior(), Rank(0), BLOCK)?;
         return Ok(());
     }
-    let plate = gather(&world, &block, cells)?;
+    let plate = gather(comm, &block, cells)?;
     let mut serial = Block::initial(0..cells, 0..cells, cells);
     for _ in 0..steps {
         serial.step();
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         plate.iter().zip(serial.interior()).filter(|(ours, serial)| ours.to_bits() != serial.to_bits());
     match differences.count() {
         0 => {
-            let (ranks, seconds) = (world.size(), format!("{seconds:.3}"));
+            let (ranks, seconds) = (comm.size(), format!("{seconds:.3}"));
             println!("heat2d: ranks={ranks} cells={cells}x{cells} steps={steps} seconds={seconds} verified");
             Ok(())
         }
@@ -66,10 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Grid {
     rows: Range<usize>,
     columns: Range<usize>,
-    north: Option<u32>,
-    south: Option<u32>,
-    west: Option<u32>,
-    east: Option<u32>,
+    north: Option<Rank>,
+    south: Option<Rank>,
+    west: Option<Rank>,
+    east: Option<Rank>,
 }
 
 impl Grid {
@@ -78,18 +79,18 @@ impl Grid {
         if cells < down.max(across) as usize {
             return Err(format!("{cells} x {cells} cells do not go round {down} x {across} ranks"));
         }
-        let (row, column) = (rank / across, rank % across);
+        let (row, column) = (rank.0 / across, rank.0 % across);
         Ok(Grid {
             rows: part(cells, down, row),
             columns: part(cells, across, column),
-            north: (row > 0).then(|| rank - across),
-            south: (row + 1 < down).then(|| rank + across),
-            west: (column > 0).then(|| rank - 1),
-            east: (column + 1 < across).then(|| rank + 1),
+            north: (row > 0).then(|| Rank(rank.0 - across)),
+            south: (row + 1 < down).then(|| Rank(rank.0 + across)),
+            west: (column > 0).then(|| Rank(rank.0 - 1)),
+            east: (column + 1 < across).then(|| Rank(rank.0 + 1)),
         })
     }
 
-    /// Fills the frame of `block` with the edges of the neighbours. The plate's own border stays as it is.
+    /// Fills the frame of `block` with the edges of the neighbours. The plate's own border does not change.
     fn exchange_edges(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
         let neighbours = [
             (self.north, NORTH, SOUTH),
@@ -228,8 +229,8 @@ fn gather(world: &Comm, own: &Block, cells: usize) -> Result<Vec<f64>, Box<dyn E
     };
     place(0, &own.interior())?;
     for _ in 1..world.size() {
-        let (values, status) = world.recv_vec::<f64>(Source::ANY, BLOCK)?;
-        place(status.source, &values)?;
+        let Done { buffer: values, status } = world.recv_vec::<f64>(Source::ANY, BLOCK)?;
+        place(status.peer.0, &values)?;
     }
     Ok(plate)
 }

@@ -2,7 +2,7 @@
 //!
 //! Each rank holds an equal part of the keys. In each pass it sorts its part by one digit. From all ranks'
 //! counts of each digit, every rank computes the final place of each key, and sends it there. Rank 0 checks
-//! the order, and that the keys are those of the beginning.
+//! the order, and that the keys are the initial ones.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/radix [NUMBER_OF_KEYS | FILE_OF_LITTLE_ENDIAN_KEYS]
@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::time::Instant;
 
-use samite::Comm;
+use samite::{Comm, Rank};
 
 const COUNTS: u64 = 1;
 const KEYS: u64 = 2;
@@ -28,18 +28,19 @@ const DIGITS: usize = 1 << DIGIT_BITS;
 fn main() -> Result<(), Box<dyn Error>> {
     let source = std::env::args().nth(1).unwrap_or_else(|| "1000000".to_owned());
     let world = samite::init()?;
-    let (total, mut keys) = read_keys(&source, world.rank(), world.size())?;
+    let comm = world.comm();
+    let (total, mut keys) = read_keys(&source, comm.rank().0, comm.size())?;
     let before = Checksum::of(&keys);
 
     let start = now();
     for shift in (0..u64::BITS).step_by(DIGIT_BITS as usize) {
-        keys = pass(&world, &keys, total, shift)?;
+        keys = pass(comm, &keys, total, shift)?;
     }
     let seconds = start.elapsed().as_secs_f64();
 
-    verify(&world, before, &keys, total)?;
-    if world.rank() == 0 {
-        println!("radix: ranks={} keys={total} seconds={seconds:.3} verified", world.size());
+    verify(comm, before, &keys, total)?;
+    if comm.rank() == 0 {
+        println!("radix: ranks={} keys={total} seconds={seconds:.3} verified", comm.size());
     }
     Ok(())
 }
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Runs one pass. Returns the keys that belong to this rank when all are sorted by the digit at `shift`; keys of equal
 /// digit keep their order.
 fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>, samite::Error> {
-    let (rank, size) = (world.rank() as usize, world.size());
+    let (rank, size) = (world.rank().index(), world.size());
     let counts = count(keys, shift);
     let sorted = sort_by_digit(keys, &counts, shift);
     let counts_of = exchange_counts(world, counts)?;
@@ -61,7 +62,7 @@ fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>
         outgoing.push(&sorted[sent..sent + length]);
         sent += length;
     }
-    let own = part(total, size, world.rank());
+    let own = part(total, size, world.rank().0);
     let mut incoming: Vec<Vec<u64>> = (0..size as usize)
         .map(|from| vec![0; layout.moves(from, own.clone()).map(|(_, length)| length).sum()])
         .collect();
@@ -85,7 +86,7 @@ fn exchange_counts(world: &Comm, counts: Vec<u32>) -> Result<Vec<Vec<u32>>, sami
     let mut counts_of = vec![vec![0; DIGITS]; world.size() as usize];
     let outgoing: Vec<&[u32]> = (0..world.size()).map(|_| &counts[..]).collect();
     exchange(world, COUNTS, &outgoing, &mut counts_of)?;
-    counts_of[world.rank() as usize] = counts;
+    counts_of[world.rank().index()] = counts;
     Ok(counts_of)
 }
 
@@ -97,10 +98,10 @@ fn exchange<T: samite::Element>(
     incoming: &mut [Vec<T>],
 ) -> Result<(), samite::Error> {
     world.scope(|scope| {
-        for (from, buffer) in (0..).zip(incoming).filter(|(from, _)| *from != world.rank()) {
+        for (from, buffer) in (0..).map(Rank).zip(incoming).filter(|(from, _)| *from != world.rank()) {
             scope.irecv(buffer, from, tag)?;
         }
-        for (to, data) in (0..).zip(outgoing).filter(|(to, _)| *to != world.rank()) {
+        for (to, data) in (0..).map(Rank).zip(outgoing).filter(|(to, _)| *to != world.rank()) {
             scope.isend(data, to, tag)?;
         }
         Ok(())
@@ -230,14 +231,14 @@ fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<
         keys.first().copied().unwrap_or_default(),
         keys.last().copied().unwrap_or_default(),
     ];
-    if world.rank() > 0 {
-        return Ok(world.send(&own, 0, SUMMARY)?);
+    if world.rank() != 0 {
+        return Ok(world.send(&own, Rank(0), SUMMARY)?);
     }
     let (mut sums, mut number, mut last_key) = ([Checksum::default(); 2], 0, 0);
     for rank in 0..world.size() {
         let mut summary = own;
         if rank > 0 {
-            world.recv(&mut summary, rank, SUMMARY)?;
+            world.recv(&mut summary, Rank(rank), SUMMARY)?;
         }
         let [sum, xor, squares, sum_after, xor_after, squares_after, length, is_sorted, first, last] =
             summary;

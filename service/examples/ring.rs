@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
 
+use samite::Rank;
 use std::error::Error;
 use std::time::Instant;
 
@@ -14,19 +15,20 @@ const TOKEN: u64 = 1;
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds: u64 = std::env::args().nth(1).map_or(Ok(1000), |text| text.parse())?;
     let world = samite::init()?;
-    let (rank, size) = (world.rank(), world.size());
-    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let comm = world.comm();
+    let (rank, size) = (comm.rank(), comm.size());
+    let (left, right) = (Rank((rank.0 + size - 1) % size), Rank((rank.0 + 1) % size));
 
     let start = now();
     let mut token = [0_u64];
     for _ in 0..rounds {
-        if rank > 0 {
-            world.recv(&mut token, left, TOKEN)?;
+        if rank != 0 {
+            comm.recv(&mut token, left, TOKEN)?;
         }
-        token[0] += u64::from(rank);
-        world.send(&token, right, TOKEN)?;
+        token[0] += u64::from(rank.0);
+        comm.send(&token, right, TOKEN)?;
         if rank == 0 {
-            world.recv(&mut token, left, TOKEN)?;
+            comm.recv(&mut token, left, TOKEN)?;
         }
     }
     if rank == 0 {

@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use samite::World;
+use samite::{Comm, Rank};
 
 const TAG: u64 = 1;
 
@@ -20,12 +20,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds: u64 = std::env::args().nth(1).map_or(Ok(200), |text| text.parse())?;
     let world = samite::init()?;
-    let mut others: Vec<u32> = (0..world.size()).filter(|&rank| rank != world.rank()).collect();
-    println!("{:.3} rank {} begins", now(), world.rank());
+    let comm = world.comm();
+    let mut others: Vec<Rank> = (0..comm.size()).map(Rank).filter(|&rank| rank != comm.rank()).collect();
+    println!("{:.3} rank {} begins", now(), comm.rank());
     for round in 0..rounds {
         let mut left = Vec::new();
         for rank in others {
-            match exchange(&world, rank, round) {
+            match exchange(comm, rank, round) {
                 Ok(()) => left.push(rank),
                 // Without a deadline, a failure is the only other end of an exchange.
                 Err(error @ samite::Error::PeerFailed { .. }) => println!("{:.3} {error}", now()),
@@ -38,23 +39,30 @@ fn main() -> Result<(), Box<dyn Error>> {
         others = left;
         std::thread::park_timeout(PAUSE);
     }
-    println!("{:.3} rank {} verified {rounds} rounds, the last with ranks {others:?}", now(), world.rank());
+    println!(
+        "{:.3} rank {} verified {rounds} rounds, the last with ranks {:?}",
+        now(),
+        comm.rank(),
+        others.iter().map(|rank| rank.0).collect::<Vec<_>>()
+    );
     Ok(())
 }
 
 /// Sends this round's message to a rank, and receives and checks its own.
-fn exchange(world: &World, other: u32, round: u64) -> Result<(), samite::Error> {
-    let (sent, expected) = (message(world.rank(), other, round), message(other, world.rank(), round));
+fn exchange(comm: &Comm, other: Rank, round: u64) -> Result<(), samite::Error> {
+    let (sent, expected) = (message(comm.rank(), other, round), message(other, comm.rank(), round));
     let mut received = vec![0; expected.len()];
-    world.sendrecv(&sent, other, TAG, &mut received, other, TAG)?;
+    comm.sendrecv(&sent, other, TAG, &mut received, other, TAG)?;
     assert_eq!(received, expected, "from rank {other} in round {round}");
     Ok(())
 }
 
 /// Returns a message; one in several is long.
-fn message(from: u32, to: u32, round: u64) -> Vec<u64> {
+fn message(from: Rank, to: Rank, round: u64) -> Vec<u64> {
     let length = if round % 10 == 9 { 50_000 } else { 100 };
-    (0..length).map(|index: u64| index ^ round << 32 ^ u64::from(from) << 24 ^ u64::from(to) << 16).collect()
+    (0..length)
+        .map(|index: u64| index ^ round << 32 ^ u64::from(from.0) << 24 ^ u64::from(to.0) << 16)
+        .collect()
 }
 
 /// Seconds since 1970.

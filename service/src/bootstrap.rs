@@ -25,10 +25,6 @@
 //! The job's secret, unknown to unauthenticated processes, comes in an inherited descriptor, in the launcher's
 //! key-value space, or from the rendezvous. A rendezvous gives it to the first process that joins as a rank, so only
 //! trusted processes should be able to reach its port.
-//!
-//! [`Invitation::accept`] is for programs that are started by `samite run` and communicate in their own way: a
-//! [`Job`] holds the rank's connection to its node's agent, which knows the other ranks' addresses and reports
-//! their deaths.
 
 mod detect;
 mod entry;
@@ -39,17 +35,58 @@ mod pmi;
 mod pmix;
 mod rendezvous;
 
-pub use detect::{Invitation, Launch};
+use std::ffi::OsString;
+
+pub(crate) use detect::{Detected, Invitation};
 #[cfg(fuzzing)]
 pub(crate) use entry::Entry;
-pub use error::BootstrapError;
-pub use job::Job;
+pub(crate) use error::Refusal;
+pub use error::{BootstrapError, BootstrapErrorKind};
 pub(crate) use key_values::Candidate;
 #[cfg(fuzzing)]
 pub(crate) use pmi::read_pmi;
-pub use pmi::{PmiError, PmiJob};
-pub use pmix::PmixJob;
 pub(crate) use rendezvous::Met;
-pub use rendezvous::Rendezvous;
 
-pub use samite_control::{ChannelError, Connection, ControlError, Ending, JobId, Notice};
+/// The way in which a process was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Launch {
+    /// The process was started by `samite run`.
+    Run,
+    /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
+    Pmi,
+    /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
+    Pmix,
+    /// By a launcher that gives each process its rank, the number of ranks, and the address of a rendezvous.
+    Rendezvous,
+    /// No launcher started the process: it is a job of one rank.
+    Alone,
+}
+
+impl Launch {
+    /// Decides from the variables that `env` returns, as [`init`](crate::init) does. Changes and opens nothing.
+    ///
+    /// `samite run` has precedence, since it may run inside a job of another launcher; then the launcher in
+    /// `SAMITE_LAUNCHER`; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are set.
+    ///
+    /// # Errors
+    /// [`BootstrapError`] if variables of a launcher are missing or malformed, if two launchers have set theirs,
+    /// or if the launcher is not supported, so that each process would otherwise form a job of its own.
+    ///
+    /// ```
+    /// use samite::bootstrap::Launch;
+    ///
+    /// let launch = Launch::detect(&|name| std::env::var_os(name))?;
+    /// assert_eq!(launch, Launch::Alone);
+    /// # Ok::<(), samite::bootstrap::BootstrapError>(())
+    /// ```
+    pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
+        Ok(match Detected::from_variables(env)? {
+            Detected::Invited(_) => Launch::Run,
+            Detected::Pmi(_) => Launch::Pmi,
+            Detected::Pmix(_) => Launch::Pmix,
+            Detected::Rendezvous(_) => Launch::Rendezvous,
+            Detected::Alone => Launch::Alone,
+        })
+    }
+}

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::Memory;
-use samite_fabric::mem::Element;
-use samite_p2p::{Claimed, Engine, Error, Pattern, RequestId, Status};
+use samite_p2p::{Claimed, Engine, Pattern, RequestId};
 use zerocopy::IntoBytes;
 
 use crate::cancel::Cancel;
-use crate::request::{Failed, Request, RequestSet, whole};
+use crate::element::Element;
+use crate::error::{Error, Public, Status};
+use crate::request::{Done, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
-use crate::select::{Source, Tag};
+use crate::select::{Rank, Source, Tag};
 use crate::stats::Stats;
 use crate::transport::Transport;
 
@@ -21,8 +22,22 @@ use crate::transport::Transport;
 /// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at
 /// once.
 ///
-/// Every call ends: with success, or with an [`Error`]. Its bounds are those of the `Comm` on which it is made:
-/// see [`within`](Self::within) and [`until`](Self::until). Without bounds it still ends when its peer fails.
+/// Every call ends: with success, or with an [`Error`]. Its bounds are those of the `Comm` on which it is made: see
+/// [`with_timeout`](Self::with_timeout) and [`with_cancel`](Self::with_cancel). Without bounds it still ends when its
+/// peer fails.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::Rank;
+///
+/// match comm.rank() {
+///     Rank(0) => comm.send(&[1u8, 2, 3], Rank(1), 7)?,
+///     _ => assert_eq!(comm.recv(&mut [0u8; 3], Rank(0), 7)?.bytes, 3),
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
 ///
 /// A `Comm` may outlive its [`World`](crate::World): then every call ends at once with [`Error::Closed`], and so does a
 /// call that waits in another thread when the `World` is dropped. In a child of fork(2) every call ends with
@@ -37,8 +52,8 @@ pub struct Comm {
 impl Comm {
     /// Returns this rank.
     #[must_use]
-    pub fn rank(&self) -> u32 {
-        self.runtime.rank
+    pub fn rank(&self) -> Rank {
+        Rank(self.runtime.rank)
     }
 
     /// Returns the number of ranks.
@@ -56,9 +71,9 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Condemned`].
-    pub fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
+    pub fn incarnation(&self, rank: Rank) -> Result<Option<u32>, Error> {
         self.check_rank(rank)?;
-        self.runtime.incarnation(rank)
+        self.runtime.incarnation(rank.0)
     }
 
     /// Waits, at most for `timeout` or the bounds of this `Comm`, until a failed rank has restarted, and returns its
@@ -67,26 +82,26 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
-    pub fn await_return(&self, rank: u32, timeout: Duration) -> Result<u32, Error> {
+    pub fn wait_for_restart(&self, rank: Rank, timeout: Duration) -> Result<u32, Error> {
         let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
-        self.runtime.await_return(rank, &self.within(timeout).bounds)
+        self.runtime.wait_for_restart(rank.0, &self.with_timeout(timeout).bounds)
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
     /// message to it or from it, and after the [`World`](crate::World) was dropped.
     #[must_use]
-    pub fn transport(&self, rank: u32) -> Option<String> {
+    pub fn transport(&self, rank: Rank) -> Option<String> {
         let mut call = self.runtime.enter(&Bounds::default()).ok()?;
-        call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
+        call.start(|engine, _, _| Some(engine.caps_for(rank.0)?.name.clone()))
     }
 
     /// Explains the choice of the transport to `rank`, in words: the transport, and the obstacles to those that
     /// would have been better. `None` before the first message to it or from it, and after the
     /// [`World`](crate::World) was dropped.
     #[must_use]
-    pub fn explain(&self, rank: u32) -> Option<String> {
+    pub fn explain(&self, rank: Rank) -> Option<String> {
         self.runtime.enter(&Bounds::default()).ok()?.start(|engine, _, _| {
-            let peer = engine.peer_id(rank)?;
+            let peer = engine.peer_id(rank.0)?;
             engine.port().explain(peer)
         })
     }
@@ -96,9 +111,11 @@ impl Comm {
     ///
     /// ```
     /// # samite::local(1, |world| {
-    /// world.sendrecv(&[1u8, 2], 0, 7, &mut [0u8; 2], 0, 7)?;
-    /// let myself = &world.stats().peers[0];
-    /// assert_eq!((myself.rank, myself.eager_sent, myself.bytes_received), (0, 1, 2));
+    /// # let comm = world.comm();
+    /// let myself = comm.rank();
+    /// comm.sendrecv(&[1u8, 2], myself, 7, &mut [0u8; 2], myself, 7)?;
+    /// let traffic = &comm.stats().peers[0];
+    /// assert_eq!((traffic.rank, traffic.eager_sent, traffic.bytes_received), (myself, 1, 2));
     /// # Ok::<(), samite::Error>(())
     /// # });
     /// ```
@@ -113,12 +130,13 @@ impl Comm {
     /// ```
     /// # use std::time::Duration;
     /// # samite::local(1, |world| {
-    /// let nothing = world.within(Duration::from_millis(10)).recv(&mut [0u8], 0, 7);
+    /// # let comm = world.comm();
+    /// let nothing = comm.with_timeout(Duration::from_millis(10)).recv(&mut [0u8], comm.rank(), 7);
     /// assert!(matches!(nothing, Err(samite::Error::TimedOut { .. })));
     /// # });
     /// ```
     #[must_use]
-    pub fn within(&self, timeout: Duration) -> Self {
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
     }
 
@@ -127,9 +145,25 @@ impl Comm {
     ///
     /// A send ends at once and its data is free, whatever its receiver does; the error says if the message may have
     /// arrived. If the network itself reads the data of an owned send, the send waits for its receiver's answer. A
-    /// receive that has matched its message runs to its end; [`within`](Self::within) bounds it.
+    /// receive that has matched its message runs to its end; [`with_timeout`](Self::with_timeout) bounds it.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Cancel, Error};
+    ///
+    /// let cancel = Cancel::new();
+    /// let bounded = comm.with_cancel(&cancel);
+    /// std::thread::scope(|threads| {
+    ///     let waits = threads.spawn(|| bounded.recv(&mut [0u8], comm.rank(), 7));
+    ///     cancel.cancel();
+    ///     assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
+    /// });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     #[must_use]
-    pub fn until(&self, cancel: &Cancel) -> Self {
+    pub fn with_cancel(&self, cancel: &Cancel) -> Self {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
@@ -139,9 +173,24 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`],
     /// [`Error::Exhausted`].
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::Rank;
+    ///
+    /// const NUMBERS: u64 = 7;
+    /// if comm.rank() == 0 {
+    ///     comm.send(&[1.5, 2.5], Rank(1), NUMBERS)?;
+    /// } else {
+    ///     comm.recv(&mut [0.0; 2], Rank(0), NUMBERS)?;
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     #[inline]
-    pub fn send<T: Element>(&self, data: &[T], to: u32, tag: u64) -> Result<(), Error> {
-        self.runtime.send(to, self.context, tag, data.as_bytes(), &self.bounds)
+    pub fn send<T: Element>(&self, data: &[T], to: Rank, tag: u64) -> Result<(), Error> {
+        self.runtime.send(to.0, self.context, tag, data.as_bytes(), &self.bounds)
     }
 
     /// Receives the first message that matches, into the beginning of `buffer`.
@@ -151,6 +200,24 @@ impl Comm {
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
     /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`]. After the last five the buffer's contents are
     /// undefined.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Rank, Source, Tag};
+    ///
+    /// if comm.rank() == 1 {
+    ///     comm.send(&[1u32, 2, 3], Rank(0), 7)?;
+    /// } else {
+    ///     let mut numbers = [0u32; 8];
+    ///     let status = comm.recv(&mut numbers, Source::ANY, Tag::ANY)?;
+    ///     let count = status.bytes / size_of::<u32>();
+    ///     assert_eq!((status.peer, status.tag), (Rank(1), 7));
+    ///     assert_eq!(numbers[..count], [1, 2, 3]);
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     #[inline]
     pub fn recv<T: Element>(
         &self,
@@ -170,11 +237,12 @@ impl Comm {
     ///
     /// ```
     /// # samite::local(2, |world| {
-    /// if world.rank() == 0 {
-    ///     world.send(&[1.0, 2.0, 3.0], 1, 7).unwrap();
+    /// # let comm = world.comm();
+    /// if comm.rank() == 0 {
+    ///     comm.send(&[1.0, 2.0, 3.0], samite::Rank(1), 7).unwrap();
     /// } else {
-    ///     let (data, status) = world.recv_vec::<f64>(samite::Source::ANY, 7).unwrap();
-    ///     assert_eq!((data, status.source), (vec![1.0, 2.0, 3.0], 0));
+    ///     let message = comm.recv_vec::<f64>(samite::Source::ANY, 7).unwrap();
+    ///     assert_eq!((message.buffer, message.status.peer), (vec![1.0, 2.0, 3.0], samite::Rank(0)));
     /// }
     /// # });
     /// ```
@@ -182,7 +250,7 @@ impl Comm {
         &self,
         from: impl Into<Source>,
         tag: impl Into<Tag>,
-    ) -> Result<(Vec<T>, Status), Error> {
+    ) -> Result<Done<T>, Error> {
         let begun_ns = self.runtime.now_ns();
         let mut message = self.claim(from, tag)?;
         message.comm.bounds = self.runtime.rest_of(&self.bounds, begun_ns);
@@ -194,10 +262,21 @@ impl Comm {
     ///
     /// # Errors
     /// As [`send`](Self::send) and [`recv`](Self::recv), of the half that failed first.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let other = samite::Rank(1 - comm.rank().0);
+    /// let mut theirs = [0];
+    /// comm.sendrecv(&[comm.rank().0], other, 7, &mut theirs, other, 7)?;
+    /// assert_eq!(theirs, [other.0]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     pub fn sendrecv<T: Element, U: Element>(
         &self,
         data: &[T],
-        to: u32,
+        to: Rank,
         tag: u64,
         buffer: &mut [U],
         from: impl Into<Source>,
@@ -208,7 +287,7 @@ impl Comm {
         self.scope(|scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
             scope.isend(data, to, tag)?;
-            scope.wait_all()?;
+            scope.wait_rest()?;
             scope.wait(receive)
         })
     }
@@ -223,9 +302,20 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the data.
-    pub fn isend<T: Element>(&self, data: Vec<T>, to: u32, tag: u64) -> Result<Request<T>, Failed<T>> {
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// let request = comm.isend(vec![1u8, 2, 3], comm.rank(), 7)?;
+    /// comm.recv(&mut [0u8; 3], comm.rank(), 7)?;
+    /// let done = request.wait()?;
+    /// assert_eq!(done.buffer, [1, 2, 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn isend<T: Element>(&self, data: Vec<T>, to: Rank, tag: u64) -> Result<Request<T>, Failed<T>> {
         self.begin(data, |engine, now_ns, memory, deadline_ns| {
-            engine.isend(now_ns, to, self.context, tag, memory, deadline_ns)
+            engine.isend(now_ns, to.0, self.context, tag, memory, deadline_ns)
         })
     }
 
@@ -233,6 +323,17 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the buffer.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// let request = comm.irecv(vec![0u8; 3], comm.rank(), 7)?;
+    /// comm.send(&[1u8, 2, 3], comm.rank(), 7)?;
+    /// let done = request.wait()?;
+    /// assert_eq!((done.buffer, done.status.bytes), (vec![1, 2, 3], 3));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     pub fn irecv<T: Element>(
         &self,
         buffer: Vec<T>,
@@ -254,13 +355,15 @@ impl Comm {
     ///
     /// ```
     /// # samite::local(2, |world| {
-    /// let (left, mut right) = ([world.rank()], [0]);
-    /// world.scope(|scope| {
-    ///     scope.irecv(&mut right, world.rank() ^ 1, 7)?;
-    ///     scope.isend(&left, world.rank() ^ 1, 7)?;
+    /// # let comm = world.comm();
+    /// let other = samite::Rank(comm.rank().0 ^ 1);
+    /// let (mine, mut theirs) = ([comm.rank().0], [0]);
+    /// comm.scope(|scope| {
+    ///     scope.irecv(&mut theirs, other, 7)?;
+    ///     scope.isend(&mine, other, 7)?;
     ///     Ok(())
     /// })?;
-    /// assert_eq!(right, [world.rank() ^ 1]);
+    /// assert_eq!(theirs, [other.0]);
     /// # Ok::<(), samite::Error>(()) }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn scope<'env, R>(
@@ -268,7 +371,7 @@ impl Comm {
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut scope = Scope::new(self.clone());
-        let result = body(&mut scope).and_then(|value| scope.wait_all().map(|()| value));
+        let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
             // An operation that was not started has no report yet.
@@ -282,6 +385,17 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`],
     /// [`Error::TimedOut`], [`Error::Cancelled`].
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// comm.send(&[0u8; 5], comm.rank(), 7)?;
+    /// let status = comm.probe(samite::Source::ANY, samite::Tag::ANY)?;
+    /// assert_eq!((status.tag, status.bytes), (7, 5));
+    /// comm.recv(&mut vec![0u8; status.bytes], status.peer, status.tag)?;
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         self.runtime.probe(&self.pattern(from.into(), tag.into()), &self.bounds)
     }
@@ -292,32 +406,36 @@ impl Comm {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let pattern = self.pattern(from.into(), tag.into());
-        self.runtime.look(|engine| engine.probe(&pattern))
+        self.runtime.look(|engine| engine.probe(&pattern)).map(|found| found.map(Public::public))
     }
 
-    /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more
-    /// (MPI: matched probe).
+    /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more. MPI calls
+    /// this a matched probe (`MPI_Mprobe`; [`Message::recv`] is `MPI_Mrecv`).
     ///
     /// # Errors
-    /// As [`probe`](Self::probe).
+    /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
         let (status, claimed) = self.runtime.claim(&self.pattern(from.into(), tag.into()), &self.bounds)?;
         Ok(Message { comm: self.clone(), status, claimed: Some(claimed) })
     }
 
-    /// As [`claim`](Self::claim), without waiting.
+    /// Claims a message as [`claim`](Self::claim) does, without waiting (`MPI_Improbe`).
     ///
     /// # Errors
-    /// As [`try_probe`](Self::try_probe).
+    /// Returns the errors of [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
         let pattern = self.pattern(from.into(), tag.into());
         let found = self.runtime.look(|engine| engine.claim(&pattern))?;
-        Ok(found.map(|(status, claimed)| Message { comm: self.clone(), status, claimed: Some(claimed) }))
+        Ok(found.map(|(status, claimed)| Message {
+            comm: self.clone(),
+            status: status.public(),
+            claimed: Some(claimed),
+        }))
     }
 
-    fn check_rank(&self, rank: u32) -> Result<(), Error> {
+    fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         let size = self.size();
-        if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
+        if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
     pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Pattern {
@@ -327,7 +445,12 @@ impl Comm {
     fn begin<T: Element>(
         &self,
         buffer: Vec<T>,
-        start: impl FnOnce(&mut Engine<Transport>, u64, Memory, u64) -> Result<RequestId, (Error, Memory)>,
+        start: impl FnOnce(
+            &mut Engine<Transport>,
+            u64,
+            Memory,
+            u64,
+        ) -> Result<RequestId, (samite_p2p::Error, Memory)>,
     ) -> Result<Request<T>, Failed<T>> {
         let memory = Memory::new(buffer);
         let mut call = match self.runtime.enter(&self.bounds) {
@@ -336,7 +459,7 @@ impl Comm {
         };
         match call.start(|engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
-            Err((error, memory)) => Err(Failed::new(error, Some(memory))),
+            Err((error, memory)) => Err(Failed::new(error.public(), Some(memory))),
         }
     }
 }
@@ -347,7 +470,19 @@ impl std::fmt::Debug for Comm {
     }
 }
 
-/// A claimed message. Dropping it discards the message; for its sender it is received.
+/// A claimed message, made by [`Comm::claim`]. Dropping it discards the message; for its sender it is received.
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// comm.send(&[1u64, 2], comm.rank(), 7)?;
+/// let message = comm.claim(samite::Source::ANY, 7)?;
+/// // No other receive can match it, so its length is known before its buffer is made.
+/// assert_eq!(message.status().bytes, 16);
+/// assert_eq!(message.recv::<u64>()?.buffer, [1, 2]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
 #[derive(Debug)]
 pub struct Message {
     comm: Comm,
@@ -367,7 +502,7 @@ impl Message {
     /// # Errors
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for
     /// its length; it is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
-    pub fn recv<T: Element>(mut self) -> Result<(Vec<T>, Status), Error> {
+    pub fn recv<T: Element>(mut self) -> Result<Done<T>, Error> {
         let status = whole(self.status, size_of::<T>())?;
         // A peer has announced the length. Pages to which nothing arrives are never touched.
         let buffer =
@@ -383,8 +518,8 @@ impl Message {
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
         completion.result?;
-        let data = completion.memory.and_then(|memory| memory.into_vec().ok()).ok_or(Error::NoSuchRequest)?;
-        Ok((data, status))
+        let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
+        buffer.map(|buffer| Done { buffer, status }).ok_or(Error::NoSuchRequest)
     }
 }
 

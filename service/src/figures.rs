@@ -1,10 +1,10 @@
 //! A rank's report to its launcher.
 
-use samite_control::{Awaits, Figures, PeerStats};
+use samite_control::{Awaits, Figures};
 use samite_fabric::Port;
 use samite_p2p::{Awaited, Engine, Operation, Report};
 
-use crate::stats::Stats;
+use crate::stats::{PeerStats, Stats};
 
 /// Returns the figures of an engine, and those of its peers, of which they are the sums. `sought` is the wait of a
 /// thread without a request.
@@ -13,7 +13,7 @@ pub(crate) fn figures_of<P: Port>(
     now_ns: u64,
     waited_ns: u64,
     sought: Option<Report>,
-) -> (Figures, Vec<PeerStats>) {
+) -> (Figures, Vec<samite_control::PeerStats>) {
     let awaits = engine.oldest(now_ns).or(sought).map(|report| awaits(&report));
     let Stats { peers, unexpected_messages, unexpected_max, requests, queued, .. } =
         Stats::of(0, engine, waited_ns);
@@ -32,7 +32,31 @@ pub(crate) fn figures_of<P: Port>(
         waited_ns,
         awaits,
     };
-    (figures, peers)
+    (figures, peers.into_iter().map(for_launcher).collect())
+}
+
+/// Converts the counts of a peer to the launcher's form.
+fn for_launcher(peer: PeerStats) -> samite_control::PeerStats {
+    let PeerStats {
+        rank,
+        eager_sent,
+        rendezvous_sent,
+        bytes_sent,
+        eager_received,
+        rendezvous_received,
+        bytes_received,
+        unexpected,
+    } = peer;
+    samite_control::PeerStats {
+        rank: rank.0,
+        eager_sent,
+        rendezvous_sent,
+        bytes_sent,
+        eager_received,
+        rendezvous_received,
+        bytes_received,
+        unexpected,
+    }
 }
 
 /// Converts a report to the launcher's form.
@@ -44,7 +68,6 @@ fn awaits(report: &Report) -> Awaits {
         Awaited::Message => "message",
         Awaited::Bytes => "bytes",
         Awaited::Fin => "fin",
-        _ => "other",
     };
     Awaits {
         is_send: report.operation == Operation::Send,

@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use samite_control::printable::one_line;
-use samite_control::{Ending, Figures, PeerStats, Place, Secret, Ticket, environment};
+use samite_control::{
+    Connection, ControlError, Ending, Figures, PeerStats, Place, Secret, Ticket, environment,
+};
 use samite_fabric::{Address, Port, PortError};
 use samite_p2p::{Engine, Identity};
 
-use crate::bootstrap::{self, BootstrapError, Candidate, Connection, ControlError, Job, Launch, Met};
+use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
+use crate::error::TransportError;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::{CONTEXT, World};
@@ -27,7 +30,7 @@ pub fn init() -> Result<World, InitError> {
 }
 
 impl Settings {
-    /// As [`init`], with these settings.
+    /// Joins the job as [`init`] does, with these settings.
     ///
     /// # Errors
     /// As there.
@@ -37,36 +40,37 @@ impl Settings {
 }
 
 fn join(settings: samite_control::Settings) -> Result<World, InitError> {
-    match Launch::detect(&environment)? {
-        Launch::Alone { .. } => {
-            let identity = Identity { rank: 0, size: 1, incarnation: first_life(0), secret: [0; 16] };
+    match Detected::from_variables(&environment)? {
+        Detected::Alone => {
+            let identity = Identity { rank: 0, size: 1, incarnation: first_incarnation(0), secret: [0; 16] };
             let transport = open(&settings, &Place::ALONE, 1)?;
             let address = transport.address();
             world(transport, identity, settings, Box::new(Alone { address: Some(address) }), &Place::ALONE)
         }
-        Launch::Invited(invitation) => {
-            let Job { rank, size, incarnation, secret, place, mut connection, .. } = invitation.accept()?;
+        Detected::Invited(invitation) => {
+            let (ticket, mut connection) = invitation.accept()?;
+            let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
             let transport = open(&settings, &place, size)?;
-            connection.publish(&transport.address().0)?;
+            connection.publish(&transport.address().0).map_err(not_published)?;
             let identity = Identity { rank, size, incarnation, secret: secret.0 };
             world(transport, identity, settings, Box::new(Member(Some(connection))), &place)
         }
-        Launch::Pmi(job) => {
+        Detected::Pmi(job) => {
             let candidate = job.join(settings.join_timeout)?;
             meet(settings, candidate)
         }
-        Launch::Rendezvous(rendezvous) => {
+        Detected::Rendezvous(rendezvous) => {
             // Rank 0 may start a thread.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
             let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
             let transport = open(&settings, &place, size)?;
-            guest.publish(&transport.address())?;
+            guest.publish(&transport.address()).map_err(not_published)?;
             let identity = Identity { rank, size, incarnation, secret: secret.0 };
             world(transport, identity, settings, Box::new(guest), &place)
         }
-        Launch::Pmix(job) => {
+        Detected::Pmix(job) => {
             // The launcher's library starts a thread.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
@@ -95,23 +99,29 @@ pub enum InitError {
     /// A parameter has an invalid value.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// It cannot join its job.
+    /// This process cannot join its job.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// Its address cannot be published.
+    /// This process's address cannot be published.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(Box<dyn std::error::Error + Send + Sync>),
     /// The transport does not open.
     #[error(
         "the transport {} does not open: {source}",
         name.as_ref().map_or_else(|| "of this host".to_owned(), |name| format!("`{name}`, which SAMITE_TRANSPORT or --transport asks for,"))
     )]
     Transport {
-        /// Its name, if one was selected.
+        /// The transport's name, if one was selected.
         name: Option<String>,
-        /// The port's error.
-        source: PortError,
+        /// The transport's error.
+        source: TransportError,
     },
+}
+
+impl From<Refusal> for InitError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Bootstrap(refusal.into())
+    }
 }
 
 impl fmt::Debug for InitError {
@@ -121,11 +131,18 @@ impl fmt::Debug for InitError {
 }
 
 fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result<Transport, InitError> {
-    transport::open(settings, place, size)
-        .map_err(|source| InitError::Transport { name: settings.transport.clone(), source })
+    transport::open(settings, place, size).map_err(|error| not_opened(settings.transport.clone(), error))
 }
 
-/// Makes the world of a rank at this place.
+fn not_opened(name: Option<String>, error: PortError) -> InitError {
+    InitError::Transport { name, source: TransportError(error) }
+}
+
+fn not_published(error: ControlError) -> InitError {
+    InitError::Control(error.into())
+}
+
+/// Creates the engine, the runtime and the world of a rank.
 fn world(
     transport: Transport,
     identity: Identity,
@@ -135,12 +152,12 @@ fn world(
 ) -> Result<World, InitError> {
     let engine = Engine::new(transport, identity.clone(), settings.engine);
     let runtime = Runtime::new(engine, directory, &identity, place)
-        .map_err(|source| InitError::Transport { name: settings.transport, source })?;
+        .map_err(|error| not_opened(settings.transport, error))?;
     Ok(World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() }))
 }
 
 /// Returns the first incarnation of a rank without a launcher, and thus without a secret.
-pub(crate) fn first_life(rank: u32) -> u32 {
+pub(crate) fn first_incarnation(rank: u32) -> u32 {
     Secret([0; 16]).first_incarnation(rank)
 }
 
@@ -154,7 +171,7 @@ impl Directory for Alone {
 
     fn poll(&mut self) -> Option<Notice> {
         let address = self.address.take()?;
-        Some(Notice::Address { rank: 0, incarnation: first_life(0), address })
+        Some(Notice::Address { rank: 0, incarnation: first_incarnation(0), address })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -166,28 +183,28 @@ impl Directory for Alone {
     fn panicked(&mut self) {}
 }
 
-impl From<bootstrap::Notice> for Notice {
-    fn from(notice: bootstrap::Notice) -> Notice {
+impl From<samite_control::Notice> for Notice {
+    fn from(notice: samite_control::Notice) -> Notice {
         match notice {
-            bootstrap::Notice::Address { rank, address, incarnation } => {
+            samite_control::Notice::Address { rank, address, incarnation } => {
                 Notice::Address { rank, incarnation, address: Address(address) }
             }
-            bootstrap::Notice::Died { rank, incarnation, ending: Ending::Left, .. } => {
+            samite_control::Notice::Died { rank, incarnation, ending: Ending::Left, .. } => {
                 Notice::Left { rank, incarnation }
             }
-            bootstrap::Notice::Died { rank, incarnation, ending, returns } => {
+            samite_control::Notice::Died { rank, incarnation, ending, returns } => {
                 Notice::Failed { rank, incarnation, how: format!("it {ending}"), returns }
             }
-            bootstrap::Notice::Stopped { rank, incarnation, is_stopped } => {
+            samite_control::Notice::Stopped { rank, incarnation, is_stopped } => {
                 Notice::Stopped { rank, incarnation, is_stopped }
             }
-            bootstrap::Notice::GaveUp { rank, incarnation, verdict_on, why } => {
+            samite_control::Notice::GaveUp { rank, incarnation, verdict_on, why } => {
                 // The text comes from another rank.
                 Notice::GaveUp { rank, incarnation, verdict_on, why: one_line(&why).into_owned() }
             }
-            bootstrap::Notice::Asked { at_end } => Notice::Asked { at_end },
-            bootstrap::Notice::Condemned { why } => Notice::Condemned { why },
-            bootstrap::Notice::LauncherGone => {
+            samite_control::Notice::Asked { at_end } => Notice::Asked { at_end },
+            samite_control::Notice::Condemned { why } => Notice::Condemned { why },
+            samite_control::Notice::LauncherGone => {
                 let why = "the launcher's agent on this host, which watches over it, is gone".to_owned();
                 Notice::Condemned { why }
             }
@@ -249,7 +266,7 @@ impl Directory for Member {
 
     fn close(&mut self) {
         if let Some(connection) = self.0.take() {
-            // As above.
+            // If this fails, the agent sees a closed connection, and takes it for a closed world.
             let _ = connection.close();
         }
     }

@@ -1,12 +1,15 @@
 //! A message-passing runtime over libfabric: tagged messages, a deadline for every wait, safe Rust.
 //!
 //! ```
+//! use samite::Rank;
+//!
 //! let results = samite::local(2, |world| {
-//!     if world.rank() == 0 {
-//!         world.send(&[1u64, 2, 3], 1, 7)?;
+//!     let comm = world.comm();
+//!     if comm.rank() == 0 {
+//!         comm.send(&[1u64, 2, 3], Rank(1), 7)?;
 //!     } else {
 //!         let mut numbers = [0u64; 3];
-//!         let status = world.recv(&mut numbers, 0, 7)?;
+//!         let status = comm.recv(&mut numbers, Rank(0), 7)?;
 //!         assert_eq!((numbers, status.bytes), ([1, 2, 3], 24));
 //!     }
 //!     Ok::<(), samite::Error>(())
@@ -20,8 +23,40 @@
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards
 //!   included.
 //! * Every operation ends. The error of a failed one names the cause, the peer, and the fate of the message ([`Fate`]).
-//!   See [`Comm::within`] for deadlines.
+//!   See [`Comm::with_timeout`] for deadlines.
 //! * Any call that waits or tests makes progress, on behalf of the whole process.
+//!
+//! # Overview
+//! | topic | items |
+//! | --- | --- |
+//! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
+//! | messages | [`Comm`], [`Rank`], [`Source`], [`Tag`], [`Status`], [`Message`] |
+//! | types of data | [`Element`], [`zerocopy`] |
+//! | several operations at a time | [`Request`], [`RequestSet`], [`Scope`], [`Pending`], [`PendingSet`] |
+//! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
+//! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
+//! | configuration | [`Settings`], [`SettingError`] |
+//! | observation | [`Stats`], [`PeerStats`], [`Comm::explain`], the feature `tracing` |
+//! | long messages on one host | [`Heap`] |
+//!
+//! # More
+//! * [The guide](https://github.com/samite-project/samite/blob/main/docs/pages/SUMMARY.md):
+//!   [installation](https://github.com/samite-project/samite/blob/main/docs/pages/install.md),
+//!   [MPI's calls in Samite](https://github.com/samite-project/samite/blob/main/docs/pages/coming-from-mpi.md),
+//!   [transports](https://github.com/samite-project/samite/blob/main/docs/pages/transports.md),
+//!   [launchers](https://github.com/samite-project/samite/blob/main/docs/pages/launchers.md),
+//!   [failures](https://github.com/samite-project/samite/blob/main/docs/pages/failures.md),
+//!   [tuning](https://github.com/samite-project/samite/blob/main/docs/pages/tuning.md),
+//!   [parameters](https://github.com/samite-project/samite/blob/main/docs/pages/parameters.md),
+//!   [benchmarks](https://github.com/samite-project/samite/blob/main/docs/pages/benchmarks.md).
+//! * [Examples](https://github.com/samite-project/samite/tree/main/service/examples) that verify their results.
+//! * [The architecture](https://github.com/samite-project/samite/blob/main/ARCHITECTURE.md),
+//!   [security](https://github.com/samite-project/samite/blob/main/SECURITY.md), the
+//!   [roadmap](https://github.com/samite-project/samite/blob/main/ROADMAP.md) and the
+//!   [changelog](https://github.com/samite-project/samite/blob/main/CHANGELOG.md).
+//!
+//! The command `samite` is the crate `samite-cli`. The matching engine, `samite-matching`, is usable alone. The other
+//! crates named `samite-…` are parts of this one, without a stable interface.
 
 #![forbid(unsafe_code)]
 
@@ -29,12 +64,15 @@ pub mod bootstrap;
 mod cancel;
 mod comm;
 mod deal;
+mod element;
+mod error;
 mod figures;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod init;
 mod local;
+mod members;
 mod patience;
 mod request;
 mod runtime;
@@ -48,10 +86,11 @@ mod world;
 
 pub use cancel::Cancel;
 pub use comm::{Comm, Message};
+pub use element::Element;
+pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request, RequestSet};
-pub use samite_control::{PeerStats, SettingError};
 /// A global allocator with which long messages between ranks of a host are copied once instead of twice, whether their
 /// buffers are owned or borrowed. One line in the program's main file enables it, for each rank that sends such
 /// messages:
@@ -62,22 +101,21 @@ pub use samite_control::{PeerStats, SettingError};
 ///
 /// fn main() {
 ///     let results = samite::local(2, |world| {
-///         let mut numbers = vec![world.rank() as u64; 100_000];
-///         match world.rank() {
-///             0 => world.send(&numbers, 1, 7),
-///             _ => world.recv(&mut numbers, 0, 7).map(|_| assert_eq!(numbers, vec![0; 100_000])),
+///         let comm = world.comm();
+///         let mut numbers = vec![u64::from(comm.rank().0); 100_000];
+///         match comm.rank() {
+///             samite::Rank(0) => comm.send(&numbers, samite::Rank(1), 7),
+///             _ => comm.recv(&mut numbers, samite::Rank(0), 7).map(|_| assert_eq!(numbers, vec![0; 100_000])),
 ///         }
 ///     });
 ///     assert!(results.iter().all(Result::is_ok));
 /// }
 /// ```
 pub use samite_fabric::Heap;
-pub use samite_fabric::mem::Element;
-pub use samite_p2p::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status};
-pub use scope::{Pending, Scope};
-pub use select::{Source, Tag};
-pub use settings::Settings;
-pub use stats::Stats;
+pub use scope::{Pending, PendingSet, Scope};
+pub use select::{Rank, Source, Tag};
+pub use settings::{SettingError, Settings};
+pub use stats::{PeerStats, Stats};
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` leads the derives
 /// to it:
@@ -94,8 +132,9 @@ pub use world::World;
 /// }
 ///
 /// let world = samite::local(1, |world| {
+///     let comm = world.comm();
 ///     let particle = Particle { place: [0.0; 3], mass: 1.0 };
-///     world.sendrecv(&[particle], 0, 7, &mut [particle], 0, 7).map(|status| status.bytes)
+///     comm.sendrecv(&[particle], comm.rank(), 7, &mut [particle], comm.rank(), 7).map(|status| status.bytes)
 /// });
 /// assert_eq!(world, [Ok(32)]);
 /// ```

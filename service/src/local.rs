@@ -10,7 +10,7 @@ use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
-use crate::init::first_life;
+use crate::init::first_incarnation;
 use crate::runtime::{Bounds, Directory, Notice, Runtime};
 use crate::world::{CONTEXT, World};
 use crate::{Comm, transport};
@@ -19,15 +19,16 @@ use crate::{Comm, transport};
 /// send to each other through memory; nothing else differs from ranks that are processes.
 ///
 /// # Panics
-/// If a rank panics: then for the others it has failed, and when all have ended, its panic goes on here. If the system
-/// has no memory for a rank, or is older than Linux 4.14.
+/// If a rank panics: the rank has failed for the others, and its panic continues here when all have ended. If the
+/// system has no memory for a rank, or is older than Linux 4.14.
 ///
 /// ```
 /// let sums = samite::local(3, |world| {
-///     let next = (world.rank() + 1) % world.size();
-///     world.send(&[world.rank()], next, 0)?;
+///     let comm = world.comm();
+///     let rank = comm.rank().0;
+///     comm.send(&[rank], samite::Rank((rank + 1) % comm.size()), 0)?;
 ///     let mut from = [0];
-///     world.recv(&mut from, samite::Source::ANY, 0)?;
+///     comm.recv(&mut from, samite::Source::ANY, 0)?;
 ///     Ok::<u32, samite::Error>(from[0])
 /// });
 /// assert_eq!(sums, [Ok(2), Ok(0), Ok(1)]);
@@ -38,11 +39,11 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
     let board = Board((0..n).map(|_| News::new()).collect::<Vec<_>>().into());
     let worlds = (0..n).zip(ports).map(|(rank, port)| {
-        let identity = Identity { rank, size: n, incarnation: first_life(rank), secret: [0; 16] };
+        let identity = Identity { rank, size: n, incarnation: first_incarnation(rank), secret: [0; 16] };
         let mut engine = Engine::new(port, identity.clone(), Config::default());
         for (rank, address) in (0..n).zip(&addresses) {
             // Every rank is below `n`.
-            let _ = engine.introduce(rank, first_life(rank), address.clone());
+            let _ = engine.introduce(rank, first_incarnation(rank), address.clone());
         }
         let directory = Box::new(Member { rank, board: board.clone() });
         let place = Place { neighbours: n, ..Place::ALONE };
@@ -88,7 +89,7 @@ impl News {
 
 impl Board {
     fn post(&self, rank: u32, failed: bool) {
-        let incarnation = first_life(rank);
+        let incarnation = first_incarnation(rank);
         for news in self.0.iter() {
             news.post(match failed {
                 true => {
@@ -126,7 +127,12 @@ impl Directory for Member {
     fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
         if let Some(news) = self.board.0.get(rank as usize) {
             let by = self.rank;
-            news.post(Notice::GaveUp { rank: by, incarnation: first_life(by), verdict_on: incarnation, why });
+            news.post(Notice::GaveUp {
+                rank: by,
+                incarnation: first_incarnation(by),
+                verdict_on: incarnation,
+                why,
+            });
         }
     }
 
@@ -148,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_is_given_up_is_told_and_no_other() {
+    fn only_a_rank_that_is_given_up_is_informed() {
         let board = Board((0..3).map(|_| News::new()).collect::<Vec<_>>().into());
         let mut members = [0, 1, 2].map(|rank| Member { rank, board: board.clone() });
         members[2].give_up(0, 7, "packets were lost".to_owned());
         let Some(Notice::GaveUp { rank: 2, incarnation, verdict_on: 7, why }) = members[0].poll() else {
             panic!("it is told")
         };
-        assert_eq!((incarnation, &why[..]), (first_life(2), "packets were lost"));
+        assert_eq!((incarnation, &why[..]), (first_incarnation(2), "packets were lost"));
         assert!(members.iter_mut().all(|member| member.poll().is_none()));
     }
 }

@@ -3,21 +3,31 @@
 use std::marker::PhantomData;
 use std::task::Poll;
 
-use samite_fabric::mem::Element;
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Completion, Engine, Error, Lent, Reading, RequestId, Status, Writing};
+use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
-use crate::Comm;
+use crate::runtime::Completion;
+use crate::{Comm, Element, Error, Status};
 
 /// A send or receive under way that owns its buffer. A forgotten request leaks, and never dangles; a dropped one is
 /// cancelled if possible.
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let mut request = comm.irecv(vec![0u8; 1], comm.rank(), 7)?;
+/// assert!(request.test().is_none(), "no message was sent");
+/// comm.send(&[5u8], comm.rank(), 7)?;
+/// assert_eq!(request.wait()?.buffer, [5]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
 pub struct Request<T: Element> {
     comm: Comm,
-    /// `None` once collected.
+    /// `None` once its result was returned.
     id: Option<RequestId>,
-    completion: Option<Completion>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -30,13 +40,13 @@ pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
     }
 }
 
-/// The result of a request that succeeded.
+/// A message with the buffer that it was sent from or received into: the result of an operation that owns its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done<T> {
-    /// The message: with the source of a receive, or the destination of a send.
-    pub status: Status,
-    /// The buffer. After a receive, the message is at its beginning.
+    /// The buffer. After a receive, the message is at its beginning; a buffer that the receive made has its length.
     pub buffer: Vec<T>,
+    /// The message.
+    pub status: Status,
 }
 
 /// The result of a request that failed.
@@ -46,7 +56,8 @@ pub struct Failed<T> {
     /// The reason.
     #[source]
     pub error: Error,
-    /// The buffer, unless a peer or a port may still access it: then it is freed when that is over.
+    /// The buffer; `None` if a peer or a port may still access it. Such a buffer is freed when no access is possible
+    /// any more.
     pub buffer: Option<Vec<T>>,
 }
 
@@ -70,32 +81,38 @@ impl<T> From<Failed<T>> for Error {
 
 impl<T: Element> Request<T> {
     pub(crate) fn new(comm: Comm, id: RequestId) -> Self {
-        Self { comm, id: Some(id), completion: None, element: PhantomData }
+        Self { comm, id: Some(id), element: PhantomData }
     }
 
     /// Waits for the end.
     ///
     /// # Errors
     /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that was not
-    /// reported before; use [`is_done`](Self::is_done) instead to let it continue.
+    /// reported before; use [`test`](Self::test) instead to let it continue.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
-        let Self { comm, id, completion, .. } = &mut self;
-        let completion = completion.take().or_else(|| comm.runtime.finish(id.take()?, &mut (), &comm.bounds));
+        let completion =
+            self.id.take().and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
         result_of(completion)
     }
 
-    /// Makes progress. Returns true if the request has ended: then [`wait`](Self::wait) does not wait.
+    /// Makes progress, and returns the result once the request has ended; `None` while it is under way. The result is
+    /// returned once; after it the request is finished, and returns [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// [`Error::FailurePending`] once for each failure that a receive from any source must report; the
-    /// receive continues.
-    pub fn is_done(&mut self) -> Result<bool, Error> {
-        if let Some(id) = self.id
-            && let Poll::Ready(completion) = self.comm.runtime.test(id, &mut ())?
-        {
-            (self.id, self.completion) = (None, completion);
+    /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any
+    /// source must report, and after an error of the runtime itself, the request is still under way: test it again, or
+    /// wait for it.
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<Result<Done<T>, Failed<T>>> {
+        let Some(id) = self.id else { return Some(result_of(None)) };
+        match self.comm.runtime.test(id, &mut ()) {
+            Ok(Poll::Pending) => None,
+            Ok(Poll::Ready(completion)) => {
+                self.id = None;
+                Some(result_of(completion))
+            }
+            Err(error) => Some(Err(Failed { error, buffer: None })),
         }
-        Ok(self.id.is_none())
     }
 
     /// Cancels it; [`wait`](Self::wait) returns the result. A send ends at once, unless the network may be reading
@@ -129,7 +146,7 @@ fn result_of<T: Element>(completion: Option<Completion>) -> Result<Done<T>, Fail
             }
             let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
             buffer
-                .map(|buffer| Done { status, buffer })
+                .map(|buffer| Done { buffer, status })
                 .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })
         }
         Err(error) => Err(Failed::new(error, completion.memory)),

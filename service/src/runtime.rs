@@ -9,6 +9,8 @@ mod clock;
 mod closing;
 mod directory;
 mod state;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::sync::{Arc, Condvar, OnceLock};
@@ -17,17 +19,19 @@ use std::time::Duration;
 
 use clock::Clock;
 use samite_control::{Place, Secret};
-use samite_fabric::{Port, PortError};
+use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Completion, Engine, Error, Fate, Identity, Lent, Outcome, Pattern, Reading, Received,
-    RequestId, Sent, Source, Status, Writing,
+    Awaited, Claimed, Engine, Identity, Lent, Outcome, Pattern, Reading, Received, RequestId, Sent, Source,
+    Writing,
 };
 
 use crate::cancel::Cancel;
+use crate::error::{Error, Fate, Public, Status};
 use crate::patience::Burst;
 use crate::request::Group;
+use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
@@ -54,6 +58,20 @@ pub(crate) struct Runtime<P> {
     last: OnceLock<Stats>,
 }
 
+/// The result of a request that has ended, and the buffer that it owned, unless a port may still access it.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub(crate) result: Result<Status, Error>,
+    pub(crate) memory: Option<Memory>,
+}
+
+impl From<samite_p2p::Completion> for Completion {
+    #[inline]
+    fn from(completion: samite_p2p::Completion) -> Self {
+        Self { result: completion.result.public(), memory: completion.memory }
+    }
+}
+
 /// The bounds of one operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
@@ -69,7 +87,7 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a rank at this place.
+    /// Returns the runtime of a rank. `place` tells how many ranks share its processors.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
@@ -115,7 +133,7 @@ impl<P: Port> Runtime<P> {
             identity: identity.clone(),
             linger,
             crowded,
-            // With several hosts, its number does not give its index among the ranks of its own.
+            // In a job of several hosts, a rank's number is not its index among the ranks of its host.
             deals: crowded && place.hosts == 1,
             watch,
             woken: Condvar::new(),
@@ -142,11 +160,11 @@ impl<P: Port> Runtime<P> {
             }
             Err(error) => {
                 drop(core);
-                Err(self.explain(error, bounds))
+                Err(self.explain(error.public(), bounds))
             }
             Ok(Sent::Pending(id)) => {
-                let completion = self.wait(core, id, &mut Reading(id, data), bounds);
-                completion.map_or(Err(Error::NoSuchRequest), |completion| completion.result.map(|_| ()))
+                let end = self.wait(core, id, &mut Reading(id, data), bounds);
+                end.map_or(Err(Error::NoSuchRequest), |end| end.result.map(|_| ()))
             }
         }
     }
@@ -159,18 +177,21 @@ impl<P: Port> Runtime<P> {
         match core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns, &mut ()) {
             Ok(Received::Now(status)) => {
                 self.hand_over(&mut core);
-                Ok(status)
+                Ok(status.public())
             }
             Err(error) => {
                 self.hand_over(&mut core);
                 drop(core);
-                Err(self.explain(error, bounds))
+                Err(self.explain(error.public(), bounds))
             }
             Ok(Received::Pending(id)) => {
                 self.hand_over(&mut core);
                 let mut lent = Writing::new(id, buffer);
-                let completion = self.wait(core, id, &mut lent, bounds);
-                lent.result(completion)
+                let end = self.wait(core, id, &mut lent, bounds);
+                match lent.received() {
+                    Some(status) => Ok(status.public()),
+                    None => end.map_or(Err(Error::NoSuchRequest), |end| end.result),
+                }
             }
         }
     }
@@ -214,47 +235,93 @@ impl<P: Port> Runtime<P> {
         lent: &mut L,
     ) -> Result<Poll<Option<Completion>>, Error> {
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
-        if core.step(self.clock.now_ns(), lent)? > 0 {
+        if core.step(self.clock.now_ns(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
         match core.engine.outcome(id) {
             Outcome::Pending => Ok(Poll::Pending),
-            Outcome::FailurePending => core.engine.failure_pending(id).map_or(Ok(Poll::Pending), Err),
-            Outcome::Ready => Ok(Poll::Ready(core.engine.collect(id, lent))),
+            Outcome::FailurePending => {
+                core.engine.failure_pending(id).map_or(Ok(Poll::Pending), |error| Err(error.public()))
+            }
+            Outcome::Ready => Ok(Poll::Ready(core.engine.collect(id, lent).map(Completion::from))),
         }
     }
 
     /// Drives once.
-    pub(crate) fn drive(&self) -> Result<(), Error> {
+    pub(crate) fn drive<L: Lent>(&self, lent: &mut L) -> Result<(), Error> {
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
-        if core.step(self.clock.now_ns(), &mut ())? > 0 {
+        if core.step(self.clock.now_ns(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
         Ok(())
     }
 
-    /// Takes a request of a watcher that has ended: see [`Engine::take_end`].
-    pub(crate) fn take_end(&self, watcher: u32) -> Result<Option<(RequestId, u32)>, Error> {
-        Ok(self.lock()?.engine.take_end(watcher))
+    /// Begins to keep the ends of the requests of a new watcher: see [`Engine::add_watcher`].
+    pub(crate) fn add_watcher(&self) -> u32 {
+        // If the World is closed, all requests have ended and no watcher is needed.
+        self.lock().map_or(0, |mut core| core.engine.add_watcher())
+    }
+
+    /// Forgets a watcher.
+    pub(crate) fn remove_watcher(&self, watcher: u32) {
+        let _ = self.lock().map(|mut core| core.engine.remove_watcher(watcher));
+    }
+
+    /// Makes a watcher get the end of a request, with a key: see [`Engine::watch`].
+    pub(crate) fn watch(&self, id: RequestId, watcher: u32, key: u32) {
+        let _ = self.lock().map(|mut core| core.engine.watch(id, watcher, key));
+    }
+
+    /// Stops reporting the end of a request.
+    pub(crate) fn unwatch(&self, id: RequestId) {
+        let _ = self.lock().map(|mut core| core.engine.unwatch(id));
+    }
+
+    /// Takes a request of a watcher that has ended, or is to report a failure: see [`Engine::take_end`]. Returns its
+    /// key, and its result as of [`finish`](Self::finish). Does not wait, except to [`explain`](Self::explain) a
+    /// failure within `explained`, if given.
+    pub(crate) fn take_end<L: Lent>(
+        &self,
+        watcher: u32,
+        lent: &mut L,
+        explained: Option<&Bounds>,
+    ) -> Option<(u32, Option<Completion>)> {
+        let mut core = self.core.lock().ok()?;
+        let (id, key) = core.engine.take_end(watcher)?;
+        // Do not poll before this: a poll could give a message to a receive that is to report a failure.
+        let mut end = match core.engine.outcome(id) {
+            Outcome::FailurePending => core.end_by_failure(id, lent),
+            _ => core.engine.collect(id, lent).map(Completion::from),
+        };
+        drop(core);
+        if let (Some(bounds), Some(Completion { result, .. })) = (explained, &mut end) {
+            *result = std::mem::replace(result, Err(Error::NoSuchRequest))
+                .map_err(|error| self.explain(error, bounds));
+        }
+        Some((key, end))
     }
 
     /// Waits until a message that `pattern` matches has arrived.
     pub(crate) fn probe(&self, pattern: &Pattern, bounds: &Bounds) -> Result<Status, Error> {
-        self.until(bounds, pattern, Awaited::Message, |engine| engine.probe(pattern))
+        self.until(bounds, pattern, Awaited::Message, |engine| engine.probe(pattern)).map(Public::public)
     }
 
     /// Waits until a message that `pattern` matches has arrived, and claims it.
     pub(crate) fn claim(&self, pattern: &Pattern, bounds: &Bounds) -> Result<(Status, Claimed), Error> {
-        self.until(bounds, pattern, Awaited::Message, |engine| engine.claim(pattern))
+        let found = self.until(bounds, pattern, Awaited::Message, |engine| engine.claim(pattern));
+        found.map(|(status, claimed)| (status.public(), claimed))
     }
 
     /// Drives once, then calls `look`.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Engine<P>) -> Result<R, Error>) -> Result<R, Error> {
+    pub(crate) fn look<R>(
+        &self,
+        look: impl FnOnce(&mut Engine<P>) -> Result<R, samite_p2p::Error>,
+    ) -> Result<R, Error> {
         let mut core = self.lock()?;
-        if core.step(self.clock.now_ns(), &mut ())? > 0 {
+        if core.step(self.clock.now_ns(), &mut ()).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        look(&mut core.engine)
+        look(&mut core.engine).map_err(Public::public)
     }
 
     /// Returns the rest of the bounds of a call in two steps, of which the first began at `begun_ns`.
@@ -270,25 +337,26 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn stats(&self) -> Stats {
         match self.lock() {
             Ok(core) => Stats::of(self.rank, &core.engine, core.waited_ns),
-            Err(_) => self.last.get().cloned().unwrap_or(Stats { rank: self.rank, ..Stats::default() }),
+            Err(_) => self.last.get().cloned().unwrap_or(Stats { rank: Rank(self.rank), ..Stats::default() }),
         }
     }
 
     /// Returns the incarnation of a rank that takes part, counted from 1.
     pub(crate) fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
-        self.look(|engine| Ok(self.life(engine, rank)))
+        self.look(|engine| Ok(self.counted_incarnation(engine, rank)))
     }
 
     /// Waits until an incarnation of `rank` takes part, counted from 1. The two ranks need not have communicated.
-    pub(crate) fn await_return(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
+    pub(crate) fn wait_for_restart(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
         let pattern = Pattern { context: 0, source: Source::rank(rank), tag: 0, mask: 0 };
         if rank != self.rank {
             self.look(|engine| engine.seek(rank))?;
         }
-        self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.life(engine, rank)))
+        self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.counted_incarnation(engine, rank)))
     }
 
-    fn life(&self, engine: &mut Engine<P>, rank: u32) -> Option<u32> {
+    /// Returns the incarnation of a rank, counted from 1.
+    fn counted_incarnation(&self, engine: &mut Engine<P>, rank: u32) -> Option<u32> {
         let incarnation = match rank == self.rank {
             true => self.identity.incarnation,
             false => engine.incarnation(rank)?,

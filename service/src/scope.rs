@@ -1,42 +1,63 @@
 //! Requests that borrow their buffers.
 
+mod set;
+
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::task::Poll;
 
 use samite_fabric::Port;
-use samite_fabric::mem::Element;
-use samite_p2p::{Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Status};
+use samite_p2p::{Engine, Lent, Outcome, Pattern, Received, RequestId, Sent};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
-use crate::Comm;
+use crate::error::Public;
 use crate::request::{Group, whole};
-use crate::select::{Source, Tag};
+use crate::runtime::Completion;
+use crate::select::{Rank, Source, Tag};
+use crate::{Comm, Element, Error, Status};
+
+pub use set::PendingSet;
 
 /// Several sends and receives under way, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
 /// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of
 /// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
 ///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let (data, mut buffer) = ([1u8, 2, 3], [0u8; 3]);
+/// let status = comm.scope(|scope| {
+///     let receive = scope.irecv(&mut buffer, comm.rank(), 7)?;
+///     scope.isend(&data, comm.rank(), 7)?;
+///     scope.wait(receive)
+/// })?;
+/// assert_eq!((status.bytes, buffer), (3, data));
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
 /// `'scope` stands for this scope alone, so the compiler refuses an operation of another scope or another World:
 ///
 /// ```compile_fail,E0521
-/// # samite::local(1, |world| world.scope(|outer| {
-/// let sent = outer.isend(&[1u8], 0, 7)?;
-/// world.scope(|inner| inner.wait(sent))?;
+/// # samite::local(1, |world| world.comm().scope(|outer| {
+/// let sent = outer.isend(&[1u8], samite::Rank(0), 7)?;
+/// world.comm().scope(|inner| inner.wait(sent))?;
 /// # Ok(()) }));
 /// ```
 /// ```compile_fail,E0521
-/// # samite::local(1, |one| samite::local(1, |other| one.scope(|outer| {
-/// let sent = outer.isend(&[1u8], 0, 7)?;
-/// other.scope(|inner| inner.wait(sent))?;
+/// # samite::local(1, |one| samite::local(1, |other| one.comm().scope(|outer| {
+/// let sent = outer.isend(&[1u8], samite::Rank(0), 7)?;
+/// other.comm().scope(|inner| inner.wait(sent))?;
 /// # Ok(()) })));
 /// ```
 /// An operation does not leave its scope either:
 ///
 /// ```compile_fail
 /// # samite::local(1, |world| {
-/// let sent = world.scope(|scope| scope.isend(&[1u8], 0, 7));
+/// # let comm = world.comm();
+/// let sent = comm.scope(|scope| scope.isend(&[1u8], samite::Rank(0), 7));
 /// # });
 /// ```
 #[derive(Debug)]
@@ -64,9 +85,35 @@ enum Kind {
     Failed,
 }
 
-/// Loans by place.
+/// The loans of a scope, and which of them the current wait is for.
 #[derive(Debug, Default)]
-struct Loans<'env>(Slab<Loan<'env>>);
+struct Loans<'env> {
+    /// The loans by place.
+    all: Slab<Loan<'env>>,
+    sets: Vec<Ends>,
+    /// The set of a place, and the key there, if a set was made.
+    members: Vec<Option<(usize, u32)>>,
+    awaited: Awaited,
+    /// The place or the key of the operation with which the wait ended.
+    found: usize,
+}
+
+/// The operations of a set that ended while their buffers were lent, and their keys.
+#[derive(Debug, Default)]
+struct Ends {
+    /// The engine's watcher, which gets the ends of the set's other operations.
+    watcher: u32,
+    ended: VecDeque<(RequestId, u32)>,
+}
+
+/// The operations of which one ends a wait.
+#[derive(Clone, Copy, Debug, Default)]
+enum Awaited {
+    #[default]
+    One,
+    All,
+    Set(usize),
+}
 
 #[derive(Debug)]
 enum Loan<'env> {
@@ -78,64 +125,48 @@ enum Loan<'env> {
     Ended(Status, u32),
 }
 
-/// All operations of a scope, awaited together: the wait ends when any of them ends.
-struct All<'a, 'env> {
-    loans: &'a mut Loans<'env>,
-    current: u32,
-}
-
 impl Lent for Loans<'_> {
     #[inline]
     fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
-        match self.0.get(place as usize)? {
+        match self.all.get(place as usize)? {
             Loan::Send(id, bytes) if *id == request => Some(bytes),
             _ => None,
         }
     }
     #[inline]
     fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
-        match self.0.get_mut(place as usize)? {
+        match self.all.get_mut(place as usize)? {
             Loan::Receive(id, bytes, _) if *id == request => Some(bytes),
             _ => None,
         }
     }
     #[inline]
-    fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        if let Some(loan) = self.0.get_mut(place as usize)
+    fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) {
+        if let Some(loan) = self.all.get_mut(place as usize)
             && let Loan::Receive(id, _, element) = loan
         {
             debug_assert_eq!(*id, request);
-            *loan = Loan::Ended(status, *element);
+            *loan = Loan::Ended(status.public(), *element);
+            self.note_end(request, place);
         }
     }
 }
 
-impl Group for Loans<'_> {}
+impl Group for Loans<'_> {
+    #[inline]
+    fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
+        let Awaited::Set(set) = self.awaited else { return None };
+        let (id, key) = self.take_end(set).or_else(|| engine.take_end(self.sets[set].watcher))?;
+        self.found = key as usize;
+        Some(id)
+    }
 
-impl Lent for All<'_, '_> {
-    #[inline]
-    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
-        self.loans.read(request, place)
-    }
-    #[inline]
-    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
-        self.loans.write(request, place)
-    }
-    #[inline]
-    fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        self.loans.received(request, place, status);
-    }
-}
-
-impl Group for All<'_, '_> {
     fn ended<P: Port>(&mut self, engine: &Engine<P>) -> Option<RequestId> {
+        let Awaited::All = self.awaited else { return None };
         let has_ended = |request: &RequestId| engine.outcome(*request) != Outcome::Pending;
-        let (place, request) = self
-            .loans
-            .0
-            .iter()
-            .find_map(|(place, loan)| Some((place, loan.under_way().filter(has_ended)?)))?;
-        self.current = place as u32;
+        let ended = |(place, loan): (usize, &Loan<'_>)| Some((place, loan.under_way().filter(has_ended)?));
+        let (place, request) = self.all.iter().find_map(ended)?;
+        self.found = place;
         Some(request)
     }
 }
@@ -152,23 +183,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn isend<T: Element>(
         &mut self,
         data: &'env [T],
-        to: u32,
+        to: Rank,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
         self.begin_send(data.as_bytes(), to, tag)
     }
 
-    fn begin_send(&mut self, data: &'env [u8], to: u32, tag: u64) -> Result<Pending<'scope>, Error> {
+    fn begin_send(&mut self, data: &'env [u8], to: Rank, tag: u64) -> Result<Pending<'scope>, Error> {
         let Self { comm: Comm { runtime, context, bounds }, loans, brand } = self;
         runtime.enter(bounds)?.start(|engine, now_ns, deadline_ns| {
-            let kind = match engine.send(now_ns, to, *context, tag, data, deadline_ns)? {
-                Sent::Now => Kind::Ended(Status { source: to, tag, bytes: data.len() }),
-                Sent::Pending(request) => {
-                    let place = loans.insert(Loan::Send(request, data));
-                    engine.set_place(request, place);
-                    Kind::UnderWay { request, place }
-                }
-            };
+            let kind =
+                match engine.send(now_ns, to.0, *context, tag, data, deadline_ns).map_err(Public::public)? {
+                    Sent::Now => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
+                    Sent::Pending(request) => {
+                        let place = loans.insert(Loan::Send(request, data));
+                        engine.set_place(request, place);
+                        Kind::UnderWay { request, place }
+                    }
+                };
             Ok(Pending(kind, *brand))
         })
     }
@@ -197,8 +229,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let Self { comm, loans, brand } = self;
         comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             let place = loans.next_place();
-            let kind = match engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans)? {
-                Received::Now(status) => Kind::Ended(whole(status, element)?),
+            let received = engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans);
+            let kind = match received.map_err(Public::public)? {
+                Received::Now(status) => Kind::Ended(whole(status.public(), element)?),
                 Received::Pending(request) => {
                     let loan = Loan::Receive(request, buffer, element as u32);
                     Kind::UnderWay { request, place: loans.insert(loan) }
@@ -211,40 +244,51 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Waits for an operation to end.
     ///
     /// # Errors
-    /// As the operation.
+    /// Returns the errors of the operation.
     pub fn wait(&mut self, operation: Pending<'scope>) -> Result<Status, Error> {
         match operation.0 {
             Kind::Ended(status) => Ok(status),
             Kind::Failed => Err(Error::NoSuchRequest),
             Kind::UnderWay { request, place } => {
-                if let Some(Loan::Ended(..)) = self.loans.0.get(place as usize) {
+                if let Some(Loan::Ended(..)) = self.loans.all.get(place as usize) {
                     return self.loans.end(place, None);
                 }
-                let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
+                let completion = self.finish(request, Awaited::One, place as usize);
                 self.loans.end(place, completion)
             }
         }
     }
 
-    /// Makes progress, and returns the status of an operation that has ended; `None` while it is under way.
+    /// Waits for a request, or for another one of those that are `awaited`. `found` is the place or the key of the
+    /// request, and that of the request that ended afterwards.
+    fn finish(&mut self, request: RequestId, awaited: Awaited, found: usize) -> Option<Completion> {
+        (self.loans.awaited, self.loans.found) = (awaited, found);
+        let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
+        self.loans.awaited = Awaited::One;
+        completion
+    }
+
+    /// Makes progress, and returns the result once an operation has ended; `None` while it is under way.
     ///
     /// # Errors
     /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any
     /// source must report, and after an error of the runtime itself, the operation is still under way: test it again,
     /// or wait for it. After any other error it has ended, and the next call returns [`Error::NoSuchRequest`].
-    pub fn test(&mut self, operation: &mut Pending<'scope>) -> Result<Option<Status>, Error> {
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self, operation: &mut Pending<'scope>) -> Option<Result<Status, Error>> {
         let (request, place) = match operation.0 {
-            Kind::Ended(status) => return Ok(Some(status)),
-            Kind::Failed => return Err(Error::NoSuchRequest),
+            Kind::Ended(status) => return Some(Ok(status)),
+            Kind::Failed => return Some(Err(Error::NoSuchRequest)),
             Kind::UnderWay { request, place } => (request, place),
         };
-        let Poll::Ready(completion) = self.comm.runtime.test(request, &mut self.loans)? else {
-            return Ok(None);
+        let completion = match self.comm.runtime.test(request, &mut self.loans) {
+            Ok(Poll::Pending) => return None,
+            Ok(Poll::Ready(completion)) => completion,
+            Err(error) => return Some(Err(error)),
         };
-        operation.0 = Kind::Failed;
-        let status = self.loans.end(place, completion)?;
-        operation.0 = Kind::Ended(status);
-        Ok(Some(status))
+        let result = self.loans.end(place, completion);
+        operation.0 = result.as_ref().map_or(Kind::Failed, |&status| Kind::Ended(status));
+        Some(result)
     }
 
     /// Cancels an operation; [`wait`](Self::wait) returns the result. A send ends at once; a receive that was
@@ -258,14 +302,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still returns each result.
-    pub(crate) fn wait_all(&mut self) -> Result<(), Error> {
-        for place in 0..self.loans.0.capacity() {
-            // One of them ends in each round.
-            while let Some(request) = self.loans.0.get(place).and_then(Loan::under_way) {
-                let mut all = All { loans: &mut self.loans, current: place as u32 };
-                let completion = self.comm.runtime.finish(request, &mut all, &self.comm.bounds);
-                let ended = all.current;
-                self.loans.note(ended, completion)?;
+    pub(crate) fn wait_rest(&mut self) -> Result<(), Error> {
+        for place in 0..self.loans.all.capacity() {
+            // A request of this place ends in each round.
+            while let Some(request) = self.loans.all.get(place).and_then(Loan::under_way) {
+                let completion = self.finish(request, Awaited::All, place);
+                self.loans.note(self.loans.found, completion)?;
             }
         }
         Ok(())
@@ -276,22 +318,38 @@ impl<'env> Loans<'env> {
     /// Returns the next place. A scope has fewer operations than the engine has requests, which are fewer than 2^32.
     #[inline(always)]
     fn next_place(&self) -> u32 {
-        self.0.vacant_key() as u32
+        self.all.vacant_key() as u32
     }
 
     #[inline(always)]
     fn insert(&mut self, loan: Loan<'env>) -> u32 {
-        if self.0.len() == self.0.capacity() {
+        if self.all.len() == self.all.capacity() {
             // A small first capacity, which the allocator can reuse quickly: the list is freed at the end of each
             // scope.
-            self.0.reserve(if self.0.is_empty() { 8 } else { self.0.len().max(16) });
+            self.all.reserve(if self.all.is_empty() { 8 } else { self.all.len().max(16) });
         }
-        self.0.insert(loan) as u32
+        self.all.insert(loan) as u32
+    }
+
+    /// Notes the end of a lent operation for its set, if it is in one.
+    #[inline]
+    fn note_end(&mut self, request: RequestId, place: u32) {
+        if let Some(&Some((set, key))) = self.members.get(place as usize) {
+            self.sets[set].ended.push_back((request, key));
+        }
+    }
+
+    /// Takes an operation of a set that ended while its buffer was lent, and its key.
+    fn take_end(&mut self, set: usize) -> Option<(RequestId, u32)> {
+        self.sets[set].ended.pop_front()
     }
 
     /// Takes back the loan of an operation that has ended, with its result from the loan or from the engine.
     fn end(&mut self, place: u32, told: Option<Completion>) -> Result<Status, Error> {
-        match (self.0.remove(place as usize), told) {
+        if let Some(member) = self.members.get_mut(place as usize) {
+            *member = None;
+        }
+        match (self.all.remove(place as usize), told) {
             (Loan::Ended(status, element), _) => whole(status, element as usize),
             (Loan::Receive(_, _, element), Some(completion)) => whole(completion.result?, element as usize),
             (Loan::Send(..), Some(completion)) => completion.result,
@@ -299,9 +357,10 @@ impl<'env> Loans<'env> {
         }
     }
 
-    /// As [`end`](Self::end), and keeps the place for a later question about the result.
-    fn note(&mut self, place: u32, told: Option<Completion>) -> Result<(), Error> {
-        let Some(loan) = self.0.get_mut(place as usize) else { return Err(Error::NoSuchRequest) };
+    /// Notes the end of an operation as [`end`](Self::end) does, and keeps the place for a later question about the
+    /// result.
+    fn note(&mut self, place: usize, told: Option<Completion>) -> Result<(), Error> {
+        let Some(loan) = self.all.get_mut(place) else { return Err(Error::NoSuchRequest) };
         let (status, element) = match (&*loan, told) {
             (Loan::Ended(status, element), _) => (*status, *element),
             (Loan::Receive(_, _, element), Some(completion)) => (completion.result?, *element),
@@ -327,7 +386,8 @@ impl Loan<'_> {
 /// After a failure or a panic: cancels the operations under way, and stops lending the borrowed buffers.
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
-        for request in self.loans.0.iter().filter_map(|(_, loan)| loan.under_way()) {
+        self.loans.sets.iter().for_each(|set| self.comm.runtime.remove_watcher(set.watcher));
+        for request in self.loans.all.iter().filter_map(|(_, loan)| loan.under_way()) {
             self.comm.runtime.forget(request);
         }
     }

@@ -1,14 +1,22 @@
 //! The settings of a rank, as a program changes them.
 
-use samite_control::SettingError;
+use std::time::Duration;
+
+use crate::error::Public;
 
 /// The values of all parameters: `samite info --parameters` lists them.
 ///
 /// A value that a program sets takes precedence over the environment:
 /// ```
+/// use std::time::Duration;
+///
 /// let mut settings = samite::Settings::from_environment()?;
+/// settings.set_eager_max(4 << 10)?;
+/// settings.set_linger(Duration::from_secs(1))?;
+/// // By its name, for values that come from a file or a command line.
 /// settings.set("eager_max", "4K")?;
-/// # Ok::<(), samite::SettingError>(())
+/// let world = settings.init()?;
+/// # Ok::<(), samite::InitError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Settings(pub(crate) samite_control::Settings);
@@ -19,7 +27,7 @@ impl Settings {
     /// # Errors
     /// [`SettingError::Value`].
     pub fn from_environment() -> Result<Settings, SettingError> {
-        samite_control::Settings::from_environment().map(Settings)
+        samite_control::Settings::from_environment().map(Settings).map_err(Public::public)
     }
 
     /// Sets a parameter by its name, like `eager_max`.
@@ -27,7 +35,7 @@ impl Settings {
     /// # Errors
     /// [`SettingError`] if there is no such parameter, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        self.0.set(name, value)
+        self.0.set(name, value).map_err(Public::public)
     }
 
     /// Returns the selected transport, if any.
@@ -40,5 +48,136 @@ impl Settings {
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.0.interface()
+    }
+}
+
+/// Declares the setters of all parameters that a rank reads. They check their values as [`Settings::set`] does.
+macro_rules! setters {
+    ($($(#[doc = $doc:literal])+ $setter:ident($value:ident: $type:ty) = $name:literal, $text:expr;)*) => {
+        impl Settings {
+            $(
+                $(#[doc = $doc])+
+                ///
+                /// # Errors
+                /// [`SettingError::Value`].
+                pub fn $setter(&mut self, $value: $type) -> Result<(), SettingError> {
+                    self.set($name, &$text)
+                }
+            )*
+        }
+
+        #[cfg(test)]
+        const SETTERS: &[&str] = &[$($name),*];
+    };
+}
+
+setters! {
+    /// Selects the transport: `samite-shm`, or a provider of libfabric like `tcp;ofi_rxm`; `auto` leaves the choice to
+    /// Samite.
+    set_transport(name: &str) = "transport", name;
+    /// Selects the interface for libfabric, by its name or its address; `auto` leaves the choice to Samite.
+    set_interface(name: &str) = "interface", name;
+    /// Sets whether a message from the network wakes a rank that sleeps.
+    set_network_wakes(wakes: bool) = "network_wakes", if wakes { "yes" } else { "no" };
+    /// Sets the number of ranks that a rank reaches by shared memory at a time.
+    set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
+    /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
+    set_shm_ring_bytes(bytes: usize) = "shm_ring_bytes", bytes.to_string();
+    /// Sets the size of the shared memory that a sender gets whose own is often full: a power of two.
+    set_shm_ring_bytes_max(bytes: usize) = "shm_ring_bytes_max", bytes.to_string();
+    /// Sets the size of the small shared memory that a sender uses while this rank keeps up with it: a power of two.
+    set_shm_ring_bytes_min(bytes: usize) = "shm_ring_bytes_min", bytes.to_string();
+    /// Sets the time for which a rank waits for the other ranks when it joins.
+    set_join_timeout(time: Duration) = "join_timeout", time.as_secs_f64().to_string();
+    /// Sets the length of the longest message that is sent at once with its envelope.
+    set_eager_max(bytes: usize) = "eager_max", bytes.to_string();
+    /// Sets the length of the longest message whose bytes follow its envelope at once.
+    set_stream_max(bytes: usize) = "stream_max", bytes.to_string();
+    /// Sets the length of the shortest message that the receiver reads in the sender's memory.
+    set_read_min(bytes: usize) = "read_min", bytes.to_string();
+    /// Sets the budget for data that arrives before its receive.
+    set_unexpected_max(bytes: usize) = "unexpected_max", bytes.to_string();
+    /// Sets the budget for envelopes without data that arrive before their receive.
+    set_envelopes_max(bytes: usize) = "envelopes_max", bytes.to_string();
+    /// Sets the credit that a peer gets at first contact.
+    set_window_min(bytes: usize) = "window_min", bytes.to_string();
+    /// Sets the most credit that one peer may hold.
+    set_window_max(bytes: usize) = "window_max", bytes.to_string();
+    /// Sets the length of the longest piece that one get fetches.
+    set_pull_chunk(bytes: usize) = "pull_chunk", bytes.to_string();
+    /// Sets the number of gets of one message that are outstanding at a time.
+    set_pull_depth(gets: usize) = "pull_depth", gets.to_string();
+    /// Sets the number of bytes of one message that the receiver requests at a time.
+    set_push_window(bytes: usize) = "push_window", bytes.to_string();
+    /// Sets the budget for memory of ended operations that a port may still access.
+    set_quarantine_max(bytes: usize) = "quarantine_max", bytes.to_string();
+    /// Sets the time for which a leaving rank waits for its peers to take the messages sent to them.
+    set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
+}
+
+/// An invalid setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The variable, or the parameter that a program named, has an invalid value.
+    #[error(
+        "{name} is `{value}`, but must be {expected}: correct it, or leave it out for the default, {default}"
+    )]
+    Value {
+        /// The variable or the parameter.
+        name: String,
+        /// The invalid value.
+        value: String,
+        /// The valid values.
+        expected: String,
+        /// The default, which suits most programs.
+        default: String,
+    },
+    /// A program names a parameter that does not exist.
+    #[error("there is no parameter `{0}`: `samite info --parameters` lists them")]
+    Unknown(String),
+}
+
+impl Public for samite_control::SettingError {
+    type Type = SettingError;
+    fn public(self) -> SettingError {
+        match self {
+            Self::Value { name, value, expected, default } => {
+                SettingError::Value { name, value, expected, default }
+            }
+            Self::Unknown(name) => SettingError::Unknown(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use samite_control::{Parameter, Reader};
+
+    use super::*;
+
+    #[test]
+    fn every_parameter_of_a_rank_has_a_setter() {
+        let of_ranks = Parameter::all().filter(|parameter| parameter.reader == Reader::Rank);
+        assert_eq!(of_ranks.map(|parameter| parameter.name).collect::<Vec<_>>(), SETTERS);
+    }
+
+    #[test]
+    fn setters_set_what_they_name_and_check_it() {
+        let mut settings = Settings::default();
+        settings.set_transport("samite-shm").unwrap();
+        settings.set_network_wakes(true).unwrap();
+        settings.set_join_timeout(Duration::from_millis(1500)).unwrap();
+        settings.set_pull_depth(7).unwrap();
+        settings.set_linger(Duration::from_secs(2)).unwrap();
+        let Settings(inner) = &settings;
+        assert_eq!((settings.transport(), inner.network_wakes), (Some("samite-shm"), Some(true)));
+        assert_eq!((inner.join_timeout, inner.engine.pull_depth), (Duration::from_millis(1500), 7));
+        assert_eq!(inner.engine.linger_us, 2_000_000);
+        let error = settings.set_eager_max(2 << 20).unwrap_err();
+        assert!(
+            matches!(error, SettingError::Value { name, value, .. } if name == "eager_max" && value == "2097152")
+        );
+        settings.set_shm_ring_bytes(5000).unwrap_err();
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use samite_control::PeerStats;
 use samite_fabric::Port;
 use samite_p2p::{Engine, Traffic};
 use serde::Serialize;
+
+use crate::select::Rank;
 
 /// The counters of a process since its start, and its present state: see [`Comm::stats`](crate::Comm::stats).
 ///
@@ -14,12 +15,12 @@ use serde::Serialize;
 #[non_exhaustive]
 pub struct Stats {
     /// The rank.
-    pub rank: u32,
-    /// Its peers, by rank; it may be among them itself.
+    pub rank: Rank,
+    /// The rank's peers, by rank; the rank itself may be among them.
     pub peers: Vec<PeerStats>,
-    /// Envelopes that it refused for lack of budget.
+    /// Envelopes that the rank refused for lack of budget.
     pub refused: u64,
-    /// Packets that it refused: malformed ones, and those of unauthenticated processes.
+    /// Packets that the rank refused: malformed ones, and those of unauthenticated processes.
     pub rejected: u64,
     /// Packets about operations that had ended.
     pub stale: u64,
@@ -42,6 +43,42 @@ pub struct Stats {
     pub waited_ns: u64,
 }
 
+/// Messages exchanged with one rank, in all its incarnations. A message counts from its first packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PeerStats {
+    /// The other rank.
+    pub rank: Rank,
+    /// Messages sent in one packet.
+    pub eager_sent: u64,
+    /// Messages sent by rendezvous.
+    pub rendezvous_sent: u64,
+    /// Bytes of all messages sent.
+    pub bytes_sent: u64,
+    /// Messages received in one packet.
+    pub eager_received: u64,
+    /// Messages received by rendezvous.
+    pub rendezvous_received: u64,
+    /// Bytes of all messages received.
+    pub bytes_received: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+}
+
+impl PeerStats {
+    /// Returns the number of messages sent, by either protocol.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.eager_sent + self.rendezvous_sent
+    }
+
+    /// Returns the number of messages received, by either protocol.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.eager_received + self.rendezvous_received
+    }
+}
+
 impl Stats {
     pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
@@ -49,7 +86,7 @@ impl Stats {
             engine.traffic().map(|(rank, traffic)| peer_stats(rank, &traffic)).collect();
         peers.sort_unstable_by_key(|peer| peer.rank);
         Self {
-            rank,
+            rank: Rank(rank),
             peers,
             refused: counters.refused,
             rejected: counters.rejected.total(),
@@ -151,7 +188,7 @@ fn head(name: &str, kind: &str, help: &str) -> String {
 
 fn peer_stats(rank: u32, traffic: &Traffic) -> PeerStats {
     PeerStats {
-        rank,
+        rank: Rank(rank),
         eager_sent: traffic.eager_sent,
         rendezvous_sent: traffic.rendezvous_sent,
         bytes_sent: traffic.bytes_sent,
@@ -169,27 +206,28 @@ mod tests {
     #[test]
     fn a_known_exchange_is_counted_on_both_sides() {
         let stats = crate::local(2, |world| {
-            let other = 1 - world.rank();
-            if world.rank() == 0 {
+            let comm = world.comm();
+            let other = Rank(1 - comm.rank().0);
+            if comm.rank() == 0 {
                 for _ in 0..3 {
-                    world.send(&[0u8; 100], other, 1)?;
+                    comm.send(&[0u8; 100], other, 1)?;
                 }
-                world.send(&vec![0u8; 1 << 20], other, 2)?;
-                world.send(&[0u8; 0], other, 3)?;
+                comm.send(&vec![0u8; 1 << 20], other, 2)?;
+                comm.send(&[0u8; 0], other, 3)?;
             } else {
-                world.recv(&mut vec![0u8; 1 << 20], other, 2)?;
-                world.recv(&mut [0u8; 0], other, 3)?;
-                // These have arrived before the long one, and were not expected.
+                comm.recv(&mut vec![0u8; 1 << 20], other, 2)?;
+                comm.recv(&mut [0u8; 0], other, 3)?;
+                // The short messages have arrived before the long one, and were not expected.
                 for _ in 0..3 {
-                    world.recv(&mut [0u8; 100], other, 1)?;
+                    comm.recv(&mut [0u8; 100], other, 1)?;
                 }
             }
-            Ok::<Stats, crate::Error>(world.stats())
+            Ok::<Stats, crate::Error>(comm.stats())
         });
         let stats: Vec<Stats> = stats.into_iter().map(Result::unwrap).collect();
         let bytes = 300 + (1 << 20);
         let sent = PeerStats {
-            rank: 1,
+            rank: Rank(1),
             eager_sent: 4,
             rendezvous_sent: 1,
             bytes_sent: bytes,
@@ -199,15 +237,20 @@ mod tests {
         let received = &stats[1].peers[0];
         let &PeerStats { rank, eager_received, rendezvous_received, bytes_received, unexpected, .. } =
             received;
-        assert_eq!((rank, eager_received, rendezvous_received, bytes_received), (0, 4, 1, bytes));
+        assert_eq!((rank, eager_received, rendezvous_received, bytes_received), (Rank(0), 4, 1, bytes));
         assert!((3..=5).contains(&unexpected), "{unexpected}");
     }
 
     #[test]
     fn the_text_for_prometheus() {
-        let peer =
-            PeerStats { rank: 4, eager_sent: 5, rendezvous_sent: 6, bytes_sent: 7, ..PeerStats::default() };
-        let stats = Stats { rank: 3, peers: vec![peer], queued: 8, ..Stats::default() };
+        let peer = PeerStats {
+            rank: Rank(4),
+            eager_sent: 5,
+            rendezvous_sent: 6,
+            bytes_sent: 7,
+            ..PeerStats::default()
+        };
+        let stats = Stats { rank: Rank(3), peers: vec![peer], queued: 8, ..Stats::default() };
         let text = stats.to_prometheus();
         let expected = "# HELP samite_messages_sent_total Messages sent.\n\
             # TYPE samite_messages_sent_total counter\n\

@@ -1,10 +1,18 @@
-//! All ranks of a job.
-
-use std::ops::Deref;
+//! A process's place in its job.
 
 use crate::{Comm, Error};
 
-/// This process's place in its job, and the communicator of all its ranks.
+/// This process's place in its job. Its messages go through the communicator of all ranks, [`comm`](Self::comm).
+///
+/// ```
+/// let world = samite::init()?;
+/// let comm = world.comm();
+/// println!("rank {} of {}", comm.rank(), comm.size());
+/// world.leave()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+/// A `World` is not a `Comm`, and does not dereference to one: it exists once and ends the rank's part in the job, while a
+/// `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it concerns.
 ///
 /// A rank leaves the job by [`leave`](Self::leave), or when this is dropped. Both say goodbye, and wait a limited time
 /// (`SAMITE_LINGER_US`) for the others to take the messages sent to them. The report to the others depends on the way:
@@ -19,8 +27,9 @@ use crate::{Comm, Error};
 /// Launchers other than `samite run` do not report how a process ended: there a drop is the same as `leave`, unless the
 /// thread panics.
 ///
-/// Later calls on its communicators, and waiting calls of other threads, end with [`Error::Closed`]. It belongs to the
-/// process that made it: dropped in a child of fork(2) it does nothing.
+/// A [`Comm`] may outlive its `World`, and so may requests, sets and messages: then every call on them returns
+/// [`Error::Closed`] at once, calls that wait in other threads included, and [`Comm::stats`] returns the last values. A
+/// `World` belongs to the process that made it: dropped in a child of fork(2) it does nothing.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,
@@ -29,6 +38,12 @@ pub struct World {
 impl World {
     pub(crate) fn new(comm: Comm) -> Self {
         Self { comm }
+    }
+
+    /// Returns the communicator of all ranks. It can be cloned and may outlive the `World`.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        &self.comm
     }
 
     /// Leaves the job in good order, and finally: whatever this process does afterwards is no failure for the others,
@@ -40,13 +55,6 @@ impl World {
     /// left all the same. [`Error::Condemned`] if it was given up before, [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
         self.comm.runtime.leave()
-    }
-}
-
-impl Deref for World {
-    type Target = Comm;
-    fn deref(&self) -> &Comm {
-        &self.comm
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use calls::refusals;
-use samite::{Cancel, Comm, Error, Fate, Message, Pending, Request, Source};
+use samite::{Cancel, Comm, Error, Fate, Message, Pending, PendingSet, Rank, Request, Source};
 
 mod calls;
 
@@ -23,29 +23,39 @@ fn refuses_all(comm: &Comm) {
 #[test]
 fn every_call_on_what_outlives_its_world_ends_at_once() {
     samite::local(2, |world| {
-        if world.rank() == 1 {
-            world.send(&[1_u8], 0, 1).unwrap();
-            world.send(&[2_u8], 0, 2).unwrap();
-            let (data, _) = world.recv_vec::<u8>(0, 3).unwrap();
+        if world.comm().rank() == 1 {
+            world.comm().send(&[1_u8], Rank(0), 1).unwrap();
+            world.comm().send(&[2_u8], Rank(0), 2).unwrap();
+            let data = world.comm().recv_vec::<u8>(Rank(0), 3).unwrap().buffer;
             assert_eq!(data, vec![3; 1 << 10], "a short message is on its way");
             let mut never = [0_u8];
-            assert!(matches!(world.recv(&mut never, 0, 4), Err(Error::PeerFailed { .. })));
+            assert!(matches!(world.comm().recv(&mut never, Rank(0), 4), Err(Error::PeerFailed { .. })));
             return;
         }
-        let (comm, cancel) = (Comm::clone(&world), Cancel::new());
-        let bounded = world.until(&cancel).within(Duration::from_secs(600));
-        let (message, dropped): (Message, Message) = (world.claim(1, 1).unwrap(), world.claim(1, 2).unwrap());
-        let mut receive: Request<u8> = world.irecv(vec![0], 1, 9).unwrap();
-        let unused = world.irecv(vec![0_u8], 1, 9).unwrap();
-        let send = world.isend(vec![3_u8; 1 << 10], 1, 3).unwrap();
-        let before = world.stats();
+        let (comm, cancel) = (Comm::clone(world.comm()), Cancel::new());
+        let bounded = world.comm().with_cancel(&cancel).with_timeout(Duration::from_secs(600));
+        let (message, dropped): (Message, Message) =
+            (world.comm().claim(Rank(1), 1).unwrap(), world.comm().claim(Rank(1), 2).unwrap());
+        let mut receive: Request<u8> = world.comm().irecv(vec![0], Rank(1), 9).unwrap();
+        let unused = world.comm().irecv(vec![0_u8], Rank(1), 9).unwrap();
+        let send = world.comm().isend(vec![3_u8; 1 << 10], Rank(1), 3).unwrap();
+        let mut set = world.comm().request_set();
+        for _ in 0..2 {
+            set.insert(world.comm().irecv(vec![0_u8], Rank(1), 9).unwrap()).unwrap();
+        }
+        let before = world.comm().stats();
         let mut kept = Some(world);
-        let (mut first, mut second) = ([0_u8], [0_u8]);
+        let (mut first, mut second, mut third) = ([0_u8], [0_u8], [0_u8]);
         let of_scope = comm.scope(|scope| {
             let (mut first, second): (Pending<'_>, Pending<'_>) =
-                (scope.irecv(&mut first, 1, 9)?, scope.irecv(&mut second, 1, 9)?);
+                (scope.irecv(&mut first, Rank(1), 9)?, scope.irecv(&mut second, Rank(1), 9)?);
+            let third = scope.irecv(&mut third, Rank(1), 9)?;
             drop(kept.take());
-            assert!(is_closed(scope.test(&mut first), Fate::Unknown));
+            assert!(is_closed(scope.test(&mut first).unwrap(), Fate::Unknown));
+            let mut set = PendingSet::default();
+            set.insert(third);
+            assert!(is_closed(scope.test_any(&mut set).unwrap().1, Fate::Unknown));
+            assert!(set.is_empty());
             scope.cancel(&first);
             assert!(is_closed(scope.wait(first), Fate::Unknown));
             scope.wait(second)
@@ -56,11 +66,14 @@ fn every_call_on_what_outlives_its_world_ends_at_once() {
         }
         assert!(is_closed(message.recv::<u8>(), Fate::NotDelivered));
         drop(dropped);
-        assert!(is_closed(receive.is_done(), Fate::Unknown));
+        assert!(is_closed(receive.test().unwrap(), Fate::Unknown));
         receive.cancel();
         assert!(is_closed(receive.wait(), Fate::Unknown));
         drop(unused);
         assert!(is_closed(send.wait(), Fate::Unknown));
+        assert!(is_closed(set.test_any().unwrap().1, Fate::Unknown));
+        assert!(is_closed(set.test_some().pop().unwrap().1, Fate::Unknown));
+        assert!(set.is_empty() && set.test_any().is_none());
         cancel.cancel();
         refuses_all(&bounded);
         assert_eq!(comm.stats().peers[0].eager_received, before.peers[0].eager_received);
@@ -74,30 +87,30 @@ fn every_call_on_what_outlives_its_world_ends_at_once() {
 fn threads_that_wait_hear_of_the_end() {
     for others_come in [false, true] {
         samite::local(2, |world| {
-            if world.rank() == 1 {
+            if world.comm().rank() == 1 {
                 // A message whose bytes it did not get ends with an error too.
-                assert!(world.recv_vec::<u8>(0, 5).is_err());
+                assert!(world.comm().recv_vec::<u8>(Rank(0), 5).is_err());
                 return;
             }
             let long = vec![1_u8; 4 << 20];
-            let comm = Comm::clone(&world);
+            let comm = Comm::clone(world.comm());
             let calls: [&(dyn Fn() -> Result<(), Error> + Sync); 7] = [
-                &|| comm.send(&long, 1, 4),
-                &|| comm.recv(&mut [0_u8], 1, 9).map(drop),
+                &|| comm.send(&long, Rank(1), 4),
+                &|| comm.recv(&mut [0_u8], Rank(1), 9).map(drop),
                 &|| comm.recv(&mut [0_u8], Source::ANY, 9).map(drop),
-                &|| comm.within(Duration::from_secs(600)).recv(&mut [0_u8], 1, 9).map(drop),
-                &|| comm.until(&Cancel::new()).recv(&mut [0_u8], 1, 9).map(drop),
-                &|| Ok(comm.irecv(vec![0_u8], 1, 9)?.wait().map(drop)?),
-                &|| comm.sendrecv(&long, 1, 4, &mut [0_u8], 1, 9).map(drop),
+                &|| comm.with_timeout(Duration::from_secs(600)).recv(&mut [0_u8], Rank(1), 9).map(drop),
+                &|| comm.with_cancel(&Cancel::new()).recv(&mut [0_u8], Rank(1), 9).map(drop),
+                &|| Ok(comm.irecv(vec![0_u8], Rank(1), 9)?.wait().map(drop)?),
+                &|| comm.sendrecv(&long, Rank(1), 4, &mut [0_u8], Rank(1), 9).map(drop),
             ];
             let probes: [&(dyn Fn() -> Result<(), Error> + Sync); 2] =
-                [&|| comm.probe(1, 9).map(drop), &|| comm.claim(Source::ANY, 9).map(drop)];
+                [&|| comm.probe(Rank(1), 9).map(drop), &|| comm.claim(Source::ANY, 9).map(drop)];
             thread::scope(|scope| {
                 let calls = calls.map(|call| scope.spawn(call));
                 let probes =
                     if others_come { probes.map(|call| scope.spawn(call)).into() } else { Vec::new() };
                 // A sendrecv has two requests.
-                while world.stats().requests < calls.len() + 1 {
+                while world.comm().stats().requests < calls.len() + 1 {
                     thread::yield_now();
                 }
                 drop(world);
@@ -117,13 +130,13 @@ fn threads_that_wait_hear_of_the_end() {
 #[test]
 fn a_rank_that_panics_leaves_no_thread_waiting() {
     let ended = samite::local(2, |world| {
-        if world.rank() == 1 {
-            return world.recv(&mut [0_u8], 0, 9).map(drop);
+        if world.comm().rank() == 1 {
+            return world.comm().recv(&mut [0_u8], Rank(0), 9).map(drop);
         }
-        let comm = Comm::clone(&world);
+        let comm = Comm::clone(world.comm());
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| comm.recv(&mut [0_u8], 1, 9).map(drop));
-            while world.stats().requests == 0 {
+            let waiting = scope.spawn(|| comm.recv(&mut [0_u8], Rank(1), 9).map(drop));
+            while world.comm().stats().requests == 0 {
                 thread::yield_now();
             }
             let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -135,5 +148,5 @@ fn a_rank_that_panics_leaves_no_thread_waiting() {
         })
     });
     assert!(is_closed(ended[0].clone(), Fate::Unknown), "{ended:?}");
-    assert!(matches!(ended[1], Err(Error::PeerFailed { rank: 0, .. })), "{ended:?}");
+    assert!(matches!(ended[1], Err(Error::PeerFailed { rank: Rank(0), .. })), "{ended:?}");
 }

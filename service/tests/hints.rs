@@ -42,13 +42,13 @@ fn compile(name: &str, program: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_struct_without_the_derives_is_told_which_it_needs() {
+fn an_error_names_the_missing_derives_of_a_struct() {
     let program = r"
         #[derive(Clone, Copy)]
         #[repr(C)]
         pub struct Particle { pub mass: f64 }
         pub fn send(world: &samite::Comm, particles: &[Particle]) -> Result<(), samite::Error> {
-            world.send(particles, 1, 7)
+            world.send(particles, samite::Rank(1), 7)
         }
     ";
     let errors = errors_of("a_struct_without_the_derives", program);
@@ -64,30 +64,30 @@ fn a_struct_without_the_derives_is_told_which_it_needs() {
 #[test]
 fn an_operation_of_another_scope_is_refused() {
     let right = "pub fn f(a: &samite::Comm) -> Result<samite::Status, samite::Error> {
-        a.scope(|scope| { let sent = scope.isend(&[1u8], 0, 7)?; scope.wait(sent) })
+        a.scope(|scope| { let sent = scope.isend(&[1u8], samite::Rank(0), 7)?; scope.wait(sent) })
     }";
     assert_eq!(compile("scope_right", right), Ok(()));
     // A request of an inner scope in the outer, of the outer in an inner one, and of another World's scope.
     for (name, body) in [
         (
             "out",
-            "let sent = a.scope(|scope| scope.isend(&[1u8], 0, 7))?; a.scope(|scope| scope.wait(sent))?;",
+            "let sent = a.scope(|scope| scope.isend(&[1u8], samite::Rank(0), 7))?; a.scope(|scope| scope.wait(sent))?;",
         ),
         (
             "inner",
-            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; a.scope(|inner| inner.wait(sent)) })?;",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], samite::Rank(0), 7)?; a.scope(|inner| inner.wait(sent)) })?;",
         ),
         (
             "other",
-            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| inner.wait(sent)) })?;",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], samite::Rank(0), 7)?; b.scope(|inner| inner.wait(sent)) })?;",
         ),
         (
             "tested",
-            "a.scope(|outer| { let mut sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| inner.test(&mut sent)) })?;",
+            "a.scope(|outer| { let mut sent = outer.isend(&[1u8], samite::Rank(0), 7)?; b.scope(|inner| inner.test(&mut sent).transpose()) })?;",
         ),
         (
             "cancelled",
-            "a.scope(|outer| { let sent = outer.isend(&[1u8], 0, 7)?; b.scope(|inner| Ok(inner.cancel(&sent))) })?;",
+            "a.scope(|outer| { let sent = outer.isend(&[1u8], samite::Rank(0), 7)?; b.scope(|inner| Ok(inner.cancel(&sent))) })?;",
         ),
     ] {
         let program = format!(
@@ -95,5 +95,32 @@ fn an_operation_of_another_scope_is_refused() {
         );
         let errors = errors_of(&format!("scope_{name}"), &program);
         assert!(errors.contains("lifetime") || errors.contains("borrowed data escapes"), "{name}: {errors}");
+    }
+}
+
+#[test]
+fn a_tag_in_the_place_of_a_rank_is_refused() {
+    let program = |call: &str| {
+        format!(
+            "use samite::Rank;
+            pub fn f(a: &samite::Comm) {{ a.scope(|scope| Ok({{ let _ = {call}; }})).unwrap(); }}"
+        )
+    };
+    for (name, right, swapped) in [
+        ("send", "a.send(&[1u8], Rank(1), 7)", "a.send(&[1u8], 7, Rank(1))"),
+        ("isend", "a.isend(vec![1u8], Rank(1), 7)", "a.isend(vec![1u8], 7, Rank(1))"),
+        ("recv", "a.recv(&mut [0u8], Rank(1), 7)", "a.recv(&mut [0u8], 7, Rank(1))"),
+        ("recv_vec", "a.recv_vec::<u8>(Rank(1), 7)", "a.recv_vec::<u8>(7, Rank(1))"),
+        ("irecv", "a.irecv(vec![0u8], Rank(1), 7)", "a.irecv(vec![0u8], 7, Rank(1))"),
+        ("probe", "a.probe(Rank(1), 7)", "a.probe(7, Rank(1))"),
+        ("claim", "a.claim(Rank(1), 7)", "a.claim(7, Rank(1))"),
+        ("begin", "scope.isend(&[1u8], Rank(1), 7)", "scope.isend(&[1u8], 7, Rank(1))"),
+        // Two numbers have no kind.
+        ("numbers", "a.send(&[1u8], Rank(1), 7)", "a.send(&[1u8], 1, 7)"),
+        ("from", "a.recv(&mut [0u8], Rank(1), 7)", "a.recv(&mut [0u8], 1, 7)"),
+    ] {
+        assert_eq!(compile(&format!("rank_{name}_right"), &program(right)), Ok(()), "{right}");
+        let errors = errors_of(&format!("rank_{name}_swapped"), &program(swapped));
+        assert!(errors.contains("Rank") && errors.contains(swapped), "{swapped}: {errors}");
     }
 }

@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use samite::{Cause, Error, Source};
+use samite::{Cause, Done, Error, Rank, Source};
 
 #[test]
 fn results_come_by_rank() {
-    let results = samite::local(5, |world| (world.rank(), world.size()));
+    let results = samite::local(5, |world| (world.comm().rank().0, world.comm().size()));
     assert_eq!(results, [(0, 5), (1, 5), (2, 5), (3, 5), (4, 5)]);
 }
 
 #[test]
 fn a_rank_sends_to_itself() {
     let received = samite::local(1, |world| {
-        world.send(&[1_u8, 2, 3], 0, 7)?;
-        world.recv_vec::<u8>(0, 7).map(|(data, _)| data)
+        let comm = world.comm();
+        comm.send(&[1_u8, 2, 3], Rank(0), 7)?;
+        comm.recv_vec::<u8>(Rank(0), 7).map(|message| message.buffer)
     });
     assert_eq!(received, [Ok(vec![1, 2, 3])]);
 }
@@ -24,11 +25,12 @@ fn a_rank_sends_to_itself() {
 #[test]
 fn a_ring_of_many_goes_round() {
     let sums = samite::local(16, |world| {
-        let (left, right) = ((world.rank() + 15) % 16, (world.rank() + 1) % 16);
+        let comm = world.comm();
+        let (left, right) = (Rank((comm.rank().0 + 15) % 16), Rank((comm.rank().0 + 1) % 16));
         let mut sum = [0];
         for _ in 0..100 {
-            let sent = sum[0] + u64::from(world.rank());
-            world.sendrecv(&[sent], right, 1, &mut sum, left, 1)?;
+            let sent = sum[0] + u64::from(comm.rank().0);
+            comm.sendrecv(&[sent], right, 1, &mut sum, left, 1)?;
         }
         Ok::<_, Error>(sum[0])
     });
@@ -44,10 +46,11 @@ fn a_panic_ends_what_waits_for_it_and_goes_on_in_the_caller() {
     let told = std::sync::Mutex::new(Vec::new());
     let panic = catch_unwind(AssertUnwindSafe(|| {
         samite::local(3, |world| {
-            if world.rank() == 1 {
+            let comm = world.comm();
+            if comm.rank() == 1 {
                 panic!("as the test wants");
             }
-            let error = world.within(Duration::from_secs(60)).recv(&mut [0_u8], 1, 1).unwrap_err();
+            let error = comm.with_timeout(Duration::from_secs(60)).recv(&mut [0_u8], Rank(1), 1).unwrap_err();
             told.lock().unwrap().push(error);
         })
     }));
@@ -57,32 +60,38 @@ fn a_panic_ends_what_waits_for_it_and_goes_on_in_the_caller() {
     for error in told {
         // The launcher reports the cause; its port may be missed before.
         assert!(
-            matches!(error, Error::PeerFailed { rank: 1, cause: Cause::Died(_) | Cause::Lost, .. }),
+            matches!(error, Error::PeerFailed { rank: Rank(1), cause: Cause::Died(_) | Cause::Lost, .. }),
             "{error}"
         );
     }
 }
 
 #[test]
-fn who_waits_for_a_rank_that_has_left_is_told() {
-    let results = samite::local(2, |world| match world.rank() {
-        0 => world.within(Duration::from_secs(60)).recv(&mut [0_u8], 1, 1).map(|_| ()),
+fn a_wait_for_a_rank_that_has_left_ends_with_an_error() {
+    let results = samite::local(2, |world| match world.comm().rank() {
+        Rank(0) => {
+            world.comm().with_timeout(Duration::from_secs(60)).recv(&mut [0_u8], Rank(1), 1).map(|_| ())
+        }
         _ => Ok(()),
     });
-    assert!(matches!(results[0], Err(Error::PeerFailed { rank: 1, cause: Cause::Left, .. })), "{results:?}");
+    assert!(
+        matches!(results[0], Err(Error::PeerFailed { rank: Rank(1), cause: Cause::Left, .. })),
+        "{results:?}"
+    );
 }
 
 #[test]
 fn what_was_sent_before_leaving_arrives() {
     let results = samite::local(4, |world| {
-        if world.rank() > 0 {
-            return world.send(&vec![world.rank(); 100_000], 0, 1).map(|()| 0);
+        let comm = world.comm();
+        if comm.rank() != 0 {
+            return comm.send(&vec![comm.rank().0; 100_000], Rank(0), 1).map(|()| 0);
         }
         let mut sum = 0;
-        for _ in 1..world.size() {
-            let (data, status) = world.recv_vec::<u32>(Source::ANY, 1)?;
-            assert!(data.len() == 100_000 && data.iter().all(|&rank| rank == status.source));
-            sum += status.source;
+        for _ in 1..comm.size() {
+            let Done { buffer: data, status } = comm.recv_vec::<u32>(Source::ANY, 1)?;
+            assert!(data.len() == 100_000 && data.iter().all(|&rank| rank == status.peer));
+            sum += status.peer.0;
         }
         Ok(sum)
     });
@@ -94,18 +103,19 @@ fn what_was_sent_before_leaving_arrives() {
 #[test]
 fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
     let results = samite::local(3, |world| {
-        if world.rank() == 2 {
+        let comm = world.comm();
+        if comm.rank() == 2 {
             return Ok(());
         }
         // Before it has left, a short message to it succeeds.
-        let gone = world.recv(&mut [0_u8], 2, 9).unwrap_err();
-        assert!(matches!(gone, Error::PeerFailed { rank: 2, .. }), "{gone}");
+        let gone = comm.recv(&mut [0_u8], Rank(2), 9).unwrap_err();
+        assert!(matches!(gone, Error::PeerFailed { rank: Rank(2), .. }), "{gone}");
         for bytes in [8, 1 << 20] {
             let (data, mut buffer) = (vec![1_u8; bytes], vec![0_u8; bytes]);
-            let (next, last) = ((world.rank() + 1) % 3, (world.rank() + 2) % 3);
-            let error = world.sendrecv(&data, next, 1, &mut buffer, last, 1).unwrap_err();
-            assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
-            world.sendrecv(&data, 1 - world.rank(), 2, &mut buffer, 1 - world.rank(), 2)?;
+            let (next, last) = ((comm.rank().0 + 1) % 3, (comm.rank().0 + 2) % 3);
+            let error = comm.sendrecv(&data, Rank(next), 1, &mut buffer, Rank(last), 1).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { rank: Rank(2), .. }), "{error}");
+            comm.sendrecv(&data, Rank(1 - comm.rank().0), 2, &mut buffer, Rank(1 - comm.rank().0), 2)?;
         }
         Ok::<(), Error>(())
     });
@@ -116,8 +126,8 @@ fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
 fn a_body_that_fails_cancels_the_rest() {
     let failed = samite::local(1, |world| {
         let mut buffer = [0_u8];
-        world.scope(|scope| {
-            scope.irecv(&mut buffer, 0, 1)?;
+        world.comm().scope(|scope| {
+            scope.irecv(&mut buffer, Rank(0), 1)?;
             Err::<(), Error>(Error::NoSuchRequest)
         })
     });
@@ -127,14 +137,15 @@ fn a_body_that_fails_cancels_the_rest() {
 #[test]
 fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
     samite::local(1, |world| {
+        let comm = world.comm();
         let mut buffer = [0_u8];
-        let error = world.sendrecv(&[1_u8], 1, 1, &mut buffer, 0, 1).unwrap_err();
-        assert_eq!(error, Error::InvalidRank { rank: 1, size: 1 });
-        let error = world.sendrecv(&[1_u8], 0, 1, &mut buffer, 1, 1).unwrap_err();
-        assert_eq!(error, Error::InvalidRank { rank: 1, size: 1 });
-        // Neither half was posted.
-        assert_eq!(world.try_probe(0, 1), Ok(None));
-        world.sendrecv(&[2_u8], 0, 1, &mut buffer, 0, 1).unwrap();
+        let error = comm.sendrecv(&[1_u8], Rank(1), 1, &mut buffer, Rank(0), 1).unwrap_err();
+        assert_eq!(error, Error::InvalidRank { rank: Rank(1), size: 1 });
+        let error = comm.sendrecv(&[1_u8], Rank(0), 1, &mut buffer, Rank(1), 1).unwrap_err();
+        assert_eq!(error, Error::InvalidRank { rank: Rank(1), size: 1 });
+        // The failed calls posted neither the send nor the receive.
+        assert_eq!(comm.try_probe(Rank(0), 1), Ok(None));
+        comm.sendrecv(&[2_u8], Rank(0), 1, &mut buffer, Rank(0), 1).unwrap();
         assert_eq!(buffer, [2]);
     });
 }
@@ -145,25 +156,26 @@ fn a_test_that_tells_of_a_failure_keeps_the_operation() {
     let told = std::sync::Barrier::new(2);
     let panic = catch_unwind(AssertUnwindSafe(|| {
         samite::local(3, |world| {
-            if world.rank() == 0 {
+            let comm = world.comm();
+            if comm.rank() == 0 {
                 let mut buffer = [0_u8];
-                let status = world.scope(|scope| {
+                let status = comm.scope(|scope| {
                     let mut posted = scope.irecv(&mut buffer, Source::ANY, 1)?;
                     let error = loop {
                         match scope.test(&mut posted) {
-                            Ok(None) => {}
-                            Ok(Some(status)) => panic!("{status:?}"),
-                            Err(error) => break error,
+                            None => {}
+                            Some(Ok(status)) => panic!("{status:?}"),
+                            Some(Err(error)) => break error,
                         }
                     };
-                    assert!(matches!(error, Error::FailurePending { rank: 2, .. }), "{error}");
+                    assert!(matches!(error, Error::FailurePending { rank: Rank(2), .. }), "{error}");
                     told.wait();
                     scope.wait(posted)
                 });
-                assert_eq!((status.unwrap().source, buffer), (1, [7]));
-            } else if world.rank() == 1 {
+                assert_eq!((status.unwrap().peer, buffer), (Rank(1), [7]));
+            } else if comm.rank() == 1 {
                 told.wait();
-                world.send(&[7_u8], 0, 1).unwrap();
+                comm.send(&[7_u8], Rank(0), 1).unwrap();
             } else {
                 panic!("as the test wants");
             }
@@ -176,41 +188,42 @@ fn a_test_that_tells_of_a_failure_keeps_the_operation() {
 #[test]
 fn part_of_an_element_is_an_error_everywhere() {
     samite::local(1, |world| {
+        let comm = world.comm();
         let partial = |result: Result<(), Error>| {
             let error = result.unwrap_err();
             let is_partial =
                 matches!(&error, Error::PartialElement { status, element: 4 } if status.bytes == 3);
             assert!(is_partial, "{error}");
         };
-        let send = || world.isend(vec![1_u8; 3], 0, 1).unwrap();
+        let send = || comm.isend(vec![1_u8; 3], Rank(0), 1).unwrap();
         let mut buffer = [0_u32; 2];
 
         let sent = send();
-        partial(world.recv(&mut buffer, 0, 1).map(drop));
+        partial(comm.recv(&mut buffer, Rank(0), 1).map(drop));
         sent.wait().unwrap();
         let sent = send();
-        partial(world.recv_vec::<u32>(0, 1).map(drop));
+        partial(comm.recv_vec::<u32>(Rank(0), 1).map(drop));
         sent.wait().unwrap();
         let sent = send();
-        partial(world.claim(0, 1).unwrap().recv::<u32>().map(drop));
+        partial(comm.claim(Rank(0), 1).unwrap().recv::<u32>().map(drop));
         sent.wait().unwrap();
-        let posted = world.irecv(vec![0_u32; 2], 0, 1).unwrap();
+        let posted = comm.irecv(vec![0_u32; 2], Rank(0), 1).unwrap();
         let sent = send();
         partial(posted.wait().map(drop).map_err(Error::from));
         sent.wait().unwrap();
-        partial(world.sendrecv(&[1_u8; 3], 0, 1, &mut buffer, 0, 1).map(drop));
-        partial(world.scope(|scope| {
-            let posted = scope.irecv(&mut buffer, 0, 1)?;
-            scope.isend(&[1_u8; 3], 0, 1)?;
+        partial(comm.sendrecv(&[1_u8; 3], Rank(0), 1, &mut buffer, Rank(0), 1).map(drop));
+        partial(comm.scope(|scope| {
+            let posted = scope.irecv(&mut buffer, Rank(0), 1)?;
+            scope.isend(&[1_u8; 3], Rank(0), 1)?;
             scope.wait(posted).map(drop)
         }));
-        partial(world.scope(|scope| {
-            let mut posted = scope.irecv(&mut buffer, 0, 1)?;
-            scope.isend(&[1_u8; 3], 0, 1)?;
-            while scope.test(&mut posted)?.is_none() {}
+        partial(comm.scope(|scope| {
+            let mut posted = scope.irecv(&mut buffer, Rank(0), 1)?;
+            scope.isend(&[1_u8; 3], Rank(0), 1)?;
+            while scope.test(&mut posted).transpose()?.is_none() {}
             Ok(())
         }));
-        assert_eq!(world.try_probe(0, 1), Ok(None), "each is used up");
+        assert_eq!(comm.try_probe(Rank(0), 1), Ok(None), "each is used up");
     });
 }
 
@@ -218,32 +231,31 @@ fn part_of_an_element_is_an_error_everywhere() {
 #[test]
 fn a_rank_that_all_others_have_left_receives_from_itself() {
     samite::local(2, |world| {
-        let world = if world.rank() == 1 { return world.leave().unwrap() } else { world };
-        let gone = world.recv(&mut [0_u8], 1, 0).unwrap_err();
-        assert!(matches!(gone, Error::PeerFailed { rank: 1, .. }), "{gone}");
+        let comm = world.comm();
+        if comm.rank() == 1 {
+            return world.leave().unwrap();
+        }
+        let gone = comm.recv(&mut [0_u8], Rank(1), 0).unwrap_err();
+        assert!(matches!(gone, Error::PeerFailed { rank: Rank(1), .. }), "{gone}");
         let mut number = [0];
-        assert_eq!(world.recv(&mut number, Source::ANY, 0), Err(Error::Deserted));
+        assert_eq!(comm.recv(&mut number, Source::ANY, 0), Err(Error::Deserted));
         for length in [1, 500_000] {
             // The receive is posted before there is anything to receive.
             let (sent, mut received) = (vec![7_u32; length], vec![0; length]);
-            world.sendrecv(&sent, 0, 1, &mut received, Source::ANY, 1).unwrap();
+            comm.sendrecv(&sent, Rank(0), 1, &mut received, Source::ANY, 1).unwrap();
             assert_eq!(sent, received);
-            let posted = world.irecv(vec![0_u32; length], Source::ANY, 1).unwrap();
-            let under_way = world.isend(sent, 0, 1).unwrap();
+            let posted = comm.irecv(vec![0_u32; length], Source::ANY, 1).unwrap();
+            let under_way = comm.isend(sent, Rank(0), 1).unwrap();
             assert_eq!(posted.wait().unwrap().buffer, received);
             under_way.wait().unwrap();
-            assert_eq!(
-                world.recv(&mut number, Source::ANY, 0),
-                Err(Error::Deserted),
-                "nothing is on its way"
-            );
+            assert_eq!(comm.recv(&mut number, Source::ANY, 0), Err(Error::Deserted), "nothing is on its way");
         }
         // Another thread may still send the message, so the receiver's report names this rank.
         std::thread::scope(|threads| {
-            let receiver = threads.spawn(|| world.recv(&mut number, 0, 2).map(|status| status.source));
-            assert_eq!(world.recv(&mut [0], Source::ANY, 0), Err(Error::Deserted));
-            world.send(&[5_u32], 0, 2).unwrap();
-            assert_eq!(receiver.join().unwrap(), Ok(0));
+            let receiver = threads.spawn(|| comm.recv(&mut number, Rank(0), 2).map(|status| status.peer));
+            assert_eq!(comm.recv(&mut [0], Source::ANY, 0), Err(Error::Deserted));
+            comm.send(&[5_u32], Rank(0), 2).unwrap();
+            assert_eq!(receiver.join().unwrap(), Ok(Rank(0)));
         });
         assert_eq!(number, [5]);
     });
@@ -252,8 +264,9 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
 /// Every call that names a rank is refused, and leaves nothing behind.
 #[test]
 fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
-    const NOBODY: u32 = 2;
+    const NOBODY: Rank = Rank(2);
     samite::local(2, |world| {
+        let comm = world.comm();
         let mut buffer = [0_u8];
         let soon = Duration::from_secs(60);
         let owned = |failed: samite::Failed<u8>| {
@@ -261,36 +274,36 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
             failed.error
         };
         let errors = [
-            ("send", world.send(&[1_u8], NOBODY, 1).unwrap_err()),
-            ("recv", world.recv(&mut buffer, NOBODY, 1).unwrap_err()),
-            ("recv_vec", world.recv_vec::<u8>(NOBODY, 1).unwrap_err()),
-            ("sendrecv to", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, 0, 1).unwrap_err()),
-            ("sendrecv from", world.sendrecv(&[1_u8], 0, 1, &mut buffer, NOBODY, 1).unwrap_err()),
-            ("sendrecv both", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, NOBODY, 1).unwrap_err()),
-            ("sendrecv any", world.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, Source::ANY, 1).unwrap_err()),
-            ("isend", owned(world.isend(vec![7_u8], NOBODY, 1).unwrap_err())),
-            ("irecv", owned(world.irecv(vec![7_u8], NOBODY, 1).unwrap_err())),
-            ("scope isend", world.scope(|scope| scope.isend(&[1_u8], NOBODY, 1).map(drop)).unwrap_err()),
-            ("scope irecv", world.scope(|scope| scope.irecv(&mut buffer, NOBODY, 1).map(drop)).unwrap_err()),
-            ("probe", world.probe(NOBODY, 1).unwrap_err()),
-            ("try_probe", world.try_probe(NOBODY, 1).unwrap_err()),
-            ("claim", world.claim(NOBODY, 1).unwrap_err()),
-            ("try_claim", world.try_claim(NOBODY, 1).unwrap_err()),
-            ("incarnation", world.incarnation(NOBODY).unwrap_err()),
-            ("await_return", world.await_return(NOBODY, soon).unwrap_err()),
+            ("send", comm.send(&[1_u8], NOBODY, 1).unwrap_err()),
+            ("recv", comm.recv(&mut buffer, NOBODY, 1).unwrap_err()),
+            ("recv_vec", comm.recv_vec::<u8>(NOBODY, 1).unwrap_err()),
+            ("sendrecv to", comm.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, Rank(0), 1).unwrap_err()),
+            ("sendrecv from", comm.sendrecv(&[1_u8], Rank(0), 1, &mut buffer, NOBODY, 1).unwrap_err()),
+            ("sendrecv both", comm.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, NOBODY, 1).unwrap_err()),
+            ("sendrecv any", comm.sendrecv(&[1_u8], NOBODY, 1, &mut buffer, Source::ANY, 1).unwrap_err()),
+            ("isend", owned(comm.isend(vec![7_u8], NOBODY, 1).unwrap_err())),
+            ("irecv", owned(comm.irecv(vec![7_u8], NOBODY, 1).unwrap_err())),
+            ("scope isend", comm.scope(|scope| scope.isend(&[1_u8], NOBODY, 1).map(drop)).unwrap_err()),
+            ("scope irecv", comm.scope(|scope| scope.irecv(&mut buffer, NOBODY, 1).map(drop)).unwrap_err()),
+            ("probe", comm.probe(NOBODY, 1).unwrap_err()),
+            ("try_probe", comm.try_probe(NOBODY, 1).unwrap_err()),
+            ("claim", comm.claim(NOBODY, 1).unwrap_err()),
+            ("try_claim", comm.try_claim(NOBODY, 1).unwrap_err()),
+            ("incarnation", comm.incarnation(NOBODY).unwrap_err()),
+            ("wait_for_restart", comm.wait_for_restart(NOBODY, soon).unwrap_err()),
         ];
         for (call, error) in errors {
             assert_eq!(error, Error::InvalidRank { rank: NOBODY, size: 2 }, "{call}");
         }
-        assert_eq!((world.transport(NOBODY), world.explain(NOBODY)), (None, None));
+        assert_eq!((comm.transport(NOBODY), comm.explain(NOBODY)), (None, None));
         // No half was posted or sent.
         for from in [0, 1] {
-            assert_eq!(world.try_probe(from, 1), Ok(None));
+            assert_eq!(comm.try_probe(Rank(from), 1), Ok(None));
         }
-        assert_eq!(world.stats().requests, 0);
-        let other = 1 - world.rank();
-        world.sendrecv(&[world.rank() as u8], other, 2, &mut buffer, other, 2).unwrap();
-        assert_eq!(buffer, [other as u8]);
+        assert_eq!(comm.stats().requests, 0);
+        let other = Rank(1 - comm.rank().0);
+        comm.sendrecv(&[comm.rank().0 as u8], other, 2, &mut buffer, other, 2).unwrap();
+        assert_eq!(buffer, [other.0 as u8]);
     });
 }
 
@@ -298,25 +311,25 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
 fn a_failure_gives_the_buffer_back_of_a_receive_from_any_source() {
     let told = std::sync::Mutex::new(None);
     let panic = catch_unwind(AssertUnwindSafe(|| {
-        samite::local(3, |world| match world.rank() {
-            0 => {
-                let receive = world.irecv(vec![7_u8; 3], Source::ANY, 1).unwrap();
+        samite::local(3, |world| match world.comm().rank() {
+            Rank(0) => {
+                let receive = world.comm().irecv(vec![7_u8; 3], Source::ANY, 1).unwrap();
                 *told.lock().unwrap() = Some(receive.wait().unwrap_err());
                 // The ended receive takes no message any more.
-                world.send(&[1_u8], 2, 2).unwrap();
-                world.recv(&mut [0_u8], 2, 1).unwrap();
+                world.comm().send(&[1_u8], Rank(2), 2).unwrap();
+                world.comm().recv(&mut [0_u8], Rank(2), 1).unwrap();
             }
-            1 => panic!("as the test wants"),
+            Rank(1) => panic!("as the test wants"),
             _ => {
                 // Rank 0 knows of the failure before there is a message for its receive.
-                world.recv(&mut [0_u8], 0, 2).unwrap();
-                world.send(&[1_u8], 0, 1).unwrap();
+                world.comm().recv(&mut [0_u8], Rank(0), 2).unwrap();
+                world.comm().send(&[1_u8], Rank(0), 1).unwrap();
             }
         })
     }));
     assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
     let failed = told.into_inner().unwrap().unwrap();
-    assert!(matches!(failed.error, Error::FailurePending { rank: 1, .. }), "{failed}");
+    assert!(matches!(failed.error, Error::FailurePending { rank: Rank(1), .. }), "{failed}");
     assert_eq!(failed.buffer, Some(vec![7; 3]));
 }
 
@@ -328,21 +341,22 @@ type End = (usize, Result<samite::Done<u8>, samite::Failed<u8>>);
 #[test]
 fn the_ends_of_a_set_come_in_their_order() {
     samite::local(2, |world| {
-        if world.rank() == 1 {
-            world.recv(&mut [0_u8], 0, MANY).unwrap();
+        let comm = world.comm();
+        if comm.rank() == 1 {
+            comm.recv(&mut [0_u8], Rank(0), MANY).unwrap();
             for tag in (0..MANY).rev() {
-                world.send(&[tag], 0, tag).unwrap();
+                comm.send(&[tag], Rank(0), tag).unwrap();
             }
             return;
         }
-        let mut receives = world.request_set();
+        let mut receives = comm.request_set();
         let mut tags = HashMap::new();
         for tag in 0..MANY {
-            let key = receives.insert(world.irecv(vec![0_u64], 1, tag).unwrap()).unwrap();
+            let key = receives.insert(comm.irecv(vec![0_u64], Rank(1), tag).unwrap()).unwrap();
             assert_eq!(tags.insert(key, tag), None, "each has a key of its own");
         }
-        assert_eq!(receives.test_any().unwrap().map(|(key, _)| key), None, "no message was sent");
-        world.send(&[0_u8], 1, MANY).unwrap();
+        assert_eq!(receives.test_any().map(|(key, _)| key), None, "no message was sent");
+        comm.send(&[0_u8], Rank(1), MANY).unwrap();
         for expected in (0..MANY).rev() {
             assert_eq!(receives.len() as u64, expected + 1);
             let (key, received) = receives.wait_any().expect("it is not empty");
@@ -357,18 +371,25 @@ fn the_ends_of_a_set_come_in_their_order() {
 #[test]
 fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
     samite::local(1, |world| {
-        let mut set = world.request_set();
-        let mut ended = world.irecv(vec![0_u8; 1], 0, 1).unwrap();
-        world.send(&[1_u8], 0, 1).unwrap();
-        while !ended.is_done().unwrap() {}
-        // The request holds its own result, the engine that of the next one.
-        let unasked = world.irecv(vec![0_u8; 1], 0, 2).unwrap();
-        world.send(&[2_u8], 0, 2).unwrap();
-        let pending = world.irecv(vec![0_u8; 1], 0, 3).unwrap();
+        let comm = world.comm();
+        let mut set = comm.request_set();
+        let mut ended = comm.irecv(vec![0_u8; 1], Rank(0), 1).unwrap();
+        comm.send(&[1_u8], Rank(0), 1).unwrap();
+        let done = loop {
+            if let Some(result) = ended.test() {
+                break result.unwrap();
+            }
+        };
+        assert_eq!((done.buffer, done.status.tag), (vec![1], 1));
+        // The request returns its result once.
+        assert_eq!(ended.test().unwrap().unwrap_err().error, Error::NoSuchRequest);
+        let unasked = comm.irecv(vec![0_u8; 1], Rank(0), 2).unwrap();
+        comm.send(&[2_u8], Rank(0), 2).unwrap();
+        let pending = comm.irecv(vec![0_u8; 1], Rank(0), 3).unwrap();
         let keys = [ended, unasked, pending].map(|request| set.insert(request).unwrap());
         let mut ends = set.wait_some();
         while ends.len() < 2 {
-            ends.extend(set.test_some().unwrap());
+            ends.extend(set.test_some());
         }
         let bytes = |ends: Vec<End>| {
             let mut bytes: Vec<_> =
@@ -376,25 +397,49 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
             bytes.sort_unstable();
             bytes
         };
-        assert_eq!(bytes(ends), [(keys[0], 1), (keys[1], 2)]);
+        let (finished, ends) = ends.into_iter().partition::<Vec<End>, _>(|&(key, _)| key == keys[0]);
+        let [(_, Err(finished))] = &finished[..] else { panic!("{finished:?}") };
+        assert_eq!(finished.error, Error::NoSuchRequest);
+        assert_eq!(bytes(ends), [(keys[1], 2)]);
         // A request that was taken out is not reported any more.
         let request = set.remove(keys[2]).unwrap();
         assert!(set.remove(keys[2]).is_none() && set.is_empty());
-        world.send(&[3_u8], 0, 3).unwrap();
+        comm.send(&[3_u8], Rank(0), 3).unwrap();
         assert_eq!(request.wait().unwrap().buffer, [3]);
-        assert!(set.test_any().unwrap().is_none());
+        assert!(set.test_any().is_none());
         // A cancelled request ends as such, and the others continue.
         let [first, second] =
-            [4, 5].map(|tag| set.insert(world.irecv(vec![0_u8; 1], 0, tag).unwrap()).unwrap());
+            [4, 5].map(|tag| set.insert(comm.irecv(vec![0_u8; 1], Rank(0), tag).unwrap()).unwrap());
         set.cancel(first);
         let (key, end) = set.wait_any().unwrap();
         assert!(key == first && matches!(end.unwrap_err().error, Error::Cancelled { .. }));
-        world.send(&[5_u8], 0, 5).unwrap();
+        comm.send(&[5_u8], Rank(0), 5).unwrap();
         assert_eq!(bytes(set.wait_all()), [(second, 5)]);
-        drop(set.insert(world.irecv(vec![0_u8; 1], 0, 6).unwrap()));
+        drop(set.insert(comm.irecv(vec![0_u8; 1], Rank(0), 6).unwrap()));
         drop(set);
-        world.send(&[6_u8], 0, 6).unwrap();
-        assert_eq!(world.probe(0, 6).unwrap().bytes, 1, "the receive was cancelled with its set");
+        comm.send(&[6_u8], Rank(0), 6).unwrap();
+        assert_eq!(comm.probe(Rank(0), 6).unwrap().bytes, 1, "the receive was cancelled with its set");
+    });
+}
+
+/// The end of a request is known before it is moved.
+#[test]
+fn a_request_that_was_moved_to_another_set_is_reported_there() {
+    samite::local(1, |world| {
+        let comm = world.comm();
+        let (mut former, mut latter) = (comm.request_set(), comm.request_set());
+        let [stays, moves] =
+            [1, 2].map(|tag| former.insert(comm.irecv(vec![0_u8; 1], Rank(0), tag).unwrap()).unwrap());
+        comm.send(&[2_u8], Rank(0), 2).unwrap();
+        comm.send(&[3_u8], Rank(0), 3).unwrap();
+        comm.recv(&mut [0_u8], Rank(0), 3).unwrap();
+        let moved = latter.insert(former.remove(moves).unwrap()).unwrap();
+        assert!(former.test_any().is_none() && former.len() == 1);
+        let (key, end) = latter.wait_any().unwrap();
+        assert_eq!((key, end.unwrap().buffer), (moved, vec![2]));
+        comm.send(&[1_u8], Rank(0), 1).unwrap();
+        let (key, end) = former.wait_any().unwrap();
+        assert_eq!((key, end.unwrap().buffer), (stays, vec![1]));
     });
 }
 
@@ -402,24 +447,24 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
 fn a_set_reports_failures_to_receives_from_any_source_and_time_outs() {
     let told = std::sync::Mutex::new(Vec::new());
     let panic = catch_unwind(AssertUnwindSafe(|| {
-        samite::local(3, |world| match world.rank() {
-            0 => {
-                let mut set = world.request_set();
-                set.insert(world.irecv(vec![7_u8; 3], Source::ANY, 1).unwrap()).unwrap();
-                let brief = world.within(Duration::from_millis(1));
-                set.insert(brief.irecv(vec![8_u8; 3], 2, 1).unwrap()).unwrap();
+        samite::local(3, |world| match world.comm().rank() {
+            Rank(0) => {
+                let mut set = world.comm().request_set();
+                set.insert(world.comm().irecv(vec![7_u8; 3], Source::ANY, 1).unwrap()).unwrap();
+                let brief = world.comm().with_timeout(Duration::from_millis(1));
+                set.insert(brief.irecv(vec![8_u8; 3], Rank(2), 1).unwrap()).unwrap();
                 *told.lock().unwrap() = set.wait_all();
-                world.send(&[1_u8], 2, 2).unwrap();
+                world.comm().send(&[1_u8], Rank(2), 2).unwrap();
             }
-            1 => panic!("as the test wants"),
-            _ => _ = world.recv(&mut [0_u8], 0, 2).unwrap(),
+            Rank(1) => panic!("as the test wants"),
+            _ => _ = world.comm().recv(&mut [0_u8], Rank(0), 2).unwrap(),
         })
     }));
     assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
     let mut told: Vec<_> =
         told.into_inner().unwrap().into_iter().map(|(key, end)| (key, end.unwrap_err())).collect();
     told.sort_by_key(|(key, _)| *key);
-    assert!(matches!(&told[0].1.error, Error::FailurePending { rank: 1, .. }), "{}", told[0].1);
+    assert!(matches!(&told[0].1.error, Error::FailurePending { rank: Rank(1), .. }), "{}", told[0].1);
     assert!(matches!(&told[1].1.error, Error::TimedOut { .. }), "{}", told[1].1);
     assert_eq!(
         told.into_iter().map(|(_, failed)| failed.buffer).collect::<Vec<_>>(),
@@ -431,16 +476,17 @@ fn a_set_reports_failures_to_receives_from_any_source_and_time_outs() {
 fn a_set_takes_requests_of_its_own_world_only() {
     let foreign = std::sync::Mutex::new(None);
     samite::local(2, |world| {
-        let request = world.irecv(vec![0_u8; 1], 0, 1).unwrap();
-        if world.rank() == 0 {
+        let comm = world.comm();
+        let request = comm.irecv(vec![0_u8; 1], Rank(0), 1).unwrap();
+        if comm.rank() == 0 {
             *foreign.lock().unwrap() = Some(request);
-            world.send(&[0_u8], 1, 2).unwrap();
-            world.recv(&mut [0_u8], 1, 3).unwrap();
+            comm.send(&[0_u8], Rank(1), 2).unwrap();
+            comm.recv(&mut [0_u8], Rank(1), 3).unwrap();
         } else {
-            world.recv(&mut [0_u8], 0, 2).unwrap();
+            comm.recv(&mut [0_u8], Rank(0), 2).unwrap();
             let request = foreign.lock().unwrap().take().unwrap();
-            assert!(world.request_set().insert(request).is_err());
-            world.send(&[0_u8], 0, 3).unwrap();
+            assert!(comm.request_set().insert(request).is_err());
+            comm.send(&[0_u8], Rank(0), 3).unwrap();
         }
     });
 }

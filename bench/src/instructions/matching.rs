@@ -30,7 +30,7 @@ type Engine = Matcher<u64, u64>;
 
 const CONTEXT: u32 = 1;
 
-/// A message for the only receive.
+/// Counts the arrival of a message for the only receive.
 fn arrive_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -40,7 +40,7 @@ fn arrive_alone(operations: u64) {
     }
 }
 
-/// A receive for the only message.
+/// Counts a receive for the only message.
 fn post_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -50,7 +50,7 @@ fn post_alone(operations: u64) {
     }
 }
 
-/// Messages for many receives, that posted last first.
+/// Counts messages for many receives, last posted first.
 fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -64,7 +64,7 @@ fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Receives for many messages, that arrived last first.
+/// Counts receives for many messages, last arrived first.
 fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -78,7 +78,8 @@ fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Receives from any source, the tags of the last messages first. More messages wait than are compared one by one.
+/// Counts receives from any source, with the tags of the last messages first. More messages wait than a search compares
+/// one by one.
 fn post_any_source(operations: u64) {
     let mut engine = engine();
     for number in 0..operations + 300 {
@@ -90,7 +91,7 @@ fn post_any_source(operations: u64) {
     }
 }
 
-/// Receives from any source, with the tag of the last of 16 messages: so few are compared one by one.
+/// Counts receives from any source, with the tag of the last of 16 messages. A search compares so few one by one.
 fn post_any_source_few(operations: u64) {
     const WAITING: u32 = 15;
     let mut engine = engine();
@@ -104,7 +105,7 @@ fn post_any_source_few(operations: u64) {
     }
 }
 
-/// Receives that match nothing.
+/// Counts receives that match nothing.
 fn queue_receives(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -113,7 +114,7 @@ fn queue_receives(operations: u64) {
     }
 }
 
-/// Messages that match nothing.
+/// Counts messages that match nothing.
 fn queue_messages(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -122,7 +123,7 @@ fn queue_messages(operations: u64) {
     }
 }
 
-/// The end of a receive among many.
+/// Counts the cancellation of a receive among many.
 fn cancel(operations: u64) {
     let mut engine = engine();
     let ids: Vec<_> = (0..operations)
@@ -133,7 +134,7 @@ fn cancel(operations: u64) {
     }
 }
 
-/// A look for a message that is not there, among others of its source's neighbours.
+/// Counts a probe without a match, beside messages of neighbouring sources.
 fn probe_in_vain(operations: u64) {
     let mut engine = engine();
     for number in 0..64 {

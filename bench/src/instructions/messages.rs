@@ -1,4 +1,4 @@
-//! Operations of the engine for messages: two engines in this thread, over two ports.
+//! Operations of the message engine: two engines in this thread, over two ports.
 
 use samite_fabric::loopback::Hub;
 use samite_fabric::route::{Ports, Route};
@@ -37,7 +37,7 @@ const CONTEXT: u32 = 1;
 const TAG: u64 = 5;
 const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
 
-/// A send of 8 bytes that leaves at once.
+/// Counts a send of 8 bytes that is sent immediately.
 fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
     for _ in 0..operations {
         let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
@@ -47,7 +47,7 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// A receive that is there before its message: posted, matched, ended.
+/// Counts a receive that is posted before its message arrives: posting, matching, completion.
 fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut buffer = [0; 8];
     for _ in 0..operations {
@@ -66,7 +66,7 @@ fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// A receive whose message waits: matched at once.
+/// Counts a receive whose message is waiting: it matches immediately.
 fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut buffer = [0; 8];
     for _ in 0..operations {
@@ -80,9 +80,9 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// A receive whose message the port has at hand.
+/// Counts a receive whose message is in the port and has not been polled.
 fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
-    // From then on it is this peer that is looked at.
+    // From then on the port looks at this peer first.
     let into = pair[1].irecv(0, FROM_0, Memory::zeroed(0), NEVER).expect("it is posted");
     pair[0].send(0, 1, CONTEXT, TAG, &[], NEVER).expect("it is sent");
     end(&mut pair, 1, into);
@@ -97,7 +97,7 @@ fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// The start of a long send from memory that the engine may keep.
+/// Counts the start of a long send from owned memory.
 fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut memory = Memory::zeroed(512 << 10);
     for _ in 0..operations {
@@ -108,14 +108,14 @@ fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// A poll that finds nothing.
+/// Counts a poll that finds nothing.
 fn poll_idle<P: Port>([mut zero, _one]: Pair<P>, operations: u64) {
     for _ in 0..operations {
         counted(|| zero.poll(0, &mut ())).expect("the port works");
     }
 }
 
-/// Drives both until a request has ended, and then until they are idle.
+/// Drives both engines until a request has ended, and then until they are idle.
 fn end<P: Port>(pair: &mut Pair<P>, rank: usize, request: RequestId) -> Option<Memory> {
     while pair[rank].outcome(request) == Outcome::Pending {
         poll(pair);
@@ -128,7 +128,7 @@ fn end<P: Port>(pair: &mut Pair<P>, rank: usize, request: RequestId) -> Option<M
 
 fn settle<P: Port>(pair: &mut Pair<P>) {
     let mut idle = 0;
-    // Work that a poll leaves shows as an event of the other engine's next poll.
+    // Work that one poll leaves appears as an event of the other engine's next poll.
     while idle < 4 {
         idle = if poll(pair) == 0 { idle + 1 } else { 0 };
     }
@@ -147,7 +147,7 @@ fn shared_memory() -> Pair<impl Port> {
     engines([0, 1].map(|_| Shm::open(&shm::Config::default()).expect("there is memory to share")))
 }
 
-/// Each has loopback and shared memory; the other is reached by shared memory.
+/// Returns ports that have loopback and shared memory, and reach each other by shared memory.
 fn routes() -> Pair<impl Port> {
     engines([0, 1].map(|_| {
         let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
@@ -156,7 +156,7 @@ fn routes() -> Pair<impl Port> {
     }))
 }
 
-/// Engines that know each other, with credit to send.
+/// Returns two engines that know each other and have credit to send.
 fn engines<P: Port>(ports: [P; 2]) -> Pair<P> {
     let addresses = ports.each_ref().map(Port::address);
     let mut rank = 0;
@@ -169,7 +169,7 @@ fn engines<P: Port>(ports: [P; 2]) -> Pair<P> {
         }
         engine
     });
-    // Credit comes with the first contact.
+    // The first contact grants credit.
     let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
     let sent = pair[0].isend(0, 1, CONTEXT, TAG, Memory::zeroed(8), NEVER).expect("it is posted");
     end(&mut pair, 0, sent);

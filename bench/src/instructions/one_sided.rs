@@ -1,4 +1,4 @@
-//! One-sided operations of a port: two of them in this thread.
+//! One-sided operations of a port, with two ports in this thread.
 
 use samite_fabric::shm::{Config, Shm};
 use samite_fabric::{Access, Change, Changed, Local, Memory, OpId, PeerId, Port, Post, Region, Remote};
@@ -13,7 +13,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "change_shm", run: |operations| change(operations) },
 ];
 
-/// A port, its peer's memory, and memory of its own.
+/// A port, its peer's memory, and its own memory.
 struct Reached {
     port: Shm,
     to: PeerId,

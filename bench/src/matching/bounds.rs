@@ -1,4 +1,4 @@
-//! What is asked of the default structure, measured and judged.
+//! Bounds of the default structure, measured and checked.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use super::workload::{Direction, Queue, Workload};
 use super::{Report, exactly};
 use crate::spread::Spread;
 
-/// How long one of a pair is timed. On a machine that is shared everything may take 1.8 times as long, for milliseconds or
-/// for minutes: both of a pair are to see the same.
+/// The time for one side of a pair. On a shared machine everything may take 1.8 times as long, for milliseconds or
+/// minutes; both sides of a pair should be affected equally.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// How long pairs are taken in a run.
+/// The time for pairs in a run.
 const PAIRS: Duration = Duration::from_millis(50);
 
-/// Measures, judges and prints; tells whether everything is within its bound.
+/// Measures, checks and prints. Returns true if everything is within its bound.
 pub(super) fn run(report: &Report) -> bool {
     report.heading("what is asked of Adaptive: median (min-max) of the runs, and its bound");
     let mut bounds = Bounds { report, passed: true };
@@ -37,7 +37,7 @@ struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// The time of a match does not depend on how many ranks are queued.
+    /// Checks that the time of a match does not depend on the number of queued ranks.
     fn flat(&mut self) {
         let few = 16;
         let many = (self.report.items_max as u32).min(1 << 20);
@@ -50,7 +50,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Hardly ever slower than the array, which is the fastest where there are few ranks, contexts and wildcards.
+    /// Checks that the structure is at most slightly slower than the array, the fastest for few ranks, contexts and
+    /// wildcards.
     fn array(&mut self) {
         const BOUND: f64 = 1.1;
         let mut ratios = Vec::new();
@@ -78,7 +79,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Alone in the queue.
+    /// Checks an entry that is alone in the queue.
     fn alone(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let time = |of: usize| (STRUCTURES[of].time_pairs)(queue);
@@ -91,7 +92,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// One sender, very many tags.
+    /// Checks one sender with many tags.
     fn tags(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             for ranks_in in [Direction::Reverse, Direction::Scattered] {
@@ -106,7 +107,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Never more bytes than the 4-D queue, and where there are few items hardly more than the list.
+    /// Checks that memory is at most that of the 4-D queue, and for few items close to that of the list.
     fn memory(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let ratio = |ranks, filled, of: usize| {
@@ -133,7 +134,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Receives from any source do not look at every rank.
+    /// Checks that receives from any source do not visit every rank.
     fn any_source(&mut self) {
         let ranks = (self.report.items_max as u32).min(1 << 20);
         let receives = 1000.min(ranks / 2);
@@ -166,7 +167,7 @@ impl Bounds<'_> {
         (STRUCTURES[ADAPTIVE].time)(workload, usize::MAX, SLICE)
     }
 
-    /// How much longer one takes than the other: in each run the median of pairs.
+    /// Returns the ratio of two times: in each run the median of pairs.
     fn ratio(&self, one: impl Fn() -> f64, other: impl Fn() -> f64) -> Spread {
         self.samples(|| {
             let (begin, mut ratios) = (Instant::now(), Vec::new());

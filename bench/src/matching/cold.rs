@@ -1,6 +1,6 @@
-//! Cache lines touched by a match when nothing of the engine and its queues is in the cache.
+//! Cache lines touched by a match when neither the engine nor its queues are cached.
 //!
-//! They are counted by callgrind's model of a cache: so they repeat, and no counter of the processor is needed.
+//! Callgrind's cache model counts them, so the counts are reproducible and need no processor counters.
 
 use std::hint::black_box;
 
@@ -15,16 +15,16 @@ const RANKS: [u32; 5] = [16, 256, 4096, 65_536, 1_048_576];
 /// Matches in each cell.
 const MATCHES: usize = 16;
 
-/// The cache in the model: so large that the lines of a match do not displace each other, those of a list apart, which
+/// The modelled cache. It is so large that the lines of a match do not evict each other, except for a list, whose lines
 /// are touched once.
 const MODEL: [&str; 3] = ["--cache-sim=yes", "--D1=1048576,16,64", "--LL=8388608,16,64"];
 const CACHE_BYTES: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
 
-/// More than a match takes of the stack.
+/// More stack than a match uses.
 const STACK_BYTES: usize = 8 << 10;
 
-/// Where callgrind prints how many lines were read, and how many written, that were not in the cache.
+/// The columns in which callgrind prints read misses and write misses.
 const MISSES: [usize; 2] = [4, 5];
 
 /// Counts and prints.
@@ -57,7 +57,7 @@ pub(super) fn run(report: &Report) -> Result<(), CountError> {
     Ok(())
 }
 
-/// Makes the matches of a cell, in this process: callgrind watches it.
+/// Makes the matches of a cell in this process, under callgrind.
 pub(super) fn touch(cell: usize) {
     if let Some((structure, workload)) = cells().nth(cell) {
         let displacing = vec![1_u8; 2 * CACHE_BYTES];
@@ -68,13 +68,13 @@ pub(super) fn touch(cell: usize) {
     }
 }
 
-/// The stack is in the cache whoever calls: its lines are not the match's.
+/// Touches the stack. Its lines are cached for any caller, so they do not count for the match.
 #[inline(never)]
 fn warm_stack() {
     black_box([0_u8; STACK_BYTES]);
 }
 
-/// Structures and their workloads, one size after the other.
+/// Iterates over structures and their workloads, size by size.
 fn cells() -> impl Iterator<Item = (usize, Workload)> {
     [Queue::Posted, Queue::Unexpected].into_iter().flat_map(|queue| {
         (0..STRUCTURES.len()).flat_map(move |structure| {
@@ -83,7 +83,7 @@ fn cells() -> impl Iterator<Item = (usize, Workload)> {
     })
 }
 
-/// Cache lines a match, in a process of its own.
+/// Returns the cache lines of a match, counted in a separate process.
 fn count(cell: usize) -> Result<f64, CountError> {
     let counts = callgrind::collect(&MODEL, &["matching", "--cold-cell", &cell.to_string()])?;
     let missed: u64 = MISSES.into_iter().filter_map(|at| counts.get(at)).sum();

@@ -27,9 +27,9 @@ enum Access {
 enum Order {
     Up,
     Down,
-    /// From both ends in turns.
+    /// Alternates between both ends.
     Ends,
-    /// The same backwards.
+    /// The reverse of `Ends`.
     FromMiddle,
 }
 
@@ -43,7 +43,7 @@ const ORDERS: [(Order, Order); 6] = [
     (Order::Ends, Order::FromMiddle),
 ];
 
-/// Seconds published for the first order: ranks; patterns 1, 3 and 5; one and five messages a rank; 4-D and tree.
+/// Published seconds for the first order: ranks; patterns 1, 3 and 5; one and five messages per rank; 4-D and tree.
 const PUBLISHED_SECONDS: [(u32, [[[f64; 2]; 2]; 3]); 3] = [
     (
         256,
@@ -64,7 +64,7 @@ const PUBLISHED_SECONDS: [(u32, [[[f64; 2]; 2]; 3]); 3] = [
     ),
 ];
 
-/// Kilobytes published over the list: ranks; peak and average; 4-D and tree.
+/// Published kilobytes over the list: ranks; peak and average; 4-D and tree.
 const PUBLISHED_MEMORY: [(u32, [[f64; 2]; 2]); 3] = [
     (256, [[3.242_188, 14.054_69], [1.695_312, 7.082_031]]),
     (16_384, [[48.617_19, 896.0547], [24.429_69, 448.082]]),
@@ -166,7 +166,7 @@ fn signed_bytes(count: f64) -> String {
     format!("{sign}{}", bytes(count.abs() as usize))
 }
 
-/// The total time, as the thesis measures it.
+/// Returns the total time, measured as in the thesis.
 fn seconds<S: Structure>(access: Access, orders: (Order, Order), ranks: u32, tags: u64) -> f64 {
     let mut matcher: Matcher<u64, u64, S> = Matcher::new(&Config { ranks, ..Config::default() });
     let begin = Instant::now();
@@ -174,7 +174,7 @@ fn seconds<S: Structure>(access: Access, orders: (Order, Order), ranks: u32, tag
     begin.elapsed().as_secs_f64()
 }
 
-/// Peak and average bytes in use.
+/// Returns peak and average bytes in use.
 fn memory<S: Structure>(orders: (Order, Order), ranks: u32) -> [f64; 2] {
     let mut matcher: Matcher<u64, u64, S, Counting> = Matcher::new(&Config { ranks, ..Config::default() });
     perform(&mut matcher, Access::Take, orders, ranks, 1);
@@ -207,7 +207,7 @@ fn perform<S: Structure, M: Meter>(
     }
 }
 
-/// The answer counts as used, so that nothing is left out.
+/// Uses the result, so that the compiler does not remove the operation.
 fn done<T>(answer: T) {
     black_box(answer);
 }

@@ -1,4 +1,4 @@
-//! Pictures of speeds.
+//! Plots of speeds.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +9,7 @@ use plotters::prelude::*;
 #[derive(Debug)]
 pub(super) struct Curve {
     pub(super) name: &'static str,
-    /// Ranks, and nanoseconds a match.
+    /// Ranks, and nanoseconds per match.
     pub(super) points: Vec<(f64, f64)>,
 }
 

@@ -10,7 +10,7 @@ use super::{Report, exactly};
 const PUBLISHED: [(u32, [u64; 3]); 3] =
     [(4096, [4095, 3, 26]), (65_536, [65_535, 3, 50]), (1_048_576, [1_048_575, 3, 98])];
 
-/// Structures that the tables have, in their order.
+/// The structures of the tables, in their order.
 const TABLED: [&str; 3] = ["LinkedList", "RankArray", "FourD"];
 
 /// Counts and prints.

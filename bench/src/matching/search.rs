@@ -1,4 +1,4 @@
-//! How fast each structure is searched, against the list: figures 4.12, 4.13 and 4.17.
+//! Search times of each structure, relative to the list: figures 4.12, 4.13 and 4.17.
 
 use std::error::Error;
 
@@ -11,16 +11,16 @@ use crate::spread::Spread;
 /// The sizes of a context.
 const RANKS: [u32; 6] = [16, 256, 4096, 16_384, 65_536, 1_048_576];
 
-/// A list that is searched to its end, or an array searched for any source, takes its time: so many entries are visited in a
-/// cell, and no more.
+/// The maximum number of entries visited in a cell. A list that is searched to its end, or an array that is searched
+/// for any source, would take too long otherwise.
 const VISITS_MAX: usize = 40_000_000;
 
-/// One picture: a kind of workload at all sizes.
+/// One plot: a kind of workload at all sizes.
 #[derive(Clone, Copy, Debug)]
 struct Picture {
     figure: &'static str,
     workload: Workload,
-    /// What the text and the figures that survive say of the speed against the list.
+    /// The published statements about the speed relative to the list, from the text and the available figures.
     published: &'static str,
 }
 
@@ -31,12 +31,12 @@ impl Picture {
     }
 }
 
-/// The workloads of all pictures at all sizes.
+/// Iterates over the workloads of all plots at all sizes.
 pub(super) fn workloads(items_max: usize) -> impl Iterator<Item = Workload> {
     pictures().into_iter().flat_map(move |picture| picture.cells(items_max))
 }
 
-/// Measures all pictures.
+/// Measures all plots.
 ///
 /// # Errors
 /// A plot could not be written.
@@ -78,7 +78,7 @@ pub(super) fn run(report: &Report) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// A structure's time.
+/// The time of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) ns: Spread,
@@ -110,7 +110,7 @@ pub(super) fn cells(report: &Report, workload: &Workload) -> [Cell; STRUCTURES.l
     })
 }
 
-/// So many matches do not take too long.
+/// Returns the maximum number of matches for a cell.
 pub(super) fn matches_max(workload: &Workload, structure: usize) -> usize {
     let is_long = match structure {
         ADAPTIVE => false,

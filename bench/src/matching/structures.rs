@@ -1,4 +1,4 @@
-//! The structures measured, by name.
+//! The measured structures, by name.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use samite_matching::{Adaptive, BTree, FourD, LinkedList, Memory, RankArray, Sta
 
 use super::workload::{Queue, Workload, time_pairs};
 
-/// A structure, and the measurements of it.
+/// A structure and its measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) name: &'static str,
     /// Times a workload, see [`Workload::time`].
     pub(crate) time: fn(&Workload, matches_max: usize, at_least: Duration) -> f64,
-    /// Counts what a workload's searches visit, see [`Workload::count`].
+    /// Counts the visits of a workload's searches, see [`Workload::count`].
     pub(crate) count: fn(&Workload, matches_max: usize) -> (Memory, Stats),
-    /// The memory of a workload's full queue.
+    /// Returns the memory of a workload's full queue.
     pub(crate) memory: fn(&Workload) -> Memory,
     /// Counts the cache lines of some matches, see [`Workload::touch`].
     pub(crate) touch: fn(&Workload, matches: usize, before_each: &dyn Fn()),
-    /// Nanoseconds of an insertion and its match, alone in the queue.
+    /// Returns the nanoseconds of an insertion and its match in an otherwise empty queue.
     pub(crate) time_pairs: fn(Queue) -> f64,
 }
 
@@ -33,7 +33,7 @@ const fn measured<S: Structure>(name: &'static str) -> Measured {
     }
 }
 
-/// The list: what the others are compared with.
+/// The list, the baseline.
 pub(crate) const LIST: usize = 0;
 /// The array.
 pub(crate) const ARRAY: usize = 1;
@@ -42,7 +42,7 @@ pub(crate) const FOUR_D: usize = 3;
 /// The default.
 pub(crate) const ADAPTIVE: usize = 4;
 
-/// All of them.
+/// Every structure.
 pub(crate) const STRUCTURES: [Measured; 5] = [
     measured::<LinkedList>("LinkedList"),
     measured::<RankArray>("RankArray"),

@@ -9,7 +9,7 @@ use samite_matching::{
 
 use crate::callgrind::counted;
 
-/// Which queue is filled.
+/// The queue to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// Receives are posted, then messages arrive (PRQ).
@@ -18,33 +18,33 @@ pub(crate) enum Queue {
     Unexpected,
 }
 
-/// In which order the queue is emptied.
+/// The order in which the queue is emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// As it was filled: a list finds each item at its top.
+    /// The order of insertion: a list finds each item at its head.
     Forward,
-    /// From the bottom: a list walks through everything.
+    /// The reverse order: a list visits all its items.
     Reverse,
-    /// In an order without locality. The count must be a power of two.
+    /// An order without locality. The count must be a power of two.
     Scattered,
 }
 
-/// One cell of the experiments. The queue is filled context by context, in each rank by rank, tag by tag; it is
-/// emptied rank by rank, in each context by context (figure 4.16).
+/// A cell of the experiments: the dimensions of a queue. The queue is filled by context, then rank, then tag; it is
+/// emptied by rank, then context (figure 4.16).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
-    /// The queue that is filled.
+    /// The filled queue.
     pub(crate) queue: Queue,
-    /// Ranks of each context.
+    /// The number of ranks in each context.
     pub(crate) ranks: u32,
-    /// Of these the first so many have items in the queue: all by default.
+    /// The number of ranks, from the first, that have items in the queue; by default all.
     pub(crate) filled: u32,
-    /// Items of each rank in each context, each with a tag of its own.
+    /// The number of items of each rank in each context, each with its own tag.
     pub(crate) tags: u64,
-    /// Percentage of the ranks whose receives are from any source. They have tags of their own, so that no receive takes
+    /// The percentage of ranks whose receives are from any source. Their tags are distinct, so that no receive takes
     /// another one's message and all match.
     pub(crate) any_source: u32,
-    /// Contexts.
+    /// The number of contexts.
     pub(crate) contexts: u32,
     /// The order of ranks and tags.
     pub(crate) ranks_in: Direction,
@@ -53,7 +53,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// One context, no wildcards.
+    /// Returns a workload with one context and no wildcards.
     pub(crate) const fn new(queue: Queue, ranks: u32, tags: u64, ranks_in: Direction) -> Self {
         Self {
             queue,
@@ -67,7 +67,7 @@ impl Workload {
         }
     }
 
-    /// What is measured, its size apart.
+    /// Returns the name of the workload, without its size.
     pub(crate) fn name(&self) -> String {
         let Self { queue, tags, any_source, contexts, ranks_in, contexts_in, .. } = self;
         let contexts_in = if *contexts > 1 { format!(", contexts {contexts_in:?}") } else { String::new() };
@@ -77,20 +77,20 @@ impl Workload {
         name.to_lowercase()
     }
 
-    /// Ranks with items in the queue.
+    /// Returns the number of ranks with items in the queue.
     pub(crate) fn used(&self) -> u32 {
         self.filled.min(self.ranks)
     }
 
-    /// Items queued.
+    /// Returns the number of queued items.
     pub(crate) fn items(&self) -> usize {
         self.used() as usize * self.tags as usize * self.contexts as usize
     }
 
-    /// Nanoseconds a match on structure `S`: the queue is filled and emptied over and over until `at_least` has passed, and
-    /// the mean of the middle half taken: so it does not matter if some of the times something else ran, nor that the
-    /// clock's ticks are as long as a match. Where `matches_max` is less than the items, only so many matches are made,
-    /// spread evenly over the order; the rest is then dropped.
+    /// Returns the nanoseconds of a match on structure `S`. The queue is filled and emptied until `at_least` has
+    /// passed. The result is the mean of the middle half of the times, which excludes interruptions and averages out
+    /// clock ticks that are as long as a match. If `matches_max` is less than the number of items, only that many
+    /// matches are made, spread evenly over the order, and the rest is dropped.
     pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         let clock = Clock::new(self.items());
@@ -102,7 +102,7 @@ impl Workload {
             self.clear(&mut matcher);
             time
         };
-        // Warms up: memory comes from the kernel, and caches fill.
+        // The first round is a warm-up: memory comes from the kernel, and caches fill.
         round();
         let (begin, mut times) = (Instant::now(), Vec::new());
         while times.is_empty() || begin.elapsed() < at_least {
@@ -111,7 +111,7 @@ impl Workload {
         mean_of_middle(times)
     }
 
-    /// Fills the queue of a counting matcher and empties it; the memory is that of the full queue.
+    /// Fills the queue of a counting matcher and empties it. Returns the memory of the full queue.
     pub(crate) fn count<S: Structure>(&self, matches_max: usize) -> (Memory, Stats) {
         let mut matcher: Matcher<u64, u64, S, Counting> = self.matcher();
         self.fill(&mut matcher);
@@ -120,14 +120,14 @@ impl Workload {
         (memory, matcher.stats())
     }
 
-    /// The memory of the full queue.
+    /// Returns the memory of the full queue.
     pub(crate) fn memory<S: Structure>(&self) -> Memory {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         self.fill(&mut matcher);
         matcher.memory()
     }
 
-    /// Makes so many matches, each inside of [`counted`], after `before_each`.
+    /// Runs `matches` matches, each within [`counted`]. Calls `before_each` before each of them.
     pub(crate) fn touch<S: Structure>(&self, matches: usize, before_each: &dyn Fn()) {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         self.fill(&mut matcher);
@@ -141,7 +141,7 @@ impl Workload {
         Matcher::new(&Config { ranks: self.ranks, ..Config::default() })
     }
 
-    /// Drops what is left.
+    /// Drops the remaining items.
     fn clear<S: Structure, M: Meter>(&self, matcher: &mut Matcher<u64, u64, S, M>) {
         if matcher.posted_len() + matcher.unexpected_len() > 0 {
             for context in 0..self.contexts {
@@ -188,7 +188,7 @@ impl Workload {
         matches_max
     }
 
-    /// Makes one of so many matches, that are spread evenly over the order.
+    /// Makes one of the matches that are spread evenly over the order.
     fn take_sample<S: Structure, M: Meter>(
         &self,
         matcher: &mut Matcher<u64, u64, S, M>,
@@ -218,7 +218,7 @@ impl Workload {
         assert!(matched, "no match for {envelope:?}");
     }
 
-    /// A message and its receive.
+    /// Returns a message and its receive.
     fn pair(&self, context: u32, rank: u32, tag: u64) -> (Envelope, Pattern) {
         let percent = |rank: u32| u64::from(rank) * u64::from(self.any_source) / 100;
         if self.any_source > 0 && percent(rank) != percent(rank + 1) {
@@ -244,7 +244,7 @@ impl Direction {
     }
 }
 
-/// The mean of the middle half of some samples.
+/// Returns the mean of the middle half of the samples.
 fn mean_of_middle(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     let outer = samples.len() / 4;
@@ -252,7 +252,7 @@ fn mean_of_middle(mut samples: Vec<f64>) -> f64 {
     middle.iter().sum::<f64>() / middle.len() as f64
 }
 
-/// Nanoseconds of an insertion and the match that follows it, in a queue that is empty otherwise.
+/// Returns the nanoseconds of an insertion and the match that follows it, in an otherwise empty queue.
 pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
     const PAIRS: u64 = 100_000;
     let mut matcher: Matcher<u64, u64, S> = Matcher::new(&Config::default());
@@ -276,17 +276,17 @@ pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
     clock.since(begin).as_nanos() as f64 / PAIRS as f64
 }
 
-/// Times phases of emptying a queue, without the time that reading the clock takes.
+/// Times phases of emptying a queue, without the cost of reading the clock.
 ///
-/// A long phase is timed by the processor time of the thread, so that it does not matter who else uses the machine; a
-/// short one by the wall clock, whose reading is cheap, since few of very many are disturbed.
+/// A long phase is timed by the thread's processor time, which excludes other load on the machine. A
+/// short one is timed by the wall clock, which is cheap to read; only few of many short phases are disturbed.
 struct Clock {
     is_processor_time: bool,
     overhead: Duration,
 }
 
 impl Clock {
-    /// Items from which a phase is long.
+    /// The number of items from which a phase is long.
     const LONG: usize = 2048;
 
     fn new(items: usize) -> Self {

@@ -26,7 +26,7 @@ pub(crate) struct Job {
     /// True if killed ranks are restarted.
     returns: bool,
     dir: PathBuf,
-    front: Child,
+    coordinator: Child,
     stdout: ChildStdout,
     /// The beginning of an incomplete line of output.
     line: Vec<u8>,
@@ -117,15 +117,15 @@ impl Job {
             command.env("SAMITE_READ_MIN", "1T");
         }
         command.env(MARK, &dir).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut front = command.stderr(File::create(dir.join("stderr"))?).spawn()?;
-        let stdout = front.stdout.take().ok_or("its output is piped")?;
+        let mut coordinator = command.stderr(File::create(dir.join("stderr"))?).spawn()?;
+        let stdout = coordinator.stdout.take().ok_or("its output is piped")?;
         Ok(Self {
             rng,
             size,
             survivors,
             returns,
             dir,
-            front,
+            coordinator,
             stdout,
             line: Vec::new(),
             began: Instant::now(),
@@ -170,10 +170,10 @@ impl Job {
         fs::rename(self.dir.join("new"), self.dir.join(END))?;
         if self.listen(Instant::now() + SETTLE_MAX)? {
             self.outcome.hangs.push("it does not end".to_owned());
-            // Its descendants end with it.
-            self.front.kill()?;
+            // The coordinator's descendants end with it.
+            self.coordinator.kill()?;
         }
-        self.front.wait()?;
+        self.coordinator.wait()?;
         self.judge()?;
         fs::remove_dir_all(&self.dir)?;
         self.outcome.ms = self.began.elapsed().as_millis() as u64;

@@ -1,4 +1,4 @@
-//! One rank: joins, exchanges messages until the driver ends the job, settles with the other survivors, leaves.
+//! A rank: joins, exchanges messages until the driver ends the job, settles with the other survivors, and leaves.
 
 use std::error::Error;
 use std::fs;
@@ -25,17 +25,18 @@ pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Er
 
     watchdog.now(format_args!("joining"));
     let world = samite::init()?;
+    let comm = world.comm();
     let joined_ns = now_ns();
     say(&FromRank::Joined);
     let end = dir.join(END);
     let report = if returns {
-        let mut traffic = RestartTraffic::new(&world, &watchdog, seed)?;
+        let mut traffic = RestartTraffic::new(comm, &watchdog, seed)?;
         while !end.exists() {
             traffic.step();
         }
         traffic.settle()
     } else {
-        let mut traffic = Traffic::new(&world, &watchdog, seed);
+        let mut traffic = Traffic::new(comm, &watchdog, seed);
         while !end.exists() {
             traffic.step();
         }

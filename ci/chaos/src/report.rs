@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum FromRank {
     /// The process runs. Sent first, before it joins the job.
     Started { rank: u32, pid: i32 },
-    /// It has joined the job and begins its traffic.
+    /// The rank has joined the job and begins its traffic.
     Joined,
-    /// It has finished.
+    /// The rank has finished.
     Done(Report),
-    /// It waits for an event that never comes.
+    /// The rank waits for an event that never comes.
     Hangs { rank: u32, doing: String },
 }
 

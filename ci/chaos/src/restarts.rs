@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use samite::{Comm, Error, Request, Source, Tag, World};
+use samite::{Comm, Done, Error, Rank, Request, Source, Tag};
 use samite_fabric::SplitMix64;
 
 use crate::content::{KIND_BITS, LAST, TRAFFIC};
@@ -15,7 +15,7 @@ use crate::watchdog::Watchdog;
 
 /// One incarnation of a rank, and its traffic with all others.
 pub(crate) struct RestartTraffic<'a> {
-    world: &'a World,
+    world: &'a Comm,
     /// The same communicator with a short time-out.
     soon: Comm,
     watchdog: &'a Watchdog,
@@ -34,7 +34,7 @@ struct Exchange {
     begun: u64,
     /// The sender's incarnation and the number of the message received last.
     latest: Option<(u64, u64)>,
-    /// The peer's incarnation to which the last message was sent, and the one from which its last message came.
+    /// The peer's incarnation to which the last message was sent, and the incarnation that sent its last message.
     sent_last: Option<u64>,
     got_last: Option<u64>,
 }
@@ -58,19 +58,19 @@ const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
 const STAMP: usize = 3;
 
 impl<'a> RestartTraffic<'a> {
-    pub(crate) fn new(world: &'a World, watchdog: &'a Watchdog, seed: u64) -> Result<Self, Error> {
+    pub(crate) fn new(world: &'a Comm, watchdog: &'a Watchdog, seed: u64) -> Result<Self, Error> {
         let incarnation = u64::from(world.incarnation(world.rank())?.unwrap_or(0));
         let others = (0..world.size()).filter(|&peer| peer != world.rank());
         Ok(Self {
             world,
-            soon: world.within(SOON),
+            soon: world.with_timeout(SOON),
             watchdog,
             incarnation,
-            rng: SplitMix64::new(seed ^ u64::from(world.rank()) << 40 ^ incarnation << 20),
+            rng: SplitMix64::new(seed ^ u64::from(world.rank().0) << 40 ^ incarnation << 20),
             exchanges: others.map(|peer| (peer, Exchange::default())).collect(),
             sends: Vec::new(),
             receives: Vec::new(),
-            report: Report { rank: world.rank(), ..Report::default() },
+            report: Report { rank: world.rank().0, ..Report::default() },
         })
     }
 
@@ -83,7 +83,7 @@ impl<'a> RestartTraffic<'a> {
             4 => {
                 // Waits until the peer has restarted, or the time is over.
                 self.watchdog.now(format_args!("awaiting {peer}"));
-                let _ = self.world.await_return(peer, SOON);
+                let _ = self.world.wait_for_restart(Rank(peer), SOON);
             }
             5 => self.forget(),
             _ => {}
@@ -107,12 +107,12 @@ impl<'a> RestartTraffic<'a> {
                 if incarnation.is_none() && exchange.got_last.is_none() {
                     // The two ranks may never have communicated, or the peer restarts.
                     self.watchdog.now(format_args!("awaiting {peer}, to settle"));
-                    let _ = self.world.await_return(peer, SOON);
+                    let _ = self.world.wait_for_restart(Rank(peer), SOON);
                 }
                 if incarnation.is_some() && exchange.sent_last != incarnation {
                     self.watchdog.now(format_args!("sending the last message to {peer}"));
                     let stamp = [self.incarnation, incarnation.unwrap_or(0), u64::MAX];
-                    let is_sent = self.soon.send(&stamp, peer, LAST).is_ok();
+                    let is_sent = self.soon.send(&stamp, Rank(peer), LAST).is_ok();
                     self.exchanges.entry(peer).or_default().sent_last = incarnation.filter(|_| is_sent);
                 }
             }
@@ -135,7 +135,7 @@ impl<'a> RestartTraffic<'a> {
 
     /// Returns a rank's incarnation if the rank takes part and its incarnation is known.
     fn incarnation_of(&mut self, peer: u32) -> Option<u64> {
-        match self.world.incarnation(peer) {
+        match self.world.incarnation(Rank(peer)) {
             Ok(incarnation) => incarnation.map(u64::from),
             Err(error) => {
                 self.trouble(format!("the incarnation of {peer} is told by {error}"));
@@ -152,7 +152,7 @@ impl<'a> RestartTraffic<'a> {
         let words = if self.rng.below(8) == 0 { self.rng.below(WORDS_MAX) } else { self.rng.below(64) };
         let mut message = vec![self.incarnation, incarnation.unwrap_or(0), number];
         message.extend(filling(&message.clone(), words));
-        match self.world.isend(message, to, number << KIND_BITS | TRAFFIC) {
+        match self.world.isend(message, Rank(to), number << KIND_BITS | TRAFFIC) {
             Ok(request) => self.sends.push(request),
             Err(failed) => self.failed(&failed.error),
         }
@@ -161,7 +161,7 @@ impl<'a> RestartTraffic<'a> {
     fn begin_receive(&mut self, from: u32) {
         self.watchdog.now(format_args!("beginning to receive from {from}"));
         let incarnation = self.incarnation_of(from);
-        match self.world.irecv(vec![0; STAMP + WORDS_MAX as usize], from, ANY_TRAFFIC) {
+        match self.world.irecv(vec![0; STAMP + WORDS_MAX as usize], Rank(from), ANY_TRAFFIC) {
             Ok(request) => self.receives.push(Posted { incarnation, request }),
             Err(failed) => self.failed(&failed.error),
         }
@@ -179,10 +179,12 @@ impl<'a> RestartTraffic<'a> {
             self.watchdog.now(format_args!("taking what came"));
             match self.soon.try_claim(Source::ANY, ANYTHING) {
                 Ok(Some(message)) => match message.recv::<u64>() {
-                    Ok((words, status)) if status.tag == LAST => self.took_last(status.source, &words),
-                    Ok((words, status)) => {
-                        self.check_order(status.source, &words);
-                        self.took(status.source, None, &words);
+                    Ok(Done { buffer, status }) if status.tag == LAST => {
+                        self.took_last(status.peer.0, &buffer);
+                    }
+                    Ok(Done { buffer, status }) => {
+                        self.check_order(status.peer.0, &buffer);
+                        self.took(status.peer.0, None, &buffer);
                     }
                     Err(error) => self.failed(&error),
                 },
@@ -195,26 +197,20 @@ impl<'a> RestartTraffic<'a> {
     fn look(&mut self) {
         self.watchdog.now(format_args!("looking at what is under way"));
         for mut request in std::mem::take(&mut self.sends) {
-            match request.is_done() {
-                Ok(false) => self.sends.push(request),
-                Ok(true) => match request.wait() {
-                    Ok(_) => self.report.sent += 1,
-                    Err(failed) => self.failed(&failed.error),
-                },
-                Err(error) => self.failed(&error),
+            match request.test() {
+                None => self.sends.push(request),
+                Some(Ok(_)) => self.report.sent += 1,
+                Some(Err(failed)) => self.failed(&failed.error),
             }
         }
         for mut posted in std::mem::take(&mut self.receives) {
-            match posted.request.is_done() {
-                Ok(false) => self.receives.push(posted),
-                Ok(true) => match posted.request.wait() {
-                    Ok(done) => {
-                        let words = &done.buffer[..done.status.bytes / size_of::<u64>()];
-                        self.took(done.status.source, posted.incarnation, words);
-                    }
-                    Err(failed) => self.failed(&failed.error),
-                },
-                Err(error) => self.failed(&error),
+            match posted.request.test() {
+                None => self.receives.push(posted),
+                Some(Ok(done)) => {
+                    let words = &done.buffer[..done.status.bytes / size_of::<u64>()];
+                    self.took(done.status.peer.0, posted.incarnation, words);
+                }
+                Some(Err(failed)) => self.failed(&failed.error),
             }
         }
     }
@@ -293,7 +289,7 @@ impl<'a> RestartTraffic<'a> {
 
     fn any_peer(&mut self) -> u32 {
         let (rank, size) = (self.world.rank(), self.world.size());
-        (rank + 1 + self.rng.below(u64::from(size - 1)) as u32) % size
+        (rank.0 + 1 + self.rng.below(u64::from(size - 1)) as u32) % size
     }
 }
 

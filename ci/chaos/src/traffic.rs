@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use samite::{Awaited, Cause, Comm, Error, Failed, Fate, Request, Source, Status, Tag, World};
+use samite::{Awaited, Cause, Comm, Done, Error, Failed, Fate, Rank, Request, Source, Status, Tag};
 use samite_fabric::SplitMix64;
 
 use crate::content::{BYTES_MAX, KIND_BITS, LAST, Message, NEVER_SENT, TRAFFIC};
@@ -12,7 +12,7 @@ use crate::watchdog::Watchdog;
 
 /// One rank's traffic with all others.
 pub(crate) struct Traffic<'a> {
-    world: &'a World,
+    world: &'a Comm,
     /// The same communicator with a short time-out.
     soon: Comm,
     watchdog: &'a Watchdog,
@@ -42,7 +42,7 @@ struct Exchange {
     unknown: u64,
     /// Number of messages received.
     received: u64,
-    /// The peer's own counts, from its last message: delivered, unknown.
+    /// The numbers of delivered and of unknown messages, as the peer's last message states them.
     told: Option<(u64, u64)>,
     has_left: bool,
 }
@@ -56,13 +56,13 @@ const ANYTHING: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS) & !LAST);
 const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
 
 impl<'a> Traffic<'a> {
-    pub(crate) fn new(world: &'a World, watchdog: &'a Watchdog, seed: u64) -> Self {
+    pub(crate) fn new(world: &'a Comm, watchdog: &'a Watchdog, seed: u64) -> Self {
         let mut traffic = Self {
             world,
-            soon: world.within(SOON),
+            soon: world.with_timeout(SOON),
             watchdog,
             seed,
-            rng: SplitMix64::new(seed ^ u64::from(world.rank()).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            rng: SplitMix64::new(seed ^ u64::from(world.rank().0).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             sends: Vec::new(),
             receives: Vec::new(),
             sentinels: BTreeMap::new(),
@@ -71,11 +71,11 @@ impl<'a> Traffic<'a> {
             got: BTreeMap::new(),
             places: 0,
             lost: 0,
-            report: Report { rank: world.rank(), ..Report::default() },
+            report: Report { rank: world.rank().0, ..Report::default() },
         };
         for peer in (0..world.size()).filter(|&peer| peer != world.rank()) {
             traffic.exchanges.insert(peer, Exchange::default());
-            match world.irecv(Vec::new(), peer, NEVER_SENT) {
+            match world.irecv(Vec::new(), Rank(peer), NEVER_SENT) {
                 Ok(request) => drop(traffic.sentinels.insert(peer, request)),
                 Err(failed) => traffic.judged(peer, &failed.error),
             }
@@ -86,7 +86,7 @@ impl<'a> Traffic<'a> {
     /// Does one random action and checks the operations that have ended.
     pub(crate) fn step(&mut self) {
         let peer = self.any_peer();
-        let source = if self.rng.below(3) == 0 { Source::from(peer) } else { Source::ANY };
+        let source = if self.rng.below(3) == 0 { Rank(peer).into() } else { Source::ANY };
         match self.rng.below(16) {
             0..=3 => self.send(peer),
             4..=6 if self.sends.len() < SENDS_MAX => self.begin_send(peer),
@@ -141,7 +141,7 @@ impl<'a> Traffic<'a> {
         self.watchdog.now(format_args!("sending {} bytes to {to}", bytes.len()));
         // A long send waits for its receive, and that receiver may wait for this rank.
         let comm = if bytes.len() < 10_000 { self.world } else { &self.soon };
-        let result = comm.send(&bytes, to, tag);
+        let result = comm.send(&bytes, Rank(to), tag);
         self.sent(to, result);
     }
 
@@ -149,7 +149,7 @@ impl<'a> Traffic<'a> {
         let (tag, bytes) = self.next_message(to);
         self.watchdog.now(format_args!("beginning to send {} bytes to {to}", bytes.len()));
         let comm = if self.rng.below(4) == 0 { &self.soon } else { self.world };
-        match comm.isend(bytes, to, tag) {
+        match comm.isend(bytes, Rank(to), tag) {
             Ok(request) => self.sends.push((to, request)),
             Err(failed) => self.sent(to, Err(failed.error)),
         }
@@ -160,7 +160,7 @@ impl<'a> Traffic<'a> {
         let place = self.place();
         let mut buffer = vec![0; BYTES_MAX];
         let result = self.soon.recv(&mut buffer, source, ANY_TRAFFIC);
-        self.took(place, result.map(|status| (status, buffer)));
+        self.took(place, result.map(|status| Done { buffer, status }));
     }
 
     fn begin_receive(&mut self, source: Source) {
@@ -178,18 +178,18 @@ impl<'a> Traffic<'a> {
         let place = self.place();
         let claimed = self.soon.claim(source, ANY_TRAFFIC);
         let result = claimed.and_then(|message| message.recv());
-        self.took(place, result.map(|(bytes, status)| (status, bytes)));
+        self.took(place, result);
     }
 
     fn exchange(&mut self, to: u32, source: Source) {
         let place = self.place();
         let ((tag, bytes), mut buffer) = (self.next_message(to), vec![0; BYTES_MAX]);
         self.watchdog.now(format_args!("exchanging with {to}"));
-        let result = self.soon.sendrecv(&bytes, to, tag, &mut buffer, source, ANY_TRAFFIC);
+        let result = self.soon.sendrecv(&bytes, Rank(to), tag, &mut buffer, source, ANY_TRAFFIC);
         // The error does not say which half of the exchange failed.
         self.sent(to, result.as_ref().map(|_| ()).map_err(|_| UNKNOWN));
         self.lost += u64::from(result.is_err());
-        self.took(place, result.map(|status| (status, buffer)));
+        self.took(place, result.map(|status| Done { buffer, status }));
     }
 
     fn exchange_in_scope(&mut self, to: u32, source: Source) {
@@ -202,7 +202,7 @@ impl<'a> Traffic<'a> {
         let scoped = self.soon.scope(|scope| {
             let receives =
                 [scope.irecv(first, source, ANY_TRAFFIC), scope.irecv(second, source, ANY_TRAFFIC)];
-            let send = scope.isend(&bytes, to, tag);
+            let send = scope.isend(&bytes, Rank(to), tag);
             for (result, receive) in results.iter_mut().zip(receives) {
                 *result = receive.and_then(|receive| scope.wait(receive));
             }
@@ -212,7 +212,7 @@ impl<'a> Traffic<'a> {
         self.require(scoped.is_ok(), || format!("a scope ended with {scoped:?}"));
         self.sent(to, sent);
         for ((place, result), buffer) in places.into_iter().zip(results).zip(buffers) {
-            self.took(place, result.map(|status| (status, buffer)));
+            self.took(place, result.map(|status| Done { buffer, status }));
         }
     }
 
@@ -250,8 +250,8 @@ impl<'a> Traffic<'a> {
         let exchange = &self.exchanges[&to];
         let counts = [exchange.arrived, exchange.unknown];
         self.watchdog.now(format_args!("sending the last message to {to}"));
-        // It fails only if the receiver has failed.
-        let _ = self.world.send(&counts, to, LAST);
+        // The send fails only if the receiver has failed.
+        let _ = self.world.send(&counts, Rank(to), LAST);
     }
 
     /// Receives waiting messages, so that their number stays bounded.
@@ -259,20 +259,20 @@ impl<'a> Traffic<'a> {
         for _ in 0..most {
             match self.world.try_claim(Source::ANY, tag) {
                 Ok(Some(message)) if message.status().tag == LAST => {
-                    let from = message.status().source;
+                    let from = message.status().peer;
                     self.watchdog.now(format_args!("taking the last message from {from}"));
-                    let counts = message.recv::<u64>().ok().and_then(|(counts, _)| counts.try_into().ok());
+                    let counts = message.recv::<u64>().ok().and_then(|done| done.buffer.try_into().ok());
                     self.require(counts.is_some(), || {
                         format!("the last message from {from} is not two numbers")
                     });
                     let told = counts.map(|[arrived, unknown]: [u64; 2]| (arrived, unknown));
-                    self.exchanges.entry(from).or_default().told = told;
+                    self.exchanges.entry(from.0).or_default().told = told;
                 }
                 Ok(Some(message)) => {
                     let place = self.place();
                     self.watchdog.now(format_args!("taking {:?}", message.status()));
                     let result = message.recv();
-                    self.took(place, result.map(|(bytes, status)| (status, bytes)));
+                    self.took(place, result);
                 }
                 Ok(None) | Err(Error::Deserted) => break,
                 // Reported once for each failure if no message matches.
@@ -288,21 +288,20 @@ impl<'a> Traffic<'a> {
     fn look(&mut self) {
         self.watchdog.now(format_args!("looking at what is under way"));
         for (to, mut request) in std::mem::take(&mut self.sends) {
-            match request.is_done() {
-                Ok(false) => self.sends.push((to, request)),
-                Ok(true) => self.sent(to, request.wait().map(|_| ()).map_err(|failed| failed.error)),
-                Err(error) => self.require(false, || format!("a send is told {error}")),
+            match request.test() {
+                None => self.sends.push((to, request)),
+                Some(result) => self.sent(to, result.map(|_| ()).map_err(|failed| failed.error)),
             }
         }
         for (place, mut request) in std::mem::take(&mut self.receives) {
-            match request.is_done() {
-                Ok(true) => self.received(place, request.wait()),
-                Ok(false) => self.receives.push((place, request)),
-                Err(error) => {
+            match request.test() {
+                None => self.receives.push((place, request)),
+                Some(Err(Failed { error: error @ Error::FailurePending { .. }, .. })) => {
                     // The request is still pending.
                     self.receives.push((place, request));
                     self.failed(&error);
                 }
+                Some(result) => self.received(place, result),
             }
         }
         let now = now_ns();
@@ -311,13 +310,12 @@ impl<'a> Traffic<'a> {
         }
         self.watched_ns = now;
         for (peer, mut request) in std::mem::take(&mut self.sentinels) {
-            match request.is_done() {
-                Ok(false) => drop(self.sentinels.insert(peer, request)),
-                Ok(true) => match request.wait() {
-                    Ok(done) => self.require(false, || format!("what nobody sent was received: {done:?}")),
-                    Err(failed) => self.judged(peer, &failed.error),
-                },
-                Err(error) => self.require(false, || format!("a receive from {peer} is told {error}")),
+            match request.test() {
+                None => drop(self.sentinels.insert(peer, request)),
+                Some(Ok(done)) => {
+                    self.require(false, || format!("a message that no rank sent was received: {done:?}"));
+                }
+                Some(Err(failed)) => self.judged(peer, &failed.error),
             }
         }
     }
@@ -357,13 +355,13 @@ impl<'a> Traffic<'a> {
     }
 
     /// Notes that a receive with an owned buffer has ended.
-    fn received(&mut self, place: usize, result: Result<samite::Done<u8>, Failed<u8>>) {
-        self.took(place, result.map(|done| (done.status, done.buffer)).map_err(|failed| failed.error));
+    fn received(&mut self, place: usize, result: Result<Done<u8>, Failed<u8>>) {
+        self.took(place, result.map_err(|failed| failed.error));
     }
 
     /// Notes that a receive has ended.
-    fn took(&mut self, place: usize, result: Result<(Status, Vec<u8>), Error>) {
-        let (Status { source, tag, bytes }, buffer) = match result {
+    fn took(&mut self, place: usize, result: Result<Done<u8>, Error>) {
+        let Done { status: Status { peer: Rank(source), tag, bytes }, buffer } = match result {
             Ok(message) => message,
             Err(error) => {
                 let matched = match &error {
@@ -376,7 +374,7 @@ impl<'a> Traffic<'a> {
             }
         };
         let number = tag >> KIND_BITS;
-        let message = Message { seed: self.seed, from: source, to: self.world.rank(), number };
+        let message = Message { seed: self.seed, from: source, to: self.world.rank().0, number };
         let is_whole = buffer.get(..bytes).is_some_and(|got| got == message.bytes());
         self.require(is_whole, || format!("wrong bytes in {message:?}, {bytes} long"));
         self.got.insert(place, (source, number));
@@ -435,7 +433,7 @@ impl<'a> Traffic<'a> {
 
     fn next_message(&mut self, to: u32) -> (u64, Vec<u8>) {
         let exchange = self.exchanges.entry(to).or_default();
-        let message = Message { seed: self.seed, from: self.world.rank(), to, number: exchange.begun };
+        let message = Message { seed: self.seed, from: self.world.rank().0, to, number: exchange.begun };
         exchange.begun += 1;
         (message.tag(), message.bytes())
     }
@@ -447,7 +445,7 @@ impl<'a> Traffic<'a> {
 
     fn any_peer(&mut self) -> u32 {
         let (rank, size) = (self.world.rank(), self.world.size());
-        (rank + 1 + self.rng.below(u64::from(size - 1)) as u32) % size
+        (rank.0 + 1 + self.rng.below(u64::from(size - 1)) as u32) % size
     }
 
     fn any_of<T>(&mut self, which: impl FnOnce(&mut Self) -> &mut Vec<T>) -> Option<T> {

@@ -9,7 +9,7 @@ use samite::bootstrap::Launch;
 use samite_fabric::loopback::Hub;
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{Config, Shm};
-use samite_fabric::wire::Header;
+use samite_fabric::wire::{Header, Item};
 use samite_fabric::{Address, Port, PortError};
 use zerocopy::IntoBytes;
 
@@ -18,7 +18,11 @@ pub fn header(bytes: &[u8]) {
     if let Ok((header, rest)) = Header::decode(bytes) {
         assert_eq!([header.as_bytes(), rest].concat(), bytes);
         let again = Header::new(header.protocol(), header.kind, header.flags());
-        assert_eq!(again.as_bytes()[..4], bytes[..4]);
+        assert_eq!(again.as_bytes()[..3], bytes[..3]);
+        assert_eq!(again.as_bytes()[3] & !bytes[3], 0, "only unknown flags are left out");
+        if let Ok((_, body, behind)) = header.split_item(rest) {
+            assert_eq!(Item::LEN + body.len() + behind.len(), rest.len());
+        }
     }
 }
 
@@ -125,10 +129,10 @@ pub fn environment(bytes: &[u8]) {
         found.map(|(_, value)| OsString::from_vec(value.to_vec()))
     };
     match Launch::detect(&get) {
-        Ok(Launch::Invited(_)) => {
+        Ok(Launch::Run) => {
             assert!(NAMES[..4].iter().all(|name| get(name).is_some()), "an invitation is complete");
         }
-        Ok(Launch::Alone { .. }) => assert!(NAMES[..4].iter().all(|name| get(name).is_none())),
+        Ok(Launch::Alone) => assert!(NAMES[..4].iter().all(|name| get(name).is_none())),
         Ok(_) => {}
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -1,4 +1,4 @@
-//! One engine whose port and user both act as arbitrary bytes tell them.
+//! One engine whose port and user both act as arbitrary bytes direct them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use samite_p2p::{
     Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status,
 };
 
-use crate::forge::{self, LIFE, SECRET, Seen};
+use crate::forge::{self, INCARNATION, SECRET, Seen};
 use crate::input::Input;
 use crate::tape::{Event, Tape};
 
@@ -73,9 +73,13 @@ impl Run {
         if choice & 2 != 0 {
             (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);
         }
-        let identity = Identity { rank: ME, size: SIZE, incarnation: LIFE, secret: SECRET };
+        let identity = Identity { rank: ME, size: SIZE, incarnation: INCARNATION, secret: SECRET };
+        let mut engine = Engine::new(Tape::new(choice & 4 != 0), identity, config.clone());
+        // Meet the ranks in order: then each peer's number equals its rank.
+        (0..SIZE).for_each(|rank| engine.seek(rank).expect("a rank of the job"));
+        engine.wanted().for_each(drop);
         Self {
-            engine: Engine::new(Tape::new(choice & 4 != 0), identity, config.clone()),
+            engine,
             config,
             now_ns: 0,
             seen: Seen::default(),
@@ -98,8 +102,9 @@ impl Run {
             13..=15 => self.send(input, rank),
             16 => {
                 let address = Address(input.take(20).to_vec());
-                let life = [LIFE, LIFE, LIFE + 1, LIFE - 1][input.below(4)];
-                let _ = self.engine.introduce(rank, life, address);
+                let incarnation =
+                    [INCARNATION, INCARNATION, INCARNATION + 1, INCARNATION - 1][input.below(4)];
+                let _ = self.engine.introduce(rank, incarnation, address);
             }
             17 => self.each(input, |run, id| run.engine.cancel(id)),
             18 => self.each(input, |run, id| {
@@ -121,12 +126,14 @@ impl Run {
             25 => self.engine.port_mut().events.push_back(Event::Lost(PeerId(input.below(8) as u32))),
             26 => self.engine.port_mut().events.push_back(Event::Notified(input.u64())),
             27 => {
-                let life = [None, Some(LIFE), Some(LIFE + 1), Some(LIFE - 1)][input.below(4)];
-                let _ = self.engine.peer_failed(rank, life, Cause::Lost);
+                let incarnation =
+                    [None, Some(INCARNATION), Some(INCARNATION + 1), Some(INCARNATION - 1)][input.below(4)];
+                let _ = self.engine.peer_failed(rank, incarnation, Cause::Lost);
             }
             28 => {
-                let life = [None, Some(LIFE), Some(LIFE + 1), Some(LIFE - 1)][input.below(4)];
-                let _ = self.engine.peer_left(rank, life);
+                let incarnation =
+                    [None, Some(INCARNATION), Some(INCARNATION + 1), Some(INCARNATION - 1)][input.below(4)];
+                let _ = self.engine.peer_left(rank, incarnation);
             }
             29 => {
                 if let Ok(Some((status, claimed))) = self.engine.claim(&pattern(input, rank)) {

@@ -1,12 +1,12 @@
 //! Forged packets of a member that knows the protocol and violates it.
 
-use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::wire::{Flags, Header, Item, Protocol};
 use zerocopy::IntoBytes;
 
 use crate::input::Input;
 
 pub(crate) const SECRET: [u8; 16] = [9; 16];
-pub(crate) const LIFE: u32 = 7;
+pub(crate) const INCARNATION: u32 = 7;
 
 /// Kinds of packets, with their numbers on the wire (p2p/src/wire.rs).
 const EAGER: u8 = 0;
@@ -52,7 +52,7 @@ impl Seen {
     }
 }
 
-/// Returns a packet of `rank`, with the right incarnation and `sequence`, and with the errors that `input` selects. It
+/// Returns a packet of `rank`, which is its number too, with the right incarnation and `sequence`, and with the errors that `input` selects. It
 /// never claims another rank's identity and incarnation: a member that knows the secret and does so cannot be told from
 /// that rank.
 pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
@@ -88,7 +88,8 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         _ => (Protocol::Control, input.byte(), input.take(48).to_vec()),
     };
     let mut header = Header::new(protocol, kind, Flags::empty());
-    (header.sender, header.incarnation, header.to) = (rank.into(), LIFE.into(), (LIFE as u16).into());
+    (header.sender, header.incarnation, header.to) =
+        (rank.into(), INCARNATION.into(), (INCARNATION as u16).into());
     header.sequence = sequence.into();
     if choice & 16 != 0 {
         header.grant = input.u32().into();
@@ -97,14 +98,27 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         header.ack = input.u32().into();
         header.context = u32::from(input.byte() & 1).into();
     }
+    let flags = if choice & 64 != 0 { input.byte() } else { 0 };
+    let body = if flags & Flags::BUNDLE.bits() != 0 { bundle(input, kind, &body) } else { body };
     let mut bytes = [header.as_bytes(), &body].concat();
-    if choice & 64 != 0 {
-        bytes[3] = input.byte() & 0x1f;
-    }
+    bytes[3] = flags;
     if choice & 192 == 192 {
         mutate(input, &mut bytes);
     }
     bytes
+}
+
+/// Returns the message once or several times as the items of a bundle, right or nearly so.
+fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
+    let right = body.len() as u16;
+    let mut items = Vec::new();
+    for _ in 0..=input.below(4) {
+        let len = [right, right, right, 0, right.wrapping_add(1), u16::MAX][input.below(6)];
+        let item = Item { kind, reserved: input.byte(), len: len.into(), context: 0.into() };
+        items.extend_from_slice(item.as_bytes());
+        items.extend_from_slice(body);
+    }
+    items
 }
 
 /// Returns a hello, right or nearly so.
@@ -114,9 +128,10 @@ fn hello(input: &mut Input<'_>) -> Vec<u8> {
     if input.below(4) == 0 {
         secret[input.below(16)] ^= 1;
     }
-    let to = [LIFE, 0, LIFE + 1, u32::MAX][input.below(4)];
+    let to = [INCARNATION, 0, INCARNATION + 1, u32::MAX][input.below(4)];
     let len = [address.len(), address.len(), 0, 0xffff][input.below(4)] as u16;
-    [&secret[..], &to.to_le_bytes(), &len.to_le_bytes(), &[0; 2], address].concat()
+    let number = input.byte().to_le_bytes();
+    [&secret[..], &to.to_le_bytes(), &number, &[0; 3], &len.to_le_bytes(), &[0; 2], address].concat()
 }
 
 /// Changes a part of a packet, but not its sender, the sender's incarnation or the context.

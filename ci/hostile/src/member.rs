@@ -10,10 +10,10 @@ use samite_fabric::{
 use samite_p2p::{Cause, Config, Engine, Identity, Outcome, Pattern, RequestId, Source};
 
 use crate::engine::drain;
-use crate::forge::{self, LIFE, SECRET, Seen};
+use crate::forge::{self, INCARNATION, SECRET, Seen};
 use crate::input::Input;
 
-/// The hostile rank; the honest ones come after it.
+/// The hostile rank; the honest ranks have larger numbers.
 const HOSTILE: u32 = 0;
 const HONEST: [u32; 2] = [1, 2];
 const SIZE: u32 = 3;
@@ -94,10 +94,10 @@ impl Run {
         let net = Net::new(u64::from(choice), net_config);
         let mut port = net.start(HOSTILE);
         let honest = HONEST.map(|rank| {
-            let identity = Identity { rank, size: SIZE, incarnation: LIFE, secret: SECRET };
+            let identity = Identity { rank, size: SIZE, incarnation: INCARNATION, secret: SECRET };
             let mut engine = Engine::new(net.start(rank), identity, config.clone());
             for other in 0..SIZE {
-                engine.introduce(other, LIFE, net.address(other)).expect("a rank of the job");
+                engine.introduce(other, INCARNATION, net.address(other)).expect("a rank of the job");
             }
             Honest {
                 engine,

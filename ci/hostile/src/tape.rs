@@ -18,7 +18,7 @@ pub(crate) struct Tape {
     /// Packets that were sent and not yet inspected.
     pub(crate) sent: Vec<Vec<u8>>,
     outstanding: VecDeque<(OpId, PeerId)>,
-    /// By peer: true if it was disconnected.
+    /// True for each peer that was disconnected.
     peers: Vec<bool>,
     registrations: Vec<Option<Region>>,
 }

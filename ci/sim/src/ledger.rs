@@ -59,13 +59,13 @@ pub(crate) struct Receive {
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvEnd {
-    /// It got this message, whole or truncated, and reported it at this time.
+    /// The receive got this message, whole or truncated, and reported it at this time.
     Got { message: usize, told_ns: u64 },
-    /// It had matched no message until this time.
+    /// The receive had matched no message until this time.
     Unmatched { until_ns: u64 },
-    /// It may have matched a message that was lost with its sender.
+    /// The receive may have matched a message that was lost with its sender.
     Lost,
-    /// The same, but its own rank gave it up.
+    /// The receive may have matched a message that was lost, since its own rank gave the receive up.
     GivenUp,
 }
 
@@ -170,7 +170,7 @@ impl Ledger {
             Err(error) => match fate(error) {
                 Some(Fate::NotDelivered) => SendEnd::NotDelivered,
                 Some(Fate::Unknown) => SendEnd::Unknown,
-                None => return Err(format!("message {index}: a send cannot end with: {error}")),
+                None => return Err(format!("message {index}: a send cannot end with: {error:?}")),
             },
         };
         let before = message.end.replace(end);
@@ -219,7 +219,7 @@ impl Ledger {
             }
             Err(Error::TimedOut { .. }) => RecvEnd::GivenUp,
             Err(Error::PeerFailed { .. } | Error::Abandoned { .. }) => RecvEnd::Lost,
-            Err(error) => return Err(format!("receive {index}: a receive cannot end with: {error}")),
+            Err(error) => return Err(format!("receive {index}: a receive cannot end with: {error:?}")),
         };
         let before = self.receives[index].end.replace(end);
         require(before.is_none(), || format!("receive {index} ended twice"))

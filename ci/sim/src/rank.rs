@@ -1,4 +1,4 @@
-//! One rank: its engine and its pending requests.
+//! A simulated rank: its engine and its pending requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,8 @@ pub(crate) struct Rank {
     ends: BTreeSet<Process>,
     /// Requests started together: if one fails, the others are cancelled.
     groups: Vec<BTreeSet<RequestId>>,
+    /// Requests started so far. Of three, two are watched, by a watcher each.
+    started: u32,
     /// Pairs of context and rank: some receive or probe from any source in that context has reported that rank's
     /// failure.
     told: BTreeSet<(u32, u32)>,
@@ -45,13 +47,23 @@ pub(crate) struct Pending {
     lent: Option<Vec<u8>>,
     received: Option<Status>,
     pub(crate) deadline_ns: u64,
+    /// The watcher of the request, and the request's key there.
+    watch: Option<(u32, u32)>,
+    /// True if its watcher has reported it.
+    is_reported: bool,
 }
 
 impl Pending {
     fn new(what: What, lent: Option<Vec<u8>>, deadline_ns: u64) -> Self {
-        Self { what, lent, received: None, deadline_ns }
+        Self { what, lent, received: None, deadline_ns, watch: None, is_reported: false }
     }
 }
+
+const WATCHERS: u32 = 2;
+
+/// The number of repeated reports after which one look at the reports ends. A receive is reported for each failure and
+/// at its end. A receive from any rank is reported until it is collected, if all other ranks have left.
+const REPEATS_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug)]
 enum What {
@@ -67,7 +79,8 @@ pub(crate) enum Buffer {
 }
 
 impl Rank {
-    pub(crate) fn new(process: Process, engine: Engine<SimPort>) -> Self {
+    pub(crate) fn new(process: Process, mut engine: Engine<SimPort>) -> Self {
+        (0..WATCHERS).for_each(|watcher| assert_eq!(engine.add_watcher(), watcher));
         Self {
             process,
             engine,
@@ -79,6 +92,7 @@ impl Rank {
             doomed: Vec::new(),
             ends: BTreeSet::new(),
             groups: Vec::new(),
+            started: 0,
             told: BTreeSet::new(),
         }
     }
@@ -112,7 +126,7 @@ impl Rank {
         match sent {
             Ok(Sent::Pending(id)) => {
                 let lent = (buffer == Buffer::Lent).then_some(data);
-                self.pending.insert(id, Pending::new(What::Send(index), lent, deadline_ns));
+                self.add(id, Pending::new(What::Send(index), lent, deadline_ns));
                 Ok(())
             }
             Ok(Sent::Now) => ledger.sent(index, &Ok(status)),
@@ -143,7 +157,7 @@ impl Rank {
         let lent = (buffer == Buffer::Lent).then_some(memory);
         match received {
             Ok(Received::Pending(id)) => {
-                self.pending.insert(id, Pending::new(What::Receive(index), lent, deadline_ns));
+                self.add(id, Pending::new(What::Receive(index), lent, deadline_ns));
                 Ok(())
             }
             Ok(Received::Now(status)) => {
@@ -155,6 +169,40 @@ impl Rank {
             }
             Err(error) => ledger.received(index, &Err(error), lent.as_deref(), deadline_ns, now_ns),
         }
+    }
+
+    fn add(&mut self, id: RequestId, mut pending: Pending) {
+        let (key, watcher) = (self.started, self.started % (WATCHERS + 1));
+        self.started += 1;
+        if watcher < WATCHERS {
+            self.engine.watch(id, watcher, key);
+            pending.watch = Some((watcher, key));
+        }
+        self.pending.insert(id, pending);
+    }
+
+    /// Takes the ends that the watchers report: each is that of a watched request which has ended or has a failure to
+    /// report.
+    fn take_reports(&mut self) -> Result<(), String> {
+        for watcher in 0..WATCHERS {
+            let mut repeats = 0;
+            while repeats < REPEATS_MAX
+                && let Some((id, key)) = self.engine.take_end(watcher)
+            {
+                let is_over = self.engine.outcome(id) != Outcome::Pending;
+                let Some(pending) = self.pending.get_mut(&id) else {
+                    return Err(format!("the end of {id:?} was reported, which is not pending"));
+                };
+                repeats += usize::from(std::mem::replace(&mut pending.is_reported, true));
+                require(is_over && pending.watch == Some((watcher, key)), || {
+                    format!(
+                        "watcher {watcher} reported {id:?} with key {key}, watched as {:?}",
+                        pending.watch
+                    )
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Claims a message from the matcher. Returns true if there was one.
@@ -198,7 +246,7 @@ impl Rank {
                 None => self.told.retain(|&(_, told)| told != rank),
                 Some(Cause::Left) => {}
                 Some(cause) => require(self.told.contains(&(context, rank)), || {
-                    format!("of rank {rank} ({cause}) nobody was told in context {context}")
+                    format!("of rank {rank} ({cause:?}) nobody was told in context {context}")
                 })?,
             }
         }
@@ -234,7 +282,7 @@ impl Rank {
         {
             self.doomed.push((id, "the sender of its claim had ended"));
         }
-        self.pending.insert(id, Pending::new(What::Receive(index), lent, NEVER));
+        self.add(id, Pending::new(What::Receive(index), lent, NEVER));
         Ok(())
     }
 
@@ -250,7 +298,7 @@ impl Rank {
 
     pub(crate) fn forget(&mut self, ledger: &mut Ledger, id: RequestId) {
         if self.engine.outcome(id) == Outcome::Ready {
-            // It has ended, perhaps with a failure that is reported only once: the next poll finds out.
+            // The request has ended, perhaps with a failure that is reported only once. The next poll handles it.
             return;
         }
         self.engine.forget(id);
@@ -296,8 +344,9 @@ impl Rank {
     /// Polls and collects the requests that have ended. Returns the number of events and ends.
     pub(crate) fn poll(&mut self, ledger: &mut Ledger, now_ns: u64, lends: bool) -> Result<usize, String> {
         let mut lender = Lender { pending: &mut self.pending, lends };
-        let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| error.to_string())?;
+        let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| format!("{error:?}"))?;
         self.engine.check_invariants();
+        self.take_reports()?;
         let ids: Vec<_> = self.pending.keys().copied().collect();
         let mut failed = Vec::new();
         for id in ids {
@@ -337,9 +386,10 @@ impl Rank {
         let collected = self.engine.collect(id, &mut lender);
         let again = self.engine.collect(id, &mut ());
         require(again.is_none(), || format!("{id:?} was collected twice"))?;
-        let Some(Pending { what, lent, received, deadline_ns }) = self.pending.remove(&id) else {
+        let Some(pending) = self.pending.remove(&id) else {
             return Ok(true);
         };
+        let Pending { what, lent, received, deadline_ns, watch, is_reported } = pending;
         let (result, memory) = match (received, collected) {
             (Some(status), None) => (Ok(status), None),
             (None, Some(Completion { result, memory })) => (result, memory),
@@ -347,6 +397,11 @@ impl Rank {
                 return Err(format!("{id:?}: its lender knows {received:?}, the engine {collected:?}"));
             }
         };
+        // The lender knows of its own, and that nothing can come any more becomes true without an event.
+        let must_be_reported = watch.is_some() && received.is_none() && result != Err(Error::Deserted);
+        require(is_reported || !must_be_reported, || {
+            format!("the end of {id:?} was not reported: {result:?}")
+        })?;
         let owned = memory.map(|memory| memory.as_bytes().to_vec());
         let succeeded = result.is_ok();
         match what {

@@ -1,4 +1,4 @@
-//! One run: random ranks, network, traffic and faults, all from a seed.
+//! A simulated run: random ranks, network, traffic and faults, all from a seed.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ struct Run {
     is_watched: bool,
     ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,
-    /// By pair of ranks: the incarnation of the second that was reported to the first.
+    /// For each pair of ranks: the incarnation of the second that was reported to the first.
     told: BTreeMap<(u32, u32), u32>,
     /// Pending reports of the launcher: time, receiver, subject.
     notices: BTreeSet<(u64, u32, u32)>,
@@ -138,10 +138,10 @@ impl Run {
 
     fn play(&mut self) -> Result<(), String> {
         let steps = 100 + self.rng.below(500);
-        // One fault in so many steps, or none.
+        // The mean number of steps for each fault; 0 for no faults.
         let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
-        // In every other run messages are claimed as soon as their first packet has come, and received late.
+        // In half of the runs, messages are claimed when their first packet has arrived, and received late.
         let claims_early = self.rng.below(2) == 0;
         for _ in 0..steps {
             match self.rng.below(30) {
@@ -194,7 +194,7 @@ impl Run {
             (9, _) => {
                 rank.claim(ledger, wanted)?;
                 match rng.below(4) {
-                    // It is received or discarded later.
+                    // The claimed message is received or discarded later.
                     0 | 1 => Ok(()),
                     2 => rank.receive_claimed(ledger, now, which, None),
                     _ => rank.receive_claimed(ledger, now, which, Some(buffer)),
@@ -439,7 +439,7 @@ impl Run {
 
     fn restart(&mut self, rank: u32) {
         if self.left.remove(&rank) && self.is_watched {
-            // Only failed ranks are restarted, so a rank that has not heard of its leaving takes it for failed.
+            // Only failed ranks are restarted. So a rank that has not heard that this rank left takes it for failed.
             self.losses.killed.insert(self.process(rank));
         }
         self.losses.followed.insert(self.process(rank));
@@ -510,7 +510,7 @@ impl Run {
             listener.note_end(&self.ledger, Process { rank, incarnation });
             listener.engine.peer_failed(rank, Some(incarnation), Cause::Died("killed".into()))
         }
-        .map_err(|error| error.to_string())
+        .map_err(|error| format!("{error:?}"))
     }
 
     fn poll_all(&mut self, lends: bool) -> Result<usize, String> {
@@ -625,7 +625,7 @@ impl Run {
             Some(judge) => judge
                 .engine
                 .peer_failed(rank, Some(incarnation), Cause::Died("cut off".into()))
-                .map_err(|error| error.to_string()),
+                .map_err(|error| format!("{error:?}")),
             None => Ok(()),
         }
     }
@@ -646,7 +646,7 @@ impl Run {
         Ok(spread)
     }
 
-    /// Returns the reason why rank `a` takes `b` for failed, if `a` lives and does.
+    /// Returns the reason why rank `a` takes `b` for failed; `None` if `a` does not live or does not take `b` for failed.
     fn verdict(&mut self, a: u32, b: u32) -> Option<Error> {
         let silent = Pattern::exact(SILENT, b, 0);
         self.ranks[a as usize].as_mut()?.engine.probe(&silent).err()
@@ -715,7 +715,7 @@ impl Run {
     /// Checks that no rank is taken for failed without a cause.
     fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
         for other in 0..self.size {
-            // It may not yet know the incarnation that follows an ended one.
+            // `rank` may not yet know the incarnation of `other` that follows an ended one.
             let heard = self.told.get(&(rank, other)) == Some(&self.incarnations[other as usize]);
             let excuse = self.losses.between(self.process(rank), self.process(other))
                 || !heard && self.losses.has_ended(other);

@@ -6,9 +6,9 @@
 # Starts PROGRAM [ARGUMENTS] as the ranks of a job: sbatch slurm.sh PROGRAM [ARGUMENTS]
 set -euo pipefail
 
-# For the log: what would stand in the way on this node.
+# Writes problems of this node to the log.
 samite doctor || true
 
-# The network between the nodes, by its name, if there are several:
+# If the nodes have several networks, select one by its name:
 # export SAMITE_INTERFACE=ib0
 exec srun --mpi=pmi2 "$@"

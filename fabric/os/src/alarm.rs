@@ -56,7 +56,7 @@ impl Alarm {
     /// Makes it readable. One system call, which never blocks.
     #[cold]
     pub fn ring(&self) {
-        // It fails only if the pipe is full: then it is readable already.
+        // The write fails only if the pipe is full: then the pipe is readable already.
         let _ = (&self.0).write(&[0]);
     }
 

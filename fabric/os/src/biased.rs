@@ -59,7 +59,8 @@ unsafe impl<T: Send> Sync for BiasedMutex<T> {}
 /// Access to the value, until it is dropped.
 pub struct BiasedGuard<'a, T> {
     hot: NonNull<Hot<T>>,
-    /// `None` if the thread entered by the bias. It keeps guards from being sent to other threads, which the bias needs too.
+    /// `None` if the thread entered by the bias. It keeps guards from being sent to other threads, which the bias needs
+    /// too.
     shared: Option<MutexGuard<'a, ()>>,
     /// The guard is `Sync` if the value is.
     value: PhantomData<&'a mut T>,
@@ -68,9 +69,9 @@ pub struct BiasedGuard<'a, T> {
 /// The reason why a lock refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It was closed.
+    /// The lock was closed.
     Closed,
-    /// It belongs to the process that this one was forked from.
+    /// The lock belongs to the process from which this one was forked.
     Forked,
 }
 
@@ -78,7 +79,7 @@ impl<T> BiasedMutex<T> {
     /// Returns a lock that no thread has locked.
     ///
     /// # Errors
-    /// Those of mmap(2) and madvise(2), for the memory of the value: without memory, and before Linux 4.14.
+    /// The errors of mmap(2) and madvise(2) for the memory of the value: out of memory, or Linux before 4.14.
     pub fn new(value: T) -> io::Result<Self> {
         // Without a barrier for others no thread can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
@@ -99,14 +100,14 @@ impl<T> BiasedMutex<T> {
         Ok(BiasedGuard { hot: self.hot.as_ptr(), shared, value: PhantomData })
     }
 
-    /// Waits until no other thread holds it, and takes the value out after calling `last` with it. From before that on,
-    /// other threads are refused.
+    /// Waits until no other thread holds it, calls `last` with the value, and takes the value out. Threads that call
+    /// [`lock`](Self::lock) meanwhile wait until this is done, and are then refused.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Errors as of [`lock`](Self::lock).
     ///
     /// # Panics
-    /// As [`lock`](Self::lock).
+    /// Errors as of [`lock`](Self::lock).
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
         let _mutex = self.bias().lock(&self.mutex)?;
@@ -233,9 +234,9 @@ fn unlock(mutex: MutexGuard<'_, ()>) {
 
 /// The thread that may enter without the mutex.
 ///
-/// `owner` is written only under the mutex, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once. Assume
-/// that two threads are inside together. One of them entered by the bias. The other did not: there is one owner, its
-/// number is unique among all threads ever, and a thread that is inside is not let in again. So the other holds the
+/// `owner` is written only under the mutex, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once.
+/// Assume that two threads are inside together. One of them entered by the bias. The other did not: there is one owner,
+/// its number is unique among all threads ever, and a thread that is inside is not let in again. So the other holds the
 /// mutex, after a revocation that it saw: its own, or that of an earlier holder of the mutex. In the order of all
 /// fences, the barrier of that revocation comes before or after the one between the owner's store to `held` and its
 /// second look at `owner`. If before, the owner sees [`SHARED`] and does not enter. If after, the revoking thread sees

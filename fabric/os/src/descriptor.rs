@@ -17,7 +17,7 @@ use crate::OsError;
 /// file in a file system that never answers. So the file is examined before it is opened, and the open does not block.
 ///
 /// # Errors
-/// Those of the system; `InvalidInput` for another file.
+/// The system's errors; `InvalidInput` for another file.
 pub fn open(
     owner: Process,
     fd: u32,
@@ -83,7 +83,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Returns it, as far as the kernel knows it without asking the file system.
+    /// Returns the identity of a file, as far as the kernel knows it without asking the file system.
     pub fn of(file: &impl std::os::fd::AsFd) -> io::Result<Self> {
         const ITSELF: &CStr = c"";
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

@@ -24,7 +24,7 @@ pub enum OsError {
     Failed {
         /// The call.
         call: &'static str,
-        /// Its error number, positive.
+        /// The call's error number, positive.
         code: i32,
         /// The system's text for that number.
         text: String,
@@ -39,7 +39,7 @@ impl OsError {
         Self::of(call, &io::Error::last_os_error(), hint)
     }
 
-    /// Returns the error `error` of `call`.
+    /// Wraps a failure of the call `call`, with a hint for the user.
     pub(crate) fn of(call: &'static str, error: &io::Error, hint: impl Into<String>) -> Self {
         Self::Failed {
             call,

@@ -22,7 +22,7 @@ impl<T> Wiped<T> {
     /// Moves `value` there.
     ///
     /// # Errors
-    /// Those of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
+    /// The errors of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
     #[cfg(not(miri))]
     pub(crate) fn new(value: T) -> io::Result<Self> {
         // A page is at least as large.
@@ -42,7 +42,7 @@ impl<T> Wiped<T> {
             return Err(io::Error::last_os_error());
         }
         let wiped = Self(NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
-        // SAFETY: it is the mapping made above, in which nothing is written yet.
+        // SAFETY: `memory` is the mapping made above, in which nothing is written yet.
         if unsafe { libc::madvise(memory, Self::LEN, libc::MADV_WIPEONFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -72,12 +72,12 @@ impl<T> Drop for Wiped<T> {
             libc::munmap(self.0.as_ptr().cast(), Self::LEN)
         };
         #[cfg(miri)]
-        // SAFETY: it is the box of `new`, whose value is not dropped.
+        // SAFETY: the pointer is the box of `new`, whose value is not dropped.
         drop(unsafe { Box::from_raw(self.0.as_ptr().cast::<ManuallyDrop<T>>()) });
     }
 }
 
-// SAFETY: it owns the value.
+// SAFETY: the type owns the value.
 unsafe impl<T: Send> Send for Wiped<T> {}
 // SAFETY: a shared reference only gives out the address of the value.
 unsafe impl<T: Sync> Sync for Wiped<T> {}
@@ -122,7 +122,7 @@ impl<T> Own<T> {
     /// Wraps a value of this process.
     ///
     /// # Errors
-    /// As [`ForkMark::new`].
+    /// Returns the errors of [`ForkMark::new`].
     pub fn new(value: T) -> io::Result<Self> {
         Ok(Self { value: ManuallyDrop::new(value), mark: ForkMark::new()? })
     }
@@ -136,14 +136,14 @@ impl<T> Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         if !self.mark.is_in_child() {
-            // SAFETY: it is dropped only here, and not used again.
+            // SAFETY: the value is dropped only here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
 }
 
-/// Returns a number that differs from those of all processes from which this one was forked: a child copies [`NEXT`],
-/// and continues from there. 0 if the kernel has no memory that it wipes.
+/// Returns a number that differs from the number of every process from which this one was forked: a child copies
+/// [`NEXT`] and continues from there. Returns 0 if the kernel has no memory that it wipes.
 #[inline]
 fn this_process() -> u64 {
     let page = NUMBER.load(Ordering::Acquire);
@@ -183,7 +183,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// `body` must not use memory of `samite_fabric::Heap` that was allocated before: the child shares it.
 ///
 /// # Errors
-/// Those of fork(2) and waitpid(2).
+/// The errors of fork(2) and waitpid(2).
 #[cfg(any(test, feature = "forks"))]
 pub fn in_a_child(body: impl FnOnce() -> bool) -> io::Result<bool> {
     // SAFETY: the child has only this thread. It allocates, which malloc supports there, takes no lock that another
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_and_theirs_are_told_from_their_parents() {
+    fn children_and_grandchildren_are_distinguished_from_their_parents() {
         let mark = ForkMark::new().unwrap();
         assert!(!mark.is_in_child());
         let is_known = in_a_child(|| {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_child_gets_zeros() {
         let wiped = Wiped::new([AtomicU64::new(1), AtomicU64::new(2)]).unwrap();
-        // SAFETY: it is alive, and any bytes are numbers.
+        // SAFETY: the page is alive, and any bytes are numbers.
         let sum =
             || unsafe { wiped.as_ptr().as_ref() }.iter().map(|n| n.load(Ordering::Relaxed)).sum::<u64>();
         assert!(in_a_child(|| sum() == 0).unwrap());

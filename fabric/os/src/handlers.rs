@@ -13,7 +13,7 @@ const ENDING: [c_int; 7] =
 pub fn remove_those_of(name: &str) {
     for signal in ENDING {
         let mut current = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: it only queries; the call stores the disposition if it returns 0.
+        // SAFETY: the call only queries, and stores the disposition if it returns 0.
         let current = unsafe {
             if libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr()) != 0 {
                 continue;
@@ -37,8 +37,8 @@ pub fn remove_those_of(name: &str) {
 /// Returns the name of the shared library that has the code at `address`, up to the first dot of its file's name.
 fn library_of(address: usize) -> Option<String> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: it accepts any address; the results of a non-zero return live as long as the library is
-    // loaded, and are copied here.
+    // SAFETY: dladdr accepts any address. The results of a non-zero return live as long as the library is loaded, and
+    // are copied here.
     let path = unsafe {
         if libc::dladdr(address as *const _, found.as_mut_ptr()) == 0 {
             return None;
@@ -68,7 +68,7 @@ mod tests {
         extern "C" fn ours(_: c_int) {}
         let handler = || {
             let mut current = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: it only queries.
+            // SAFETY: the call only queries.
             unsafe {
                 libc::sigaction(libc::SIGFPE, std::ptr::null(), current.as_mut_ptr());
                 current.assume_init().sa_sigaction

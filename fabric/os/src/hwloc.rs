@@ -19,13 +19,13 @@ pub enum HwlocError {
         /// The dynamic loader's message.
         why: String,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("libhwloc has no `{name}`: version 2 is needed")]
     TooOld {
         /// The function.
         name: String,
     },
-    /// One of its functions failed.
+    /// A function of the library failed.
     #[error("{call} of libhwloc failed: {why}")]
     Failed {
         /// The function.
@@ -44,7 +44,7 @@ pub enum HwlocError {
 pub fn topology_xml() -> Result<String, HwlocError> {
     let hwloc = Hwloc::load()?;
     let mut topology = ptr::null_mut();
-    // SAFETY: it writes one pointer to our exclusive variable.
+    // SAFETY: the call writes one pointer to our exclusive variable.
     checked("hwloc_topology_init", unsafe { (hwloc.topology_init)(&mut topology) })?;
     let topology = Topology { hwloc: &hwloc, topology };
     // SAFETY: the topology was initialized, and is loaded this once.
@@ -78,7 +78,7 @@ impl Topology<'_> {
 
 impl Drop for Topology<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was initialized, and is not used any more.
+        // SAFETY: the topology was initialized, and is not used any more.
         unsafe { (self.hwloc.topology_destroy)(self.topology) };
     }
 }
@@ -140,7 +140,7 @@ fn open() -> Result<*mut c_void, HwlocError> {
     if !handle.is_null() {
         return Ok(handle);
     }
-    // SAFETY: no arguments; what it returns is a string of the loader's, copied before its next call.
+    // SAFETY: no arguments; the result is a string of the loader, copied before its next call.
     let error = unsafe { libc::dlerror() };
     let why = match error.is_null() {
         true => "for no reason that the loader tells".to_owned(),

@@ -1,14 +1,14 @@
-//! What the system says of its memory.
+//! The system's memory: its size, its page size, and its policy of overcommitment.
 
 use std::fs;
 use std::io;
 
-/// Bytes of memory of this machine.
+/// Returns the bytes of memory of this machine.
 pub fn bytes() -> io::Result<usize> {
     Ok(configured(libc::_SC_PHYS_PAGES)?.saturating_mul(page()?))
 }
 
-/// Bytes of a page.
+/// Returns the bytes of a page.
 pub fn page() -> io::Result<usize> {
     configured(libc::_SC_PAGESIZE)
 }
@@ -19,7 +19,7 @@ fn configured(name: libc::c_int) -> io::Result<usize> {
     usize::try_from(value).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether the system promises memory when it is asked for, and refuses what it could not give
+/// Returns true if the system commits memory at allocation, and refuses requests that it could not satisfy
 /// (vm.overcommit_memory in proc_sys_vm(5)).
 pub fn is_promised() -> io::Result<bool> {
     Ok(fs::read_to_string("/proc/sys/vm/overcommit_memory")?.trim() == "2")

@@ -1,8 +1,8 @@
-//! PMIx: what a process and the launchers of Open MPI, PRRTE and Slurm (`--mpi=pmix`) tell each other, through
+//! PMIx: the exchange between a process and the launchers of Open MPI, PRRTE and Slurm (`--mpi=pmix`), through
 //! the client library that comes with the launcher.
 //!
-//! The library is loaded when it is first needed, and does its work in a thread of its own. Of its many
-//! functions eight are called: enough to learn who this process is, to publish one value, and to fetch others'.
+//! The library is loaded on first use and works in its own thread. This module calls eight of its
+//! functions: to get the identity of this process, to publish one value, and to fetch values of other ranks.
 
 #![expect(clippy::disallowed_methods, reason = "the library of the launcher is where its variables say")]
 
@@ -21,20 +21,20 @@ pub struct Client {
     this: Proc,
 }
 
-/// What the server knows of the job, or of this process.
+/// A number that the server holds about the job or about this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The number of ranks.
     JobSize,
-    /// Those of them on this host.
+    /// The number of ranks on this host.
     LocalSize,
-    /// The hosts.
+    /// The number of hosts.
     Hosts,
-    /// This process's host, by its number.
+    /// The number of this process's host.
     Host,
 }
 
-/// Why a client cannot do what it is asked for.
+/// The error of a client's operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PmixError {
     /// The library cannot be used.
@@ -59,9 +59,9 @@ pub enum PmixError {
     Failed {
         /// The function.
         call: &'static str,
-        /// In the library's words.
+        /// The library's message.
         text: String,
-        /// The number.
+        /// The status number.
         status: i32,
     },
 }
@@ -69,8 +69,8 @@ pub enum PmixError {
 impl Client {
     /// Loads the library and connects to the server that the environment names.
     ///
-    /// `libpmix.so.2` is looked for first below `PMIX_PREFIX`, where a launcher says that it is installed, then
-    /// where the dynamic linker looks. Once for each process and launcher: there is no second connection.
+    /// `libpmix.so.2` is searched first below `PMIX_PREFIX`, the installation folder that a launcher sets, then
+    /// in the dynamic linker's path. There is one connection for each process and launcher, never a second one.
     ///
     /// # Errors
     /// [`PmixError::Library`], [`PmixError::Failed`].
@@ -89,16 +89,16 @@ impl Client {
         Ok(client)
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.this.rank
     }
 
-    /// What the server has told of the job when this process connected.
+    /// Returns a fact that the server sent when this process connected.
     ///
     /// # Errors
-    /// [`PmixError::NotFound`] if it has not told.
+    /// [`PmixError::NotFound`] if the server did not send it.
     pub fn fact(&self, fact: Fact) -> Result<u32, PmixError> {
         let (key, rank) = match fact {
             Fact::JobSize => (c"pmix.job.size", library::RANK_WILDCARD),
@@ -115,10 +115,10 @@ impl Client {
         }
     }
 
-    /// Publishes a value under a key, and waits until every rank has come here: from then on it can be fetched.
+    /// Publishes a value under a key, and waits until every rank has called this: from then on it can be fetched.
     ///
     /// # Errors
-    /// [`PmixError::NoAnswer`] if not all have come in time, [`PmixError::Failed`].
+    /// [`PmixError::NoAnswer`] if not all ranks have called it in time, [`PmixError::Failed`].
     pub fn publish(&self, key: &CStr, value: &[u8], patience: Duration) -> Result<(), PmixError> {
         let bytes = ByteObject { bytes: value.as_ptr().cast_mut().cast(), size: value.len() };
         let mut object = Value { kind: library::TYPE_BYTE_OBJECT, data: Data { bytes } };
@@ -134,7 +134,7 @@ impl Client {
         self.check("PMIx_Fence", status)
     }
 
-    /// What `rank` has published under `key`.
+    /// Returns the value that `rank` has published under `key`.
     ///
     /// # Errors
     /// [`PmixError::NotFound`], [`PmixError::NoAnswer`], [`PmixError::Failed`].
@@ -154,9 +154,9 @@ impl Client {
         }
     }
 
-    /// Tells the server that this process ends in good order. Without it a launcher takes its end for a failure.
+    /// Informs the server that this process ends in good order. Without this a launcher treats its end as a failure.
     pub fn leave(self) {
-        // What went wrong here is the launcher's to tell.
+        // The launcher reports a failure of this call.
         // SAFETY: PMIx_Init has succeeded, and since `self` is consumed nothing is called after it.
         let _ = unsafe { (self.library.finalize)(std::ptr::null(), 0) };
     }
@@ -188,7 +188,7 @@ struct Given(*mut Value);
 
 impl Given {
     fn get(&self) -> &Value {
-        // SAFETY: the library made it a pmix_value_t, and nobody else has it.
+        // SAFETY: the library made it a pmix_value_t, and this value is its only owner.
         unsafe { &*self.0 }
     }
 
@@ -203,13 +203,13 @@ impl Drop for Given {
             // SAFETY: as PMIX_VALUE_RELEASE does for this type: the bytes are an allocation of their own, or null.
             unsafe { libc::free(self.get().data.bytes.bytes.cast()) };
         }
-        // What other types hold would be lost; none of them is asked for.
-        // SAFETY: it was allocated by the library for the caller to free, and is not used any more.
+        // The content of other types would leak; this module requests none of them.
+        // SAFETY: the value was allocated by the library for the caller to free, and is not used any more.
         unsafe { libc::free(self.0.cast()) };
     }
 }
 
-/// How long the server may take; whole seconds, at least one.
+/// Returns the server's time limit as an attribute, in whole seconds, at least one.
 fn within(patience: Duration) -> Info {
     let seconds = c_int::try_from(patience.as_secs().max(1)).unwrap_or(c_int::MAX);
     info(c"pmix.timeout", library::TYPE_INT, Data { integer: seconds })

@@ -1,8 +1,8 @@
-//! Who a process is, and whether it still lives.
+//! The identity of a process, and the check that it is alive.
 //!
-//! A process id alone names nobody for long: ids are reused, and each pid namespace counts its own. A
-//! [`Place`] says within which bounds ids mean the same, a [`Process`] adds the start time, which tells two
-//! users of one id apart.
+//! A process id alone is not an identity: ids are reused, and each pid namespace counts its own. A [`Place`] identifies
+//! the boot and namespace within which ids are comparable. A [`Process`] adds the start time, which distinguishes two
+//! users of one id.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where this process runs.
+    /// Returns the place in which this process runs.
     ///
     /// # Errors
     /// If /proc is not mounted, or does not read as proc(5) says.
@@ -40,20 +40,20 @@ pub struct Process {
 }
 
 impl Process {
-    /// This process.
+    /// Returns the calling process.
     ///
     /// # Errors
     /// If /proc is not mounted, or belongs to another pid namespace.
     pub fn current() -> io::Result<Self> {
         let pid = std::process::id();
-        // In the /proc of another namespace, `self` is still this process, and `pid` somebody else.
+        // In the /proc of another namespace, `self` is still this process, but `pid` may be a different one.
         if fs::read_link("/proc/self")?.to_str() != Some(&pid.to_string()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc is of another pid namespace"));
         }
         Ok(Self { pid, start: start_of(pid)? })
     }
 
-    /// The process that has this id now, in the pid namespace whose /proc is mounted.
+    /// Returns the process that has this id now, in the pid namespace whose /proc is mounted.
     ///
     /// # Errors
     /// `NotFound` if there is none.
@@ -61,8 +61,8 @@ impl Process {
         Ok(Self { pid, start: start_of(pid)? })
     }
 
-    /// Whether the process still runs, in any of its threads. `false` is certain and final; `true` may be
-    /// over by the time it is read, and is the answer where the system does not let itself be asked.
+    /// Returns true if any thread of the process still runs. `false` is certain and final. `true` may be
+    /// outdated when the caller reads it, and is the result if the system refuses the query.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let pidfd = match open_pidfd(self.pid) {
@@ -80,10 +80,11 @@ impl Process {
         !pidfd.is_some_and(|pidfd| has_ended(&pidfd))
     }
 
-    /// A descriptor that becomes readable when the process has ended, in all its threads.
+    /// Returns a descriptor that becomes readable when the process has ended, in all its threads.
     ///
     /// # Errors
-    /// `ESRCH` if it has ended already; otherwise what pidfd_open(2) says: Linux before 5.3 has none.
+    /// `ESRCH` if the process has ended already; otherwise the error of pidfd_open(2), which Linux before 5.3 does not
+    /// have.
     pub fn end(&self) -> io::Result<OwnedFd> {
         let pidfd = open_pidfd(self.pid)?;
         // Read after the descriptor was opened: if it is the right process now, the descriptor is not of a
@@ -105,8 +106,8 @@ pub fn is_crowded(ranks: u32) -> bool {
     ranks as usize > std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether a child that has not been waited for is dying or dead: it runs nothing of its program any more, though
-/// taking it down may take the kernel long on a busy machine.
+/// Returns true if a child that has not been waited for is exiting or dead: it executes no more code of its program,
+/// but the kernel may take long to free its resources on a busy machine.
 ///
 /// # Errors
 /// If /proc is not mounted, or does not read as proc(5) says.
@@ -117,7 +118,7 @@ pub fn is_exiting(pid: u32) -> io::Result<bool> {
 
 /// From fields 3 and 9 of /proc/PID/stat, state and flags.
 fn parse_exiting(stat: &[u8]) -> Option<bool> {
-    // Linux, include/linux/sched.h: set before the process closes what it has open.
+    // Linux, include/linux/sched.h: set before the process closes its descriptors.
     const PF_EXITING: u32 = 0x4;
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
@@ -148,7 +149,7 @@ fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open(2) takes two integers and touches no memory of ours.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     match i32::try_from(fd) {
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        // SAFETY: the kernel has just returned this descriptor, and no other value owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -183,7 +184,7 @@ mod tests {
         let end = process.end().unwrap();
         assert!(!has_ended(&end));
         child.kill().unwrap();
-        // Until the signal is delivered it is alive; nobody reaps it meanwhile.
+        // The process is alive until the signal is delivered, and no other thread reaps it meanwhile.
         while process.is_alive() {
             std::thread::yield_now();
         }

@@ -30,7 +30,7 @@ pub struct SharedFile {
 impl SharedFile {
     /// A new file of `len` bytes, all holes that read as zero. `name` shows in /proc/PID/fd only.
     pub fn create(name: &CStr, len: usize) -> Result<Self, OsError> {
-        // Beyond it the kernel would not only refuse, but send SIGXFSZ.
+        // Beyond the limit on file sizes (`ulimit -f`), the kernel would not only refuse, but also send SIGXFSZ.
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < len as u64) {
             return Err(OsError::Exhausted {
                 what: "shared memory",
@@ -39,12 +39,12 @@ impl SharedFile {
                 ),
             });
         }
-        // SAFETY: `name` is a C string; the flags are those of memfd_create(2).
+        // SAFETY: `name` is a C string; the flags belong to memfd_create(2).
         let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
             return Err(OsError::last("memfd_create", "raise the limit of open files (ulimit -n)"));
         }
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        // SAFETY: the kernel has just returned this descriptor, and no other value owns it.
         let file = unsafe { File::from_raw_fd(fd) };
         if let Err(error) = file.set_len(len as u64) {
             return Err(OsError::of("ftruncate", &error, "raise the memory limit of the job or container"));
@@ -71,7 +71,7 @@ impl SharedFile {
         Self::open_by(OFlags::RDWR, owner, fd)
     }
 
-    /// As [`SharedFile::open`], for reading only.
+    /// Opens a file as [`SharedFile::open`] does, for reading only.
     pub fn open_to_read(owner: Process, fd: u32) -> Result<Self, OsError> {
         Self::open_by(OFlags::RDONLY, owner, fd)
     }
@@ -94,7 +94,7 @@ impl SharedFile {
         Ok(Self { file, len: usize::try_from(len).unwrap_or(0) })
     }
 
-    /// Bytes, which may be 0 in a file of another process.
+    /// Returns the size in bytes. It may be 0 if another process created the file.
     pub fn size(&self) -> usize {
         self.len
     }
@@ -131,7 +131,7 @@ impl SharedFile {
     }
 
     fn fallocate(&self, mode: i32, range: &Range<usize>) -> i32 {
-        // SAFETY: fallocate(2) takes integers; what it does to pages that are mapped shows there as ordinary
+        // SAFETY: fallocate(2) takes integers; its effect on mapped pages appears as ordinary
         // writes by another process.
         unsafe {
             libc::fallocate(
@@ -148,12 +148,12 @@ impl SharedFile {
         self.map_as(libc::PROT_READ | libc::PROT_WRITE, range)
     }
 
-    /// As [`SharedFile::map`], for reading only: a store to it is a fault.
+    /// Maps a range as [`SharedFile::map`] does, for reading only: a store to it is a fault.
     pub fn map_to_read(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_READ, range)
     }
 
-    /// As [`SharedFile::map`], but out of reach until it is [opened](Mapping::open).
+    /// Maps a range as [`SharedFile::map`] does, but without access until it is [opened](Mapping::open).
     pub fn map_shut(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_NONE, range)
     }
@@ -205,8 +205,8 @@ impl Mapping {
         View { mapping: Arc::clone(self), first, count, _values: PhantomData }
     }
 
-    /// The first byte. Who reaches memory by it sees to it that the mapping lives, and that what is there may be
-    /// reached so.
+    /// Returns the first byte. A caller that accesses memory through it ensures that the mapping lives, and that the
+    /// access is allowed for the bytes there.
     pub fn origin(&self) -> NonNull<u8> {
         self.origin
     }
@@ -242,23 +242,24 @@ impl Mapping {
         self.advise(0..self.len, libc::MADV_HUGEPAGE);
     }
 
-    /// Gives the memory of a part back, which is of whole pages of `page` bytes: the file has a hole there again, which
-    /// reads as zero. False if it could not be: then nothing has changed. (By the mapping and not by the descriptor,
-    /// which others may close.)
+    /// Returns a part of the memory to the system. The part consists of whole pages of `page` bytes; afterwards the
+    /// file has a hole there, which reads as zero. Returns false, without any change, if the system refuses. (It uses
+    /// the mapping, not the descriptor, which other code may close.)
     ///
     /// # Safety
-    /// Nobody in this process uses those bytes; whatever is there may be replaced by zeros.
+    /// No other code in this process uses those bytes, and zeros may replace their content.
     pub unsafe fn empty(&self, part: Range<usize>, page: usize) -> bool {
         // The kernel would go on to the end of the last page.
         let is_whole = part.start.is_multiple_of(page) && part.end.is_multiple_of(page);
         is_whole && self.advise(part, libc::MADV_REMOVE)
     }
 
-    /// Whether the system did it. Advice that changes contents is for those who may.
+    /// Returns true if the system followed the advice. Only callers that may change the content give advice that
+    /// changes it.
     fn advise(&self, part: Range<usize>, advice: libc::c_int) -> bool {
         assert!(part.start <= part.end && part.end <= self.len);
-        // SAFETY: the part lies in this mapping, by the assertion. Of the three kinds of advice given here but one
-        // changes what is there, whose caller may.
+        // SAFETY: the part lies in this mapping, by the assertion. Of the three kinds of advice used here only one
+        // changes the content, and its caller may do so.
         unsafe { libc::madvise(self.origin.as_ptr().add(part.start).cast(), part.len(), advice) == 0 }
     }
 }
@@ -313,7 +314,7 @@ pub unsafe trait Shareable: Sync {}
 // SAFETY: an atomic integer.
 unsafe impl Shareable for AtomicU64 {}
 
-/// The file system of all files in memory of a kernel but those of huge pages, whose mappings are of other lengths.
+/// Returns the file system of the kernel's memory files, except files of huge pages, whose mappings have other lengths.
 fn home() -> io::Result<(u32, u32)> {
     static HOME: OnceLock<(u32, u32)> = OnceLock::new();
     if let Some(home) = HOME.get() {
@@ -361,7 +362,7 @@ mod tests {
         }
     }
 
-    /// None of them waits, though a named pipe would: for a writer.
+    /// Opens files of other kinds. No call waits, though opening a named pipe would wait for a writer.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "one that is stuck cannot be joined")]
     fn other_kinds_of_files_are_not_opened() {
@@ -393,9 +394,9 @@ mod tests {
         file.make_read_only().unwrap();
         let ours = mapping.view::<AtomicU64>(PAGE, 2 * PAGE / 8);
         ours.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-        // SAFETY: nobody uses it but by atomics.
+        // SAFETY: all other accesses are atomic.
         assert!(unsafe { mapping.empty(PAGE..2 * PAGE, 4096) });
-        // What is less than a page, in its middle, at its start, or at its end, stays.
+        // A part smaller than a page stays, in the middle, at the start and at the end of a page.
         for part in [2 * PAGE + 4096..3 * PAGE - 4096, 2 * PAGE..3 * PAGE - 4096, 2 * PAGE + 4096..3 * PAGE] {
             // SAFETY: as above.
             assert!(!unsafe { mapping.empty(part, PAGE) });

@@ -31,9 +31,10 @@ impl SignalFd {
                 if signal != Signal::CHILD {
                     continue;
                 }
-                // Not unless it is ignored: to set a disposition by which a signal does nothing discards it where it is
-                // pending (sigaction(2)), and a child whose end another thread of this process waits for would be
-                // missed. SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no handler.
+                // Set the disposition only if the signal is ignored. Setting a disposition by which a signal does
+                // nothing discards a pending signal (sigaction(2)). Then a child whose end another thread of this
+                // process waits for would be missed. SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no
+                // handler.
                 if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
@@ -83,7 +84,7 @@ pub fn unblock(signals: &[Signal]) -> io::Result<()> {
     set_mask(libc::SIG_UNBLOCK, &set)
 }
 
-/// Starts `command` with no signal blocked, whatever the parent blocks.
+/// Starts `command` with no signal blocked, regardless of the parent's mask.
 pub fn unblock_in(command: &mut Command) -> &mut Command {
     let none = empty_set();
     // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed; it makes

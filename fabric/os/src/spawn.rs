@@ -50,7 +50,7 @@ pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
         return Err(Errno::BADF.into());
     }
     let duplicate = fcntl(number, libc::F_DUPFD_CLOEXEC, 0)?;
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, and no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
@@ -74,8 +74,8 @@ fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<l
 
 /// Makes the calling process die with SIGKILL when its parent does, if the parent is a process of one thread.
 ///
-/// For a rank that a wrapper started: a shell dies with its own parent, and the rank should follow. With a
-/// parent of several threads nothing is changed, since the signal would come when the one that forked ends.
+/// For a rank that a wrapper started: a shell dies with its own parent, and the rank should follow. If the
+/// parent has several threads nothing changes, since the kernel would send the signal when the forking thread ends.
 pub fn end_with_simple_parent() -> io::Result<()> {
     let Some(parent) = getppid() else { return Ok(()) };
     let threads = std::fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()))?.count();
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_was_inherited_is_duplicated_and_taken_once() {
-        // As after an exec: open, and not close-on-exec.
+        // The descriptor is in the state after an exec: open, and not close-on-exec.
         let original: OwnedFd = rustix::pipe::pipe().unwrap().0;
         let number = original.as_raw_fd();
         let inode = |fd: OwnedFd| File::from(fd).metadata().unwrap().ino();

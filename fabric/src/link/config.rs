@@ -3,10 +3,10 @@
 /// Limits of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Budget for data that arrives before its receive, bytes: the data that is held plus the credit that peers hold. At the
-    /// limit peers get no more credit.
+    /// Budget for data that arrives before its receive, bytes: the data that is held plus the credit that peers hold.
+    /// At the limit peers get no more credit.
     pub credit_max: u64,
-    /// Credit that a peer gets at first contact, bytes; doubles each time the peer runs out of it.
+    /// Credit that a peer gets at first contact, bytes. It doubles each time the peer runs out of credit.
     pub window_min: u64,
     /// Most credit that one peer may hold, bytes.
     pub window_max: u64,

@@ -16,24 +16,24 @@ pub struct Counters {
     pub failed_peers: u64,
 }
 
-/// Messages exchanged with one rank, in all its incarnations. A message is counted with its first packet, whatever becomes of
-/// it then.
+/// Messages exchanged with one rank, in all its incarnations. A message is counted with its first packet, also if it
+/// fails later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Messages sent to it with their envelope, or right behind it.
+    /// Messages sent to the rank with their envelope, or right behind it.
     pub eager_sent: u64,
-    /// Messages to it whose envelope went alone.
+    /// Messages to the rank whose envelope went alone.
     pub rendezvous_sent: u64,
-    /// Bytes of all messages sent to it.
+    /// Bytes of all messages sent to the rank.
     pub bytes_sent: u64,
-    /// Messages that came with their envelope, or right behind it.
+    /// Messages that arrived with their envelope, or right behind it.
     pub eager_received: u64,
-    /// Messages whose envelope came alone.
+    /// Messages whose envelope arrived alone.
     pub rendezvous_received: u64,
-    /// Bytes of all messages that came from it.
+    /// Bytes of all messages from the rank.
     pub bytes_received: u64,
-    /// Of the messages that came, those that were before their receive.
+    /// The received messages that arrived before their receive.
     pub unexpected: u64,
 }
 
@@ -41,9 +41,9 @@ pub struct Traffic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejected {
-    /// Of another version of the wire.
+    /// Packets of another version of the wire.
     pub version: u64,
-    /// No packet at all.
+    /// Bytes that are no packet.
     pub malformed: u64,
     /// Meant for a process that had this address before, or will have it.
     pub misdirected: u64,
@@ -51,7 +51,7 @@ pub struct Rejected {
     pub unknown: u64,
     /// A hello without the job's secret.
     pub secret: u64,
-    /// A hello that has the secret, and makes no sense or is out of date.
+    /// A hello with the secret that is malformed or out of date.
     pub hello: u64,
     /// A notified put that no protocol expects.
     pub notification: u64,
@@ -67,7 +67,7 @@ impl Rejected {
         }
     }
 
-    /// Of all causes.
+    /// Returns the sum of all causes.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { version, malformed, misdirected, unknown, secret, hello, notification } = *self;

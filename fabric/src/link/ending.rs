@@ -1,30 +1,30 @@
-//! How peers end: they fail, or leave in good order; and how this side leaves.
+//! The end of peers, by failure or in good order, and this side's goodbye.
 
-use super::inbound::is_later;
+use super::numbers::{Incarnation, Sequence};
 use super::peer::{Packet, PeerState, Standing};
 use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack};
 use crate::Port;
 
 impl<P: Port, S: Stack> Engine<P, S> {
-    /// Announces that the launcher reports how each rank ends, by [`Engine::peer_failed`] or [`Engine::peer_left`]. A goodbye
-    /// is not final then: the process may still fail, and a failure after the goodbye counts as any other.
+    /// Announces that the launcher reports how each rank ends, by [`Engine::peer_failed`] or [`Engine::peer_left`]. A
+    /// goodbye is not final then: the process may still fail, and a failure after the goodbye counts as any other.
     pub fn expect_word(&mut self) {
         self.link.expects_word = true;
     }
 
-    /// Returns since when, in nanoseconds, a rank takes no part whose end the launcher has not reported yet: the cause that
-    /// is known so far is the goodbye or the lost connection, and how its process ended may say more.
+    /// Returns the time, in nanoseconds, since which a rank has ended without a report by the launcher. The known cause
+    /// is then the goodbye or the lost connection; the report may say more.
     pub fn unexplained_since(&mut self, rank: u32) -> Option<u64> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
-        // A lost connection is worth a moment where the launcher may be silent, too.
+        // After a lost connection a short wait pays even if the launcher may never report.
         let may_come = self.link.expects_word || state.standing == Standing::Failed(Cause::Lost);
         (may_come && state.awaits_word()).then_some(state.ended_ns)
     }
 
-    /// Tells that a rank is dead, on the word of the launcher. Final for the incarnation it had, which is the known one if
+    /// Notes the launcher's report that a rank is dead. Final for the reported incarnation, or for the known one if
     /// `incarnation` is `None`; ignored for an earlier one. A rank that has said goodbye may still fail if the launcher
-    /// reports ends ([`Engine::expect_word`]): what it sent stays until its next incarnation takes part.
+    /// reports ends ([`Engine::expect_word`]); its messages stay until its next incarnation takes part.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -37,9 +37,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Tells that a living rank has given up this one, and why: [`Engine::given_up`] of that rank's engine returned it.
-    /// That rank fails here too, since it exchanges nothing with this one any more. Ignored if the verdict is on
-    /// another incarnation of this rank, or by an earlier incarnation of that rank than the known one.
+    /// Notes that a living rank has given up this one, with its reason: [`Engine::given_up`] of that rank's engine
+    /// returned it. That rank fails here too, since it exchanges nothing with this one any more. Ignored if the verdict
+    /// is on another incarnation of this rank, or by an earlier incarnation of that rank than the known one.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -62,8 +62,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Tells whether the launcher starts a rank again that has failed. While it does, a receive from any source waits for
-    /// that rank. Ignored if another incarnation is known by now.
+    /// Notes whether the launcher restarts a failed rank. If so, a receive from any source waits for that rank. Ignored
+    /// if another incarnation is known.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -71,16 +71,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let link = &mut self.link;
         link.check_rank(rank)?;
         if let Some(peer) = link.find(rank)
-            && link.peers[peer].incarnation == Some(incarnation)
+            && link.peers[peer].incarnation == Some(Incarnation::new(incarnation))
         {
             link.peers[peer].returns = returns;
         }
         Ok(())
     }
 
-    /// Tells that a rank has ended in good order, on the word of the launcher. Poll before until nothing comes: a rank that
-    /// closes its engine has said goodbye, and waited until that was heard; of one that ended without a goodbye, what has not
-    /// come by now is lost. For `incarnation` see [`Engine::peer_failed`].
+    /// Notes the launcher's report that a rank has ended in good order. First poll until there are no more events: a
+    /// rank that closes its engine has said goodbye and waited for the answer; if one ended without a goodbye, data
+    /// that has not arrived by now is lost. For `incarnation` see [`Engine::peer_failed`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -100,7 +100,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Tells that a rank's process is stopped, or goes on: operations that time out report it. It is no failure. Ignored if
+    /// Notes whether a rank's process is stopped. Operations that time out report it. It is no failure. Ignored if
     /// another incarnation is known.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             None => return Ok(()),
         };
         let state = &mut link.peers[peer];
-        if state.incarnation.is_none_or(|known| known == incarnation) {
+        if state.incarnation.is_none_or(|known| known.get() == incarnation) {
             state.is_stopped = is_stopped;
         }
         Ok(())
@@ -135,16 +135,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.drive(&mut ());
     }
 
-    /// Returns true if every peer that takes part has taken all that was sent to it.
+    /// Returns true if every peer that takes part has taken all data that was sent to it.
     pub fn closed(&self) -> bool {
         self.not_closed().is_none()
     }
 
-    /// Returns a rank that takes part, and has not taken all that was sent to it.
+    /// Returns a rank that takes part and has not taken all data that was sent to it.
     pub fn not_closed(&self) -> Option<u32> {
         let is_closed = |state: &PeerState| match state.standing {
             Standing::Alive => {
-                let acked = |bye: u32| (state.acked.wrapping_sub(bye) as i32) > 0;
+                let acked = |bye: Sequence| state.acked.is_after(bye);
                 state.is_idle() && state.bye.is_none_or(acked)
             }
             Standing::Left => state.is_idle(),
@@ -153,19 +153,19 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.peers.iter().find(|(_, state)| !is_closed(state)).map(|(_, state)| state.rank)
     }
 
-    /// Returns which incarnation of a rank takes part, as far as is known.
+    /// Returns the incarnation of a rank that takes part, if known.
     pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
-        state.incarnation.filter(|_| state.is_alive())
+        state.incarnation.filter(|_| state.is_alive()).map(Incarnation::get)
     }
 
-    /// Returns true if a rank's process is stopped, as far as is known.
+    /// Returns true if a rank's process is known to be stopped.
     pub fn is_stopped(&mut self, rank: u32) -> bool {
         self.link.find(rank).is_some_and(|peer| self.link.peers[peer].is_stopped)
     }
 
-    /// Returns why a rank takes no part, as far as is known, and if so.
+    /// Returns why a rank takes no part, or `None` if it takes part or is unknown.
     pub fn failure(&mut self, rank: u32) -> Option<Cause> {
         let peer = self.link.find(rank)?;
         self.link.peers[peer].failure()
@@ -181,9 +181,10 @@ impl Link {
         incarnation: Option<u32>,
     ) -> Result<Option<Peer>, Error> {
         let peer = self.find_or_meet(rank)?;
+        let incarnation = incarnation.map(Incarnation::new);
         match (incarnation, self.peers[peer].incarnation) {
-            (Some(ended), Some(known)) if is_later(known, ended) => return Ok(None),
-            (Some(ended), Some(known)) if is_later(ended, known) => {
+            (Some(ended), Some(known)) if known.is_after(ended) => return Ok(None),
+            (Some(ended), Some(known)) if ended.is_after(known) => {
                 self.fail(stack, peer, Cause::Restarted);
                 self.renew(stack, peer);
                 self.peers[peer].incarnation = incarnation;
@@ -194,14 +195,14 @@ impl Link {
         Ok(Some(peer))
     }
 
-    /// Ends a peer that failed, and everything that concerns it. A peer that has said goodbye fails only if the launcher says
-    /// so, or has started it again.
+    /// Ends a peer that failed, with its operations. A peer that has said goodbye fails only by the launcher's report
+    /// or its restart.
     pub(super) fn fail<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let expects_word = self.expects_word;
         let state = &mut self.peers[peer];
         match (&state.standing, &cause) {
             (Standing::Alive, _) => {}
-            // The launcher knows more than the port, which only noticed that the peer was gone.
+            // The launcher knows more than the port, which only noticed the lost connection.
             (Standing::Failed(Cause::Lost), Cause::Died(_) | Cause::GaveUp(_)) => {
                 state.standing = Standing::Failed(cause.clone());
                 stack.ended(self, peer, &Ending::Explained(&cause));
@@ -210,7 +211,7 @@ impl Link {
             (Standing::Left, Cause::Died(_)) if expects_word => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
-            // The launcher starts ranks again that failed, and its report of that is on its way.
+            // The launcher restarts failed ranks, and its report of the failure is on its way.
             (Standing::Left, Cause::Restarted) if expects_word && !state.is_told => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
@@ -220,7 +221,11 @@ impl Link {
             && cause.is_own_verdict()
             && state.rank != self.identity.rank
         {
-            self.given_up.push(GivenUp { rank: state.rank, incarnation, cause: cause.clone() });
+            self.given_up.push(GivenUp {
+                rank: state.rank,
+                incarnation: incarnation.get(),
+                cause: cause.clone(),
+            });
         }
         self.counters.failed_peers += 1;
         crate::event!(WARN, peer = state.rank, ?cause, "peer failed");
@@ -229,8 +234,8 @@ impl Link {
         stack.ended(self, peer, &Ending::Failed(&cause));
     }
 
-    /// Ends a peer that failed after its goodbye. The goodbye has ended the operations that waited for it. Its messages stay:
-    /// all of them have arrived.
+    /// Ends a peer that failed after its goodbye. The goodbye has ended the operations that waited for it. Its messages
+    /// stay: all of them have arrived.
     #[cold]
     fn fail_after_goodbye<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let state = &mut self.peers[peer];
@@ -252,8 +257,7 @@ impl Link {
 
     fn end(&mut self, peer: Peer, standing: Standing) {
         let state = &mut self.peers[peer];
-        self.credit_out -= u64::from(state.unused());
-        state.given = state.charged;
+        self.credit_out -= u64::from(state.grant.revoke());
         if state.is_alive() && state.rank != self.identity.rank {
             self.ended += 1;
         }
@@ -264,7 +268,8 @@ impl Link {
         state.lanes.clear();
     }
 
-    /// Cuts off the path to a peer: its goodbye cannot be answered any more, nor bytes fetched from it.
+    /// Cuts off the path to a peer: this side can neither answer the peer's goodbye any more nor fetch bytes from the
+    /// peer.
     fn depart(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         state.packets.clear();
@@ -284,13 +289,13 @@ impl Link {
         self.peers.renew(peer);
     }
 
-    /// Returns true if an incarnation of a peer is the one known and did not fail, or news. If it is news, the known one is
-    /// ended first.
-    pub(super) fn expects<S: Stack>(&mut self, stack: &mut S, peer: Peer, incarnation: u32) -> bool {
+    /// Returns true if packets of this incarnation of a peer may be admitted: it is the known one and has not failed,
+    /// or a later one. For a later one the known incarnation is ended first.
+    pub(super) fn expects<S: Stack>(&mut self, stack: &mut S, peer: Peer, incarnation: Incarnation) -> bool {
         match self.peers[peer].incarnation {
             // A peer that has said goodbye right after its hello still waits for an answer.
             Some(known) if known == incarnation => !matches!(self.peers[peer].standing, Standing::Failed(_)),
-            Some(known) if is_later(known, incarnation) => false,
+            Some(known) if known.is_after(incarnation) => false,
             Some(_) => {
                 self.fail(stack, peer, Cause::Restarted);
                 self.renew(stack, peer);
@@ -305,8 +310,8 @@ impl Link {
         }
     }
 
-    /// Returns true if no message can come but those that this rank may yet send to itself: every other rank has left or
-    /// failed for good, and no message of this rank to itself is on its way.
+    /// Returns true if only messages of this rank to itself can still arrive: every other rank has left or failed for
+    /// good, and no message of this rank to itself is under way.
     #[inline(always)]
     #[must_use]
     pub fn is_deserted(&self) -> bool {
@@ -319,7 +324,7 @@ impl Link {
     fn is_alone(&self) -> bool {
         self.peers.iter().all(|(_, state)| {
             if state.rank == self.identity.rank {
-                // Both numbers count the packets of this engine to itself.
+                // The sequence numbers sent and expected both count this engine's packets to itself.
                 return !state.is_alive() || state.is_idle() && state.sequence == state.expected;
             }
             let is_final = match state.standing {
@@ -334,6 +339,6 @@ impl Link {
     }
 }
 
-/// After so long a rank that the port lost, and of which the launcher says nothing, is not being started again. The launcher
-/// reports the end of a process within milliseconds.
+/// The time after which a rank that the port lost, and about which the launcher is silent, is not being restarted. The
+/// launcher reports the end of a process within milliseconds.
 const LOST_FOR_GOOD_NS: u64 = 1_000_000_000;

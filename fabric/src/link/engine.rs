@@ -1,6 +1,7 @@
 //! The engine: calls and polls come in, packets go out.
 
 use super::inbound::Inbound;
+use super::numbers::Incarnation;
 use super::outbound::LATE_NS;
 use super::{Config, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Place, Stack, Timer};
 use crate::wire::Flags;
@@ -8,7 +9,7 @@ use crate::{Address, Caps, Port};
 
 /// A port, its link, and the protocols over it. See the [module](super).
 ///
-/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of `u64::MAX` is none.
+/// All times are nanoseconds of one monotonic clock of the caller; the deadline `u64::MAX` means none.
 #[derive(Debug)]
 pub struct Engine<P, S> {
     /// The port.
@@ -25,8 +26,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Self { port, link: Link::new(identity, config), stack }
     }
 
-    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0 means
-    /// idle.
+    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0
+    /// means idle.
     ///
     /// # Errors
     /// [`Error::Port`] if the port is broken.
@@ -42,8 +43,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(events)
     }
 
-    /// Takes one packet, if the port has one that costs a few instructions to get: see [`Port::next_packet`]. Returns
-    /// whether it took one. [`Link::may_take`] tells when to leave the rest to a poll.
+    /// Takes one packet if the port can deliver one cheaply: see [`Port::next_packet`]. Returns true if it took one.
+    /// After some packets [`Link::may_take`] returns false, and a poll takes the rest.
     #[inline(always)]
     pub fn next_packet<L: Lent>(&mut self, lent: &mut L) -> bool {
         let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
@@ -59,9 +60,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.port.seems_idle() && !self.link.has_work()
     }
 
-    /// Returns when to call [`Engine::poll`] at the latest, whatever the port reports: at the next deadline or repeated hello;
-    /// at once (0) if there is work left that the port had no room for, an address is wanted, or [`Engine::next_packet`] has
-    /// taken packets, which may have ended requests; never (`u64::MAX`).
+    /// Returns the time of the next required [`Engine::poll`], independent of the port's events: the next deadline or
+    /// repeated hello; 0 (at once) if work waits for room in the port, an address is wanted, or [`Engine::next_packet`]
+    /// has taken packets, which may have ended requests; `u64::MAX` (never) otherwise.
     pub fn due_ns(&self) -> u64 {
         let link = &self.link;
         if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
@@ -70,16 +71,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         link.timers.next_ns()
     }
 
-    /// Does what events and calls left to do. Timers wait for the next poll.
+    /// Does the work that events and calls have queued. Timers wait for the next poll.
     ///
-    /// A deadline that has passed must not end a receive whose message lies in the port. So timers are taken in polls alone,
-    /// and while polls bring events, a protocol may put deadlines off to the next poll ([`Expiry::Later`]), for a bounded
+    /// A deadline that has passed must not end a receive whose message lies in the port. So only polls take timers, and
+    /// while polls bring events, a protocol may put deadlines off to the next poll ([`Expiry::Later`]), for a bounded
     /// time.
     pub fn drive<L: Lent>(&mut self, lent: &mut L) {
         self.drain(lent, None);
     }
 
-    /// `polled` is the number of events of the poll that this belongs to.
+    /// `polled` is the number of events of the poll, or `None` outside of a poll.
     fn drain<L: Lent>(&mut self, lent: &mut L, polled: Option<usize>) {
         while let Some((peer, place)) = self.link.callers.pop() {
             self.connect(peer, &place);
@@ -94,14 +95,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
         }
         if let Some(events) = polled {
-            // After the receives have moved what is there.
+            // After the receives have taken their bytes.
             self.take_timers(events > 0);
         }
         for _ in 0..self.link.senders.len() {
             let Some(peer) = self.link.senders.pop_front() else { break };
             self.link.peers[peer].listed = false;
             self.flush(peer);
-            // What the port had no room for is listed again, and comes first.
+            // If the port had no room, the peer is listed again, and its packets come first.
             if !self.link.peers[peer].listed {
                 self.push(peer, lent);
                 // A goodbye comes after.
@@ -121,7 +122,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             || self.stack.backlog() > 0;
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     fn take_timers(&mut self, has_events: bool) {
         let now_ns = self.link.now_ns;
         let mut put_off = Vec::new();
@@ -130,24 +131,31 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 Timer::Deadline(id) => {
                     let busy = has_events && now_ns - due_ns < LATE_NS;
                     if self.stack.expired(&mut self.link, id, due_ns, busy) == Expiry::Later {
-                        put_off.push((due_ns, timer));
+                        put_off.push((due_ns, id));
                     }
                 }
                 Timer::Hello(peer) => {
-                    let state = &self.link.peers[peer];
+                    let state = &mut self.link.peers[peer];
+                    // Otherwise a former incarnation of the peer has set it, and the next one has set an earlier one.
+                    if state.greeting_due_ns != due_ns {
+                        continue;
+                    }
+                    state.greeting_due_ns = u64::MAX;
                     let waits = state.packets.front().is_some_and(super::Packet::is_hello);
                     if state.is_alive() && state.path.is_some() && !state.answered && !waits {
-                        self.greet(peer, Flags::empty());
+                        // The lost one may have said that there is no credit.
+                        let has_none = state.heard && state.grant.given() == 0;
+                        self.greet(peer, if has_none { Flags::EXHAUSTED } else { Flags::empty() });
                     }
                 }
             }
         }
-        for (due_ns, timer) in put_off {
-            self.link.timers.set(due_ns, timer);
+        for (due_ns, id) in put_off {
+            self.link.timers.put_off(due_ns, id);
         }
     }
 
-    /// Asks for the address of a rank that has not been met, as a message to it does.
+    /// Asks for the address of a rank that was not met before, as a message to it would.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -159,13 +167,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
+    /// Drains the ranks whose address is wanted. [`Engine::introduce`] sets it.
     pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.link.wanted.drain(..)
     }
 
-    /// Drains the peers that this rank has given up by its own judgement since the last call. The path to such a peer
-    /// is cut off, so the peer learns of that only if the caller tells it another way: see [`Engine::peer_gave_up`].
+    /// Drains the peers that this rank has given up since the last call. The path to such a peer is cut off, so only
+    /// the caller can inform the peer: see [`Engine::peer_gave_up`].
     pub fn given_up(&mut self) -> impl Iterator<Item = GivenUp> + '_ {
         self.link.given_up.drain(..)
     }
@@ -176,19 +184,19 @@ impl<P: Port, S: Stack> Engine<P, S> {
         !self.link.given_up.is_empty()
     }
 
-    /// Tells where a rank is, and its incarnation. News of an earlier incarnation than the known one is ignored; of a later
-    /// one, the known one has failed.
+    /// Sets the address and the incarnation of a rank. An earlier incarnation than the known one is ignored; if it is
+    /// later, the known one has failed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn introduce(&mut self, rank: u32, incarnation: u32, address: Address) -> Result<(), Error> {
         let peer = self.link.find_or_meet(rank)?;
-        self.link.callers.push((peer, Place { incarnation, address }));
+        self.link.callers.push((peer, Place { incarnation: Incarnation::new(incarnation), address }));
         self.drive(&mut ());
         Ok(())
     }
 
-    /// Gives the port and link, and the protocols: for a protocol's calls.
+    /// Returns the port and link, and the protocols, for a protocol's calls.
     #[inline(always)]
     pub fn parts(&mut self) -> (Out<'_, P>, &mut S) {
         (Out { port: &mut self.port, link: &mut self.link }, &mut self.stack)
@@ -200,54 +208,55 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.fail(&mut self.stack, fault.peer, *fault.cause);
     }
 
-    /// The link.
+    /// Returns the link.
     #[inline(always)]
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// The link, to account for calls.
+    /// Returns the link, to account for calls.
     #[inline(always)]
     pub fn link_mut(&mut self) -> &mut Link {
         &mut self.link
     }
 
-    /// The protocols.
+    /// Returns the protocols.
     #[inline(always)]
     pub fn stack(&self) -> &S {
         &self.stack
     }
 
-    /// The protocols, to be called.
+    /// Returns the protocols, for calls.
     #[inline(always)]
     pub fn stack_mut(&mut self) -> &mut S {
         &mut self.stack
     }
 
-    /// The port.
+    /// Returns the port.
     #[inline(always)]
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// The port, to be steered; what the engine posted must be left alone.
+    /// Returns the port, for settings and polling only: the operations that the engine posted must stay.
     #[inline(always)]
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
     }
 
-    /// Returns what the port can do with a rank, once the path to it is known.
+    /// Returns the port's capabilities for a rank, once the path to it is known.
     pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
         let peer = self.link.find(rank)?;
         Some(self.port.caps_for(self.link.peers[peer].path?))
     }
 
-    /// Checks what must hold between two calls, and panics where it does not: for tests, simulation and fuzzing.
+    /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
+    /// fuzzing.
     pub fn check_invariants(&self) {
         self.link.check_invariants();
     }
 
-    /// Hands a packet to the engine as if the port had received it: for tests of what strangers send.
+    /// Passes a packet to the engine as if the port had received it: for tests with forged packets.
     #[doc(hidden)]
     pub fn sink<'a, L: Lent>(&'a mut self, lent: &'a mut L) -> impl crate::Sink + 'a {
         Inbound { link: &mut self.link, stack: &mut self.stack, lent }
@@ -257,7 +266,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
 impl Link {
     /// Checks that the sums and lists of the link agree with each other.
     fn check_invariants(&self) {
-        let unused: u64 = self.peers.iter().map(|(_, state)| u64::from(state.unused())).sum();
+        let unused: u64 = self.peers.iter().map(|(_, state)| u64::from(state.grant.unused())).sum();
         assert_eq!(self.credit_out, unused, "the credit that is out is the sum over all peers");
         let mut listed = vec![0; self.peers.len()];
         self.senders.iter().for_each(|peer| listed[peer.index()] += 1);
@@ -287,5 +296,5 @@ impl Link {
     }
 }
 
-/// Pieces of deferred work that one drive does: it ends soon, however many there are.
+/// The pieces of deferred work that one drive does at most, so that it ends soon.
 const PIECES_MAX: usize = 64;

@@ -1,9 +1,10 @@
-//! A packet's way in: admitted or turned away, then handed to its protocol.
+//! The path of a received packet: it is admitted or refused, then dispatched to its protocol.
 
-use super::peer::{Packet, PeerState, Place};
+use super::numbers::{Incarnation, Sequence};
+use super::peer::{Packet, PeerState, Place, Standing};
 use super::{Cause, Done, Fault, Hello, KEY_BITS, Lent, Link, Peer, Stack, control};
 use crate::port::gather;
-use crate::wire::{Flags, Header, Protocol, WireError, prefix};
+use crate::wire::{Flags, Header, Protocol, VERSION, WireError, prefix};
 use crate::{Address, Body, Failure, OpId, PeerId, Sink};
 
 /// Takes the port's events on behalf of the engine.
@@ -14,7 +15,7 @@ pub(super) struct Inbound<'a, S, L> {
 }
 
 impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
-    /// A function of its own, so that a poll which finds nothing does not pay for it.
+    /// Handles a packet in a separate function, so that a poll without events does not pay for this code.
     #[inline(never)]
     fn packet(&mut self, bytes: &[u8]) {
         match self.stack.fast(self.link, bytes, self.lent) {
@@ -24,23 +25,23 @@ impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
         }
     }
 
-    /// The bytes of a long message go straight to their place.
+    /// Copies the bytes of a long message directly to their destination.
     fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
         let Ok((header, rest)) = Header::decode(head) else {
             return self.packet(&gather(head, body));
         };
-        if header.protocol() == Protocol::Control {
+        if header.protocol() == Protocol::Control || header.flags().contains(Flags::BUNDLE) {
             return self.packet(&gather(head, body));
         }
         let Some(peer) = self.admit(header, rest) else { return };
         let handled = self.stack.long_packet(self.link, peer, header, rest, body, self.lent);
-        self.handled(peer, handled);
+        self.handled(peer, header.flags(), handled);
     }
 
     fn completed(&mut self, op: OpId, result: Result<(), Failure>) {
         self.link.quarantine.release();
         let Some(protocol) = Protocol::from_number((op.0 >> KEY_BITS) as u8) else {
-            return self.link.note_stale();
+            unreachable!("the port completed {op:?}, which no protocol posted")
         };
         let done = Done { protocol, key: op.0 & ((1 << KEY_BITS) - 1), result };
         if let Err(fault) = self.stack.completed(self.link, done, self.lent) {
@@ -67,24 +68,78 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
     fn other_packet(&mut self, bytes: &[u8]) {
         let (header, body) = match Header::decode(bytes) {
             Ok(packet) => packet,
-            Err(error) => return self.link.counters.rejected.count(error),
+            Err(error) => {
+                self.link.counters.rejected.count(error);
+                if let WireError::Version { theirs } = error {
+                    self.other_version(bytes, theirs);
+                }
+                return;
+            }
         };
+        if is_hello(header) {
+            // The sender of this hello is a rank.
+            return self.turn_away(header, body);
+        }
         let Some(peer) = self.admit(header, body) else { return };
-        let handled = match header.protocol() {
-            Protocol::Control => self.control(peer, header.kind),
-            _ => self.stack.packet(self.link, peer, header, body, self.lent),
+        let handled = match header.flags().contains(Flags::BUNDLE) {
+            true => self.bundle(peer, header, body),
+            false => self.message(peer, header, body),
         };
-        self.handled(peer, handled);
+        self.handled(peer, header.flags(), handled);
     }
 
-    /// Ends the peer whose packet was a fault, or that leaves too many answers untaken: each packet has at most one answer,
-    /// so it is here that they would pile up.
+    /// Hands a message to its protocol.
+    fn message(&mut self, peer: Peer, header: &Header, body: &[u8]) -> Result<(), Fault> {
+        match header.protocol() {
+            Protocol::Control => self.control(peer, header.kind),
+            _ => self.stack.packet(self.link, peer, header, body, self.lent),
+        }
+    }
+
+    /// Hands the messages of a bundle to their protocol, in order. Those after a goodbye are ignored, as packets are.
+    fn bundle(&mut self, peer: Peer, header: &Header, mut items: &[u8]) -> Result<(), Fault> {
+        loop {
+            let (message, body, rest) = header.split_item(items).map_err(|error| Fault::new(peer, error))?;
+            self.message(peer, &message, body)?;
+            if rest.is_empty() || !self.link.peers[peer].is_alive() {
+                return Ok(());
+            }
+            items = rest;
+        }
+    }
+
+    /// Answers an urgent packet. Ends the peer whose packet was a fault, or that leaves too many answers untaken: each
+    /// message has at most one answer, so it is here that they would pile up.
     #[inline]
-    fn handled(&mut self, peer: Peer, handled: Result<(), Fault>) {
-        match handled {
-            Ok(()) if self.link.peers[peer].packets.len() <= self.link.config.answers_max => {}
-            Ok(()) => self.link.fail(self.stack, peer, Cause::OutOfMemory),
-            Err(fault) => self.fault(fault),
+    fn handled(&mut self, peer: Peer, flags: Flags, handled: Result<(), Fault>) {
+        if let Err(fault) = handled {
+            return self.fault(fault);
+        }
+        if flags.contains(Flags::URGENT) {
+            self.link.acknowledge(peer);
+        }
+        if self.link.peers[peer].packets.len() > self.link.config.answers_max {
+            self.link.fail(self.stack, peer, Cause::OutOfMemory);
+        }
+    }
+
+    /// Handles a packet of another version of the wire. If it is the hello of a process of this job, that peer fails.
+    /// The place of the rank, the incarnation and the secret is the same in all versions.
+    #[cold]
+    fn other_version(&mut self, bytes: &[u8], theirs: u8) {
+        let Ok((header, body)) = prefix::<Header>(bytes) else { return };
+        let link = &mut *self.link;
+        let rank = header.sender.get();
+        let proves_itself =
+            prefix::<[u8; 16]>(body).is_ok_and(|(secret, _)| is_same(secret, &link.identity.secret));
+        if !is_named_hello(header) || !proves_itself || rank >= link.identity.size {
+            return;
+        }
+        let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
+        let incarnation = Incarnation::new(header.incarnation.get());
+        if link.expects(self.stack, peer, incarnation) {
+            link.peers[peer].incarnation = Some(incarnation);
+            link.fail(self.stack, peer, Cause::Version { theirs, ours: VERSION });
         }
     }
 
@@ -102,29 +157,33 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         peer
     }
 
-    /// Deals with a packet that is not the next one of a peer that takes part.
+    /// Handles a packet that is not the next one of a peer that takes part.
     #[cold]
     fn turn_away(&mut self, header: &Header, body: &[u8]) {
         let link = &mut *self.link;
         if header.to.get() != link.identity.incarnation as u16 {
-            // For a process that had this address before.
+            // The packet is for a process that had this address before.
             link.counters.rejected.misdirected += 1;
             return;
         }
-        let peer = link.peers.find(header.sender.get());
-        let is_hello = header.protocol() == Protocol::Control
-            && header.kind == control::HELLO
-            && header.sequence.get() == 0;
+        let (number, incarnation) =
+            (Sequence::new(header.sequence.get()), Incarnation::new(header.incarnation.get()));
+        let is_hello = is_hello(header);
+        let peer = match is_hello {
+            true => link.peers.find(header.sender.get()),
+            false => link.peers.numbered(header.sender.get()).map(|(peer, _)| peer),
+        };
         if let Some(peer) = peer {
             let state = &link.peers[peer];
-            let (number, expected) = (header.sequence.get(), state.expected);
+            let expected = state.expected;
             let is_repeated = is_hello && state.is_alive();
-            if state.incarnation == Some(header.incarnation.get()) && state.heard && !is_repeated {
-                // An old number is ignored: over tcp a stranger can have an old packet delivered again, left in a buffer that
-                // it fills with less.
-                let is_old = number == 0 || number.wrapping_sub(expected) as i32 <= 0;
-                if state.is_alive() && !is_old {
-                    link.fail(self.stack, peer, Cause::Gap { expected, got: number });
+            if state.incarnation == Some(incarnation) && state.heard && !is_repeated {
+                // An old number is ignored: over tcp an unauthenticated process can have an old packet delivered again,
+                // left in a buffer that it fills only in part.
+                let is_early = number != Sequence::HELLO && number.is_after(expected);
+                if state.is_alive() && is_early {
+                    let cause = Cause::Gap { expected: expected.get(), got: number.get() };
+                    link.fail(self.stack, peer, cause);
                 }
                 return self.link.note_stale();
             }
@@ -133,10 +192,10 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             return self.hello(header, body);
         }
         link.counters.rejected.unknown += 1;
-        let unheard = |state: &PeerState| !state.heard && state.incarnation == Some(header.incarnation.get());
+        let unheard = |state: &PeerState| !state.heard && state.incarnation == Some(incarnation);
         if let Some(peer) = peer.filter(|&peer| unheard(&link.peers[peer])) {
-            // Its hello is lost, and what came with it.
-            link.fail(self.stack, peer, Cause::Gap { expected: 0, got: header.sequence.get() });
+            // The peer's hello is lost, and so are all its packets since.
+            link.fail(self.stack, peer, Cause::Gap { expected: 0, got: number.get() });
         }
     }
 
@@ -156,14 +215,14 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         let is_sound = (to == 0 || to == link.identity.incarnation)
             && address.len() == usize::from(hello.address_len.get())
             && header.sender.get() < link.identity.size;
-        if !is_sound || self.meet(header, address).is_none() {
+        if !is_sound || self.meet(header, hello.number.get(), address).is_none() {
             self.link.counters.rejected.hello += 1;
         }
     }
 
     /// Admits a peer that has introduced itself. Returns `None` if the hello is out of date.
-    fn meet(&mut self, header: &Header, address: &[u8]) -> Option<()> {
-        let (rank, incarnation) = (header.sender.get(), header.incarnation.get());
+    fn meet(&mut self, header: &Header, number: u32, address: &[u8]) -> Option<()> {
+        let (rank, incarnation) = (header.sender.get(), Incarnation::new(header.incarnation.get()));
         let link = &mut *self.link;
         let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
         let place = Place { incarnation, address: Address(address.to_vec()) };
@@ -173,13 +232,13 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
                 if link.peers[peer].heard {
                     link.meet_again(peer, header);
                     if link.peers[peer].path.is_none() {
-                        // The port had no room for it.
+                        // The port had no room for the peer.
                         link.call(peer, place);
                     }
                     return Some(());
                 }
             }
-            Some(known) if is_later(known, incarnation) => return None,
+            Some(known) if known.is_after(incarnation) => return None,
             Some(_) => {
                 // A later incarnation: everything that concerns the former one ends before the new one is heard.
                 link.fail(self.stack, peer, Cause::Restarted);
@@ -192,27 +251,25 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         let state = &mut link.peers[peer];
         state.incarnation = Some(incarnation);
         state.heard = true;
-        state.expected = 1;
-        state.acked = header.ack.get();
+        state.number = number;
+        state.expected = Sequence::FIRST;
+        state.acked = Sequence::new(header.ack.get());
         let window = link.config.window_min.min(link.config.credit_max);
-        state.window = u32::try_from(window).unwrap_or(u32::MAX / 4);
-        // It has no credit, and may have something to send: tell it how much it gets, or that it gets none.
-        state.hungry = true;
+        state.grant.set_window(u32::try_from(window).unwrap_or(u32::MAX / 4));
+        // The peer has no credit, and may have something to send: tell it how much it gets, or that it gets none.
+        state.grant.is_asked = true;
         link.credit_news(peer, header.grant.get(), header.flags());
         link.call(peer, place);
         link.starve(peer);
         Some(())
     }
 
-    /// Handles a packet of the link's own protocol. A hello that is the next packet of its peer makes no sense.
+    /// Handles a message of the link's own protocol. A hello with another number than 0 makes no sense.
     fn control(&mut self, peer: Peer, kind: u8) -> Result<(), Fault> {
         match kind {
             control::CREDIT => {}
-            control::BYE => {
-                self.link.farewell(self.stack, peer);
-                // The one packet that it still waits for.
-                self.link.enqueue(peer, Packet::credit(Flags::empty()));
-            }
+            // The goodbye is urgent: its sender waits for the acknowledgement.
+            control::BYE => self.link.farewell(self.stack, peer),
             theirs => return Err(Fault::new(peer, WireError::Kind { theirs })),
         }
         Ok(())
@@ -223,19 +280,18 @@ impl Link {
     /// Admits a packet if it is the next one of a peer that takes part; then its acknowledgement and credit are taken.
     #[inline(always)]
     pub fn admit(&mut self, header: &Header) -> Option<Peer> {
-        let peer = self.peers.find(header.sender.get())?;
+        let (peer, state) = self.peers.numbered(header.sender.get())?;
         if header.to.get() != self.identity.incarnation as u16 {
             return None;
         }
-        let state = &mut self.peers[peer];
-        if state.incarnation == Some(header.incarnation.get())
+        if state.incarnation == Some(Incarnation::new(header.incarnation.get()))
             && state.heard
-            && header.sequence.get() == state.expected
+            && Sequence::new(header.sequence.get()) == state.expected
             && state.is_alive()
         {
-            state.expected = state.expected.wrapping_add(1);
-            state.acked = header.ack.get();
-            if header.grant.get() != state.granted || !header.flags().is_empty() {
+            state.expected = state.expected.next();
+            state.acked = Sequence::new(header.ack.get());
+            if state.allowance.is_news(header.grant.get()) || !header.flags().is_empty() {
                 self.credit_news(peer, header.grant.get(), header.flags());
             }
             return Some(peer);
@@ -243,30 +299,26 @@ impl Link {
         None
     }
 
-    /// Handles the hello of a peer that is known: it repeats it because it has heard that of this side in the meantime, or
-    /// because no answer has come.
+    /// Handles the repeated hello of a known peer. The peer repeats it because it has heard this side's hello
+    /// meanwhile, or because no answer has arrived.
     fn meet_again(&mut self, peer: Peer, header: &Header) {
         let state = &mut self.peers[peer];
         if !state.answered && header.ack.get() != 0 {
-            state.acked = header.ack.get();
+            state.acked = Sequence::new(header.ack.get());
             self.credit_news(peer, header.grant.get(), header.flags());
             self.list(peer);
         } else {
-            state.hungry = true;
+            state.grant.is_asked = true;
             self.note_stale();
             self.starve(peer);
         }
     }
 
-    /// Handles credit that a packet brings or asks for, or the news that there is none.
+    /// Handles the credit that a packet grants, requests or denies.
     fn credit_news(&mut self, peer: Peer, granted: u32, flags: Flags) {
         let state = &mut self.peers[peer];
-        let more = state.granted != granted;
-        state.granted = granted;
-        state.answered |= state.acked != 0;
-        if more || flags.contains(Flags::EXHAUSTED) {
-            state.exhausted = !more;
-            state.asked = false;
+        state.answered |= state.acked != Sequence::HELLO;
+        if state.allowance.update(granted, flags.contains(Flags::EXHAUSTED)) {
             self.list(peer);
         }
         if flags.contains(Flags::STARVED) {
@@ -278,9 +330,20 @@ impl Link {
     fn widen(&mut self, peer: Peer) {
         let most = self.config.window_max.min(self.config.credit_max);
         let state = &mut self.peers[peer];
-        state.window = state.window.saturating_mul(2).min(u32::try_from(most).unwrap_or(u32::MAX / 4));
-        state.hungry = true;
+        state.grant.widen(u32::try_from(most).unwrap_or(u32::MAX / 4));
+        state.grant.is_asked = true;
         self.starve(peer);
+    }
+
+    /// Answers an urgent packet that was handled, by the next packet to the peer, whose header acknowledges it. A peer
+    /// that has said goodbye still waits for that packet.
+    #[cold]
+    fn acknowledge(&mut self, peer: Peer) {
+        let state = &self.peers[peer];
+        let is_carried = state.packets.back().is_some_and(|packet| !packet.is_hello());
+        if !is_carried && !matches!(state.standing, Standing::Failed(_)) {
+            self.enqueue(peer, Packet::credit(Flags::empty()));
+        }
     }
 
     /// Notes the address of a peer.
@@ -290,12 +353,17 @@ impl Link {
     }
 }
 
+/// Returns true for the header of a hello.
+fn is_hello(header: &Header) -> bool {
+    is_named_hello(header) && Sequence::new(header.sequence.get()) == Sequence::HELLO
+}
+
+/// As [`is_hello`], for any version of the wire: only the kind has the same place in all of them.
+fn is_named_hello(header: &Header) -> bool {
+    header.protocol() == Protocol::Control && header.kind == control::HELLO
+}
+
 /// Compares secrets in a time that does not depend on where they differ.
 fn is_same(a: &[u8; 16], b: &[u8; 16]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b))) == 0
-}
-
-/// Returns true if incarnation `a` began after `b`, in wrapping order.
-pub(super) fn is_later(a: u32, b: u32) -> bool {
-    a != b && a.wrapping_sub(b) < u32::MAX / 2
 }

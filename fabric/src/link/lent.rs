@@ -5,25 +5,25 @@ use crate::Body;
 
 /// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
 ///
-/// `place` is a number that the lender has given with the request, to find the buffer by; 0 if it gave none. The request may
-/// still be another lender's.
+/// `place` is a number that the lender has given with the request, to find the buffer by; 0 if it gave none. The
+/// request may still be another lender's.
 pub trait Lent {
-    /// What the request sends.
+    /// Returns the bytes that the request sends.
     fn read(&self, request: RequestId, place: u32) -> Option<&[u8]>;
-    /// Where the request receives to.
+    /// Returns the buffer into which the request receives.
     fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]>;
-    /// Tells that a request has received its message, which arrived whole while its buffer was lent. The request is over: the
-    /// engine has forgotten it, and there is nothing to collect.
+    /// Reports that a request has received its message, which arrived whole while its buffer was lent. The request has
+    /// ended: the engine has forgotten it, and there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
-    /// Takes a message for which no receive is posted, if the lender is about to post one that matches. Returns whether it
-    /// took the message.
+    /// Takes a message for which no receive is posted, if the lender is about to post one that matches. Returns whether
+    /// it took the message.
     #[inline(always)]
     fn take(&mut self, _context: u32, _source: u32, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
         false
     }
 }
 
-/// Nothing is lent.
+/// Lends no buffer.
 impl Lent for () {
     fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
         None
@@ -69,10 +69,10 @@ impl<'a> Writing<'a> {
         self.received
     }
 
-    /// How the request has ended: its message came while this was lent, or the engine tells, in `collected`.
+    /// Returns how the request ended: its message arrived while this was lent, or the engine reports it in `collected`.
     ///
     /// # Errors
-    /// Those of the request; [`Error::NoSuchRequest`] if neither knows of an end.
+    /// The errors of the request; [`Error::NoSuchRequest`] if neither knows of an end.
     pub fn result(&self, collected: Option<Completion>) -> Result<Status, Error> {
         let told = collected.map_or(Err(Error::NoSuchRequest), |completion| completion.result);
         self.received.map_or(told, Ok)

@@ -1,8 +1,9 @@
-//! What goes to a peer, in which order; and credit, which limits it.
+//! The order of packets to a peer, and the credit that limits them.
 
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
+use super::numbers::{Incarnation, Sequence};
 use super::peer::{Packet, Place};
 use super::{Cause, Engine, Fault, Hello, Lent, Link, Out, Peer, Stack, Timer, Turn, control};
 use crate::wire::{Flags, Protocol};
@@ -31,16 +32,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let path = match self.port.resolve(&place.address) {
             Ok(path) => path,
             Err(PortError::Exhausted { what, hint }) => return self.no_path(peer, what, &hint),
-            Err(error) => return self.unreachable(peer, &error),
+            Err(error) => return self.fault(Fault::new(peer, Cause::from(error))),
         };
         state.path = Some(path);
-        state.asked = true;
+        state.allowance.is_asked = true;
         self.stack.path(&mut self.link, peer, self.port.caps_for(path));
         self.greet(peer, Flags::empty());
-    }
-
-    fn unreachable(&mut self, peer: Peer, error: &PortError) {
-        self.fault(Fault::new(peer, Cause::Unreachable(error.to_string())));
+        self.link.starve(peer);
     }
 
     /// Puts a hello before everything that waits for a peer.
@@ -50,7 +48,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let address = self.port.address().0;
         let hello = Hello {
             secret: link.identity.secret,
-            to_incarnation: state.incarnation.unwrap_or(0).into(),
+            to_incarnation: state.incarnation.map_or(0, Incarnation::get).into(),
+            number: peer.0.into(),
             address_len: u16::try_from(address.len()).unwrap_or(u16::MAX).into(),
             reserved: [0; 2],
         };
@@ -60,9 +59,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         link.list(peer);
     }
 
-    /// Gives starving peers credit as far as the budget goes, and tells those that are short of it.
+    /// Grants credit to peers that need it, within the budget, and informs the peers that run short of it.
     pub(super) fn replenish(&mut self) {
-        // Less would cost a packet for a few bytes.
+        // A smaller grant would cost a packet for a few bytes.
         let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);
         for _ in 0..self.link.starving.len() {
             let link = &mut self.link;
@@ -71,52 +70,53 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let room = u32::try_from(link.config.credit_max.saturating_sub(used)).unwrap_or(u32::MAX);
             let state = &mut link.peers[peer];
             state.starving = false;
-            if !state.is_alive() || !state.heard {
+            // A peer without a path waits for one with its question: see `connect`.
+            if !state.is_alive() || !state.heard || state.path.is_none() {
                 continue;
             }
-            let wanted = state.window.saturating_sub(state.unused());
-            let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
-            state.given = state.given.wrapping_add(given);
+            let given = state.grant.refill(room, least);
             link.credit_out += u64::from(given);
-            let is_short =
-                state.given != state.told && state.known() < state.window / 4 && state.packets.is_empty();
-            // A packet that waits for room carries the news: a hello, mostly. Before an answer nothing else goes.
-            let carrier = state.packets.front().filter(|packet| state.answered || packet.is_hello());
-            let is_carried = given > 0 && carrier.is_some();
-            if std::mem::take(&mut state.hungry) && !is_carried || is_short {
+            let is_short = state.grant.has_urgent_news() && state.packets.is_empty();
+            if std::mem::take(&mut state.grant.is_asked) || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
-                match state.answered {
-                    true => link.enqueue(peer, Packet::credit(flags)),
-                    false => self.greet(peer, flags),
+                // A packet that waits for room carries the answer: a peer that asks again and again gets one. Before an
+                // answer to its hello only hellos are sent; after it a peer ignores the credit in a hello.
+                let answered = state.answered;
+                let carrier = if answered { state.packets.back_mut() } else { state.packets.front_mut() };
+                match carrier.filter(|packet| packet.is_hello() != answered) {
+                    Some(packet) => packet.flags |= flags,
+                    None if answered => link.enqueue(peer, Packet::credit(flags)),
+                    None => self.greet(peer, flags),
                 }
             }
             let link = &mut self.link;
-            if link.peers[peer].unused() < link.peers[peer].window / 2 {
-                // The budget is used up: again when it has room.
+            if link.peers[peer].grant.is_low() {
+                // The budget is used up. Try again when it has room.
                 link.starve(peer);
             }
         }
     }
 
-    /// Sends what waits for a peer, in order, as far as the port and the peer's credit have room. The bytes of long messages
-    /// wait for the next drive.
+    /// Sends the queued packets of a peer in order, as far as the port's room and the peer's credit allow. The bytes of
+    /// long messages wait for the next drive.
     pub fn flush(&mut self, peer: Peer) {
         loop {
             let link = &mut self.link;
             let state = &mut link.peers[peer];
-            // Without a path it is listed again when there is one.
+            // A peer without a path is listed again when it has one.
             let Some(path) = state.path else { return };
             let is_hello = state.packets.front().is_some_and(Packet::is_hello);
-            // Until it has answered it is sent nothing but hellos, all of number 0: of those any may be lost. It is listed
-            // again when it answers.
+            // Until the peer has answered, only hellos are sent, all with number 0: any of them may be lost. The peer
+            // is listed again when it answers.
             if !is_hello && !state.answered {
                 return;
             }
             let turn = if let Some(packet) = state.packets.front() {
                 let Packet { protocol, kind, flags, .. } = *packet;
-                let mut header = link.header(peer, protocol, kind, flags, 0, link.now_ns);
+                let mut header = link.header(peer, protocol, kind, flags, 0);
                 if is_hello {
-                    header.sequence = 0.into();
+                    header.sender = link.identity.rank.into();
+                    header.sequence = Sequence::HELLO.get().into();
                 }
                 let packets = &mut link.peers[peer].packets;
                 let body = packets.front().map_or(&[][..], |packet| &packet.body);
@@ -133,8 +133,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 let mut out = Out { port: &mut self.port, link };
                 self.stack.next(&mut out, peer, protocol)
             } else if state.lanes.has_goodbye() && !self.stack.holds(peer) {
-                let header =
-                    link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0, link.now_ns);
+                let header = link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0);
                 let post = self.port.send(path, header.as_bytes(), &[]);
                 if matches!(post, Ok(Post::Done)) {
                     let state = &mut link.peers[peer];
@@ -148,6 +147,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 return;
             };
             let state = &mut self.link.peers[peer];
+            let is_first = state.sequence == Sequence::HELLO;
             match turn {
                 Ok(Turn::Sent | Turn::Skipped) => {}
                 Ok(Turn::NoRoom) => {
@@ -155,17 +155,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
                     return self.link.list(peer);
                 }
                 // Listed again when the answer comes.
-                Ok(Turn::NoCredit) if state.asked => return,
+                Ok(Turn::NoCredit) if state.allowance.is_asked => return,
                 Ok(Turn::NoCredit) => {
-                    state.asked = true;
+                    state.allowance.is_asked = true;
                     state.packets.push_back(Packet::credit(Flags::STARVED));
                 }
-                Err(PortError::PeerGone(_)) => return self.fault(Fault::new(peer, Cause::Lost)),
-                // Of the first packet: later ones find the path there.
-                Err(PortError::Exhausted { what, hint }) if is_hello => {
+                // The peer has no place for another sender. Later packets find the path.
+                Err(PortError::Exhausted { what, hint }) if is_hello && is_first => {
                     return self.no_path(peer, what, &hint);
                 }
-                Err(error) => return self.unreachable(peer, &error),
+                Err(error) => return self.fault(Fault::new(peer, Cause::from(error))),
             }
         }
     }
@@ -176,11 +175,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
         match self.stack.bulk(&mut out, peer, lent) {
             Ok(Post::Done | Post::Over) => {}
             Ok(Post::Again) => self.link.list(peer),
-            Err(error) => self.unreachable(peer, &error),
+            Err(error) => self.fault(Fault::new(peer, Cause::from(error))),
         }
     }
 
     /// The port has no room for another peer. Operations that need the path end, and the next send looks for one again.
+    ///
+    /// Nothing was sent to the peer before. So the peer has sent nothing but hellos, and none of the packets that are
+    /// dropped here answers it.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
         crate::event!(WARN, peer = self.link.peers[peer].rank, what, hint, "no room for a peer");
         self.stack.no_path(&mut self.link, peer, what, hint);
@@ -192,24 +194,32 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
-    /// Accounts for a hello that the port took. It is repeated until a packet acknowledges it, each time after twice as long.
+    /// Accounts for a hello that the port took. It is repeated until a packet acknowledges it, each time after twice as
+    /// long.
     fn greeted(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
-        state.sequence = state.sequence.max(1);
-        state.told = state.given;
+        if state.sequence == Sequence::HELLO {
+            state.sequence = Sequence::FIRST;
+        }
+        state.grant.note_told();
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
-        state.greetings += 1;
-        self.timers.set(self.now_ns.saturating_add(wait_ns), Timer::Hello(peer));
+        state.greetings = state.greetings.saturating_add(1);
+        let due_ns = self.now_ns.saturating_add(wait_ns);
+        // One timer is enough: a peer that repeats its own hello gets many.
+        if due_ns < state.greeting_due_ns {
+            state.greeting_due_ns = due_ns;
+            self.timers.set(due_ns, Timer::Hello(peer));
+        }
     }
 }
 
-/// How late the deadline of a receive may be while polls bring events. One poll takes a limited number of packets, so a
-/// long message that has arrived takes several; another peer that never pauses must not put a deadline off for ever.
+/// The longest delay of a receive's deadline while polls bring events. A poll takes a limited number of packets, so a
+/// long message that has arrived takes several polls. A peer that never pauses must not put off a deadline for ever.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection in the
-/// making: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had
-/// a connection before to a process that is gone. (The slot of that connection is used again, and keeps the number of
+/// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection in
+/// the making: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had a
+/// connection before to a process that is gone. (The slot of that connection is used again, and keeps the number of
 /// that process: xnet_process_connreq then takes the request that the other end has just withdrawn for one of a new
 /// process, and closes the good connection for it. prov/net/src/xnet_rdm_cm.c at 1.17.0, prov/tcp to 2.0.0.) More than
 /// a peer takes that shares its core with dozens of others.

@@ -6,16 +6,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
+use super::credit::{Allowance, Grant};
+use super::numbers::{Incarnation, Sequence};
 use super::{Cause, Traffic, control};
 use crate::wire::{Flags, Protocol};
 use crate::{Address, PeerId};
 
-/// Names a peer of a [`Link`](super::Link). The same rank keeps its name through all its incarnations.
+/// The index of a peer of a [`Link`](super::Link). A rank keeps its index through all its incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub(super) u32);
 
 impl Peer {
-    /// Returns its place among all peers, for tables that run parallel to the link's.
+    /// Returns the index, for tables that run parallel to the link's.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {
@@ -27,64 +29,55 @@ impl Peer {
 #[derive(Debug)]
 pub struct PeerState {
     pub(super) rank: u32,
-    /// Known once the address book or the peer itself has told it.
-    pub(super) incarnation: Option<u32>,
+    /// Known once the address book or the peer itself has provided it.
+    pub(super) incarnation: Option<Incarnation>,
     pub(super) standing: Standing,
     /// True if the peer's process is stopped, by the launcher's last report.
     pub(super) is_stopped: bool,
-    /// When it ceased to take part.
+    /// The time at which the peer ceased to take part.
     pub(super) ended_ns: u64,
-    /// True if the launcher has reported how its process ended.
+    /// True if the launcher has reported how the peer's process ended.
     pub(super) is_told: bool,
-    /// True if the launcher starts it again.
+    /// True if the launcher restarts the peer.
     pub(super) returns: bool,
-    /// The port's name for it, once its address is known.
+    /// The port's name for the peer, once the peer's address is known.
     pub(super) path: Option<PeerId>,
-    /// True if its address is wanted.
+    /// True if the peer's address is wanted.
     pub(super) sought: bool,
     /// Longest message that the protocol of tagged messages sends at once, set by [`Link::set_at_once`](super::Link).
     pub(super) at_once_max: usize,
 
-    /// Number of the next packet to it.
-    pub(super) sequence: u32,
-    /// Number of the packet that it expects next, by its last packet.
-    pub(super) acked: u32,
-    /// Number of the goodbye to it, once that is sent.
-    pub(super) bye: Option<u32>,
-    /// Hellos sent to it.
+    /// The number that the peer has given to this side, in its hello.
+    pub(super) number: u32,
+    /// Number of the next packet to the peer.
+    pub(super) sequence: Sequence,
+    /// Number of the packet that the peer expects next, by its last packet.
+    pub(super) acked: Sequence,
+    /// Number of the goodbye to the peer, once that is sent.
+    pub(super) bye: Option<Sequence>,
+    /// Hellos sent to the peer.
     pub(super) greetings: u32,
-    /// True if a packet from it has acknowledged a hello.
+    /// The time of the next timer that repeats the hello, or `u64::MAX`.
+    pub(super) greeting_due_ns: u64,
+    /// True if a packet from the peer has acknowledged a hello.
     pub(super) answered: bool,
-    /// Credit that it granted, in all: cumulative, wrapping.
-    pub(super) granted: u32,
-    /// Credit used, in all: cumulative, wrapping.
-    pub(super) spent: u32,
-    /// True if it was asked for more credit and has not answered.
-    pub(super) asked: bool,
-    /// True if it answered that it has no more credit to give.
-    pub(super) exhausted: bool,
-    /// The link's own packets and the protocols' answers that wait for room in the port. They go before everything else.
+    /// The credit for data to the peer.
+    pub(super) allowance: Allowance,
+    /// The link's own packets and the protocols' answers that wait for room in the port. They go before everything
+    /// else.
     pub(super) packets: VecDeque<Packet>,
     /// The protocols with something to send.
     pub(super) lanes: Lanes,
-    /// True if it is in the link's list of peers with something to send.
+    /// True if the peer is in the link's list of peers with something to send.
     pub(super) listed: bool,
 
-    /// Number of the next packet from it.
-    pub(super) expected: u32,
-    /// True if its hello has arrived.
+    /// Number of the next packet from the peer.
+    pub(super) expected: Sequence,
+    /// True if the peer's hello has arrived.
     pub(super) heard: bool,
-    /// Credit given to it, in all: cumulative, wrapping.
-    pub(super) given: u32,
-    /// The part of `given` that it was told of.
-    pub(super) told: u32,
-    /// The part of `given` that it used.
-    pub(super) charged: u32,
-    /// Credit it may hold unused.
-    pub(super) window: u32,
-    /// True if it asked for more credit and waits for an answer.
-    pub(super) hungry: bool,
-    /// True if it is in the link's list of peers that need credit.
+    /// The credit for the peer's data.
+    pub(super) grant: Grant,
+    /// True if the peer is in the link's list of peers that need credit.
     pub(super) starving: bool,
     /// Counts of messages exchanged with the rank, in all its incarnations.
     pub(super) traffic: Traffic,
@@ -93,15 +86,16 @@ pub struct PeerState {
 /// Tells whether a peer takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It takes part.
+    /// The peer takes part.
     Alive,
-    /// It said goodbye: what it sent can be received, nothing can be sent to it.
+    /// The peer said goodbye: its messages can be received, and nothing can be sent to it.
     Left,
-    /// It failed.
+    /// The peer failed.
     Failed(Cause),
 }
 
-/// The protocols that have something to send to one peer, which take turns, and the goodbye, which comes after all of them.
+/// The protocols that have something to send to one peer, which take turns, and the goodbye, which comes after all of
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lanes {
     set: u8,
@@ -157,7 +151,7 @@ impl Lanes {
     }
 }
 
-/// A packet that waits for room in the port. It overtakes what the protocols have queued.
+/// A packet that waits for room in the port. It overtakes the protocols' queues.
 pub(super) struct Packet {
     pub(super) protocol: Protocol,
     pub(super) kind: u8,
@@ -166,7 +160,7 @@ pub(super) struct Packet {
 }
 
 impl fmt::Debug for Packet {
-    /// Without the body: that of a hello has the job's secret.
+    /// Prints no body: that of a hello contains the job's secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { protocol, kind, flags, body } = self;
         write!(f, "{protocol:?} {kind} {flags:?}, {} bytes", body.len())
@@ -198,25 +192,20 @@ impl PeerState {
             path: None,
             sought: false,
             at_once_max: 0,
-            sequence: 0,
-            acked: 0,
+            number: 0,
+            sequence: Sequence::HELLO,
+            acked: Sequence::HELLO,
             bye: None,
             greetings: 0,
+            greeting_due_ns: u64::MAX,
             answered: false,
-            granted: 0,
-            spent: 0,
-            asked: false,
-            exhausted: false,
+            allowance: Allowance::default(),
             packets: VecDeque::new(),
             lanes: Lanes::default(),
             listed: false,
-            expected: 0,
+            expected: Sequence::HELLO,
             heard: false,
-            given: 0,
-            told: 0,
-            charged: 0,
-            window: 0,
-            hungry: false,
+            grant: Grant::default(),
             starving: false,
             traffic: Traffic::default(),
         }
@@ -231,7 +220,7 @@ impl PeerState {
 
     /// Returns its incarnation, if that is known.
     #[must_use]
-    pub fn incarnation(&self) -> Option<u32> {
+    pub fn incarnation(&self) -> Option<Incarnation> {
         self.incarnation
     }
 
@@ -242,53 +231,59 @@ impl PeerState {
         self.path
     }
 
-    /// Returns true if its process is stopped, by the launcher's last report.
+    /// Returns the number that it has given to this side, once its hello has arrived.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns true if the peer's process is stopped, by the launcher's last report.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Returns true if it has answered a hello, so that packets can be sent to it.
+    /// Returns true if the peer has answered a hello, so that packets can be sent to it.
     #[must_use]
     pub fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// Returns true if its hello has arrived.
+    /// Returns true if the peer's hello has arrived.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         self.heard
     }
 
-    /// Returns true if this side has said goodbye to it.
+    /// Returns true if this side has said goodbye to the peer.
     #[must_use]
     pub fn was_told_goodbye(&self) -> bool {
         self.bye.is_some()
     }
 
-    /// Returns the number of the next packet from it.
+    /// Returns the number of the next packet from the peer.
     #[must_use]
     pub fn expected(&self) -> u32 {
-        self.expected
+        self.expected.get()
     }
 
     /// Returns the credit that is left for data to it, bytes.
     #[inline]
     #[must_use]
     pub fn credit(&self) -> u32 {
-        self.granted.wrapping_sub(self.spent)
+        self.allowance.left()
     }
 
     /// Returns true if it was asked for credit and has not answered.
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.asked
+        self.allowance.is_asked
     }
 
     /// Returns true if it has no more credit to give.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted
+        self.allowance.is_exhausted
     }
 
     /// Returns the longest message that tagged messages may send at once.
@@ -318,7 +313,7 @@ impl PeerState {
         matches!(self.standing, Standing::Alive)
     }
 
-    /// Returns why it takes no part, if so.
+    /// Returns why it takes no part, or `None` if it does.
     #[cold]
     #[must_use]
     pub fn failure(&self) -> Option<Cause> {
@@ -341,10 +336,10 @@ impl PeerState {
         &mut self.traffic
     }
 
-    /// Takes `price` bytes from the credit for data to it.
+    /// Takes `price` bytes from the credit for data to the peer.
     #[inline]
     pub fn spend(&mut self, price: u32) {
-        self.spent = self.spent.wrapping_add(price);
+        self.allowance.spend(price);
     }
 
     /// Sets the longest message that tagged messages may send at once.
@@ -354,37 +349,18 @@ impl PeerState {
 
     /// Notes that a packet has asked it for credit.
     pub fn set_asked(&mut self) {
-        self.asked = true;
+        self.allowance.is_asked = true;
     }
 
     /// Accounts for a packet to it that the port took.
     #[inline]
     pub fn sent(&mut self) {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.told = self.given;
+        self.sequence = self.sequence.next();
+        self.grant.note_told();
     }
 
-    /// Returns the credit that it holds unused.
-    #[inline]
-    pub(super) fn unused(&self) -> u32 {
-        self.given.wrapping_sub(self.charged)
-    }
-
-    /// Returns the credit that it knows of and has not used.
-    #[inline]
-    pub(super) fn known(&self) -> u32 {
-        self.told.wrapping_sub(self.charged)
-    }
-
-    /// Returns true if it is time to give it more credit. At half the window, any packet to it can carry the news. At a
-    /// quarter, a packet is sent for that alone.
-    #[inline]
-    pub(super) fn runs_short(&self) -> bool {
-        let known = self.known();
-        known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
-    }
-
-    /// Returns true if the launcher will still report how the peer's process ended: it said goodbye, or the port lost it.
+    /// Returns true if the launcher will still report how the peer's process ended: it said goodbye, or the port lost
+    /// it.
     pub(super) fn awaits_word(&self) -> bool {
         !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
     }
@@ -427,6 +403,12 @@ impl Peers {
         Some(recent.1)
     }
 
+    /// Returns the peer that was given this number, and its state. A packet brings the number.
+    #[inline(always)]
+    pub(super) fn numbered(&mut self, number: u32) -> Option<(Peer, &mut PeerState)> {
+        Some((Peer(number), self.all.get_mut(number as usize)?))
+    }
+
     pub(super) fn meet(&mut self, rank: u32) -> Peer {
         let peer = Peer(self.all.len() as u32);
         self.all.push(PeerState::new(rank));
@@ -438,9 +420,11 @@ impl Peers {
     /// Forgets all but the rank and its traffic: the peer begins another incarnation.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
-        // It may still be in the link's lists, which find nothing to do there.
+        // The peer may still be in the link's lists; the code that works through them finds no work for it. Its timer
+        // goes off.
         let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
-        *state = PeerState { listed, starving, traffic, ..PeerState::new(state.rank) };
+        let greeting_due_ns = state.greeting_due_ns;
+        *state = PeerState { listed, starving, traffic, greeting_due_ns, ..PeerState::new(state.rank) };
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
@@ -451,7 +435,7 @@ impl Peers {
         self.all.len()
     }
 
-    /// As [`Peers::find`], from the map itself.
+    /// Finds a peer as [`Peers::find`] does, from the map itself.
     pub(super) fn find_slowly(&self, rank: u32) -> Option<Peer> {
         self.by_rank.get(&rank).copied()
     }
@@ -499,7 +483,7 @@ impl Hasher for RankHasher {
 /// An address with the incarnation of the process that listens there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) incarnation: u32,
+    pub(super) incarnation: Incarnation,
     pub(super) address: Address,
 }
 
@@ -532,7 +516,7 @@ mod tests {
         let mut peers = Peers::default();
         let names: Vec<_> = (0..100).map(|rank| (rank * 7, peers.meet(rank * 7))).collect();
         for &(rank, peer) in &names {
-            peers[peer].incarnation = Some(3);
+            peers[peer].incarnation = Some(Incarnation::new(3));
             peers[peer].traffic.bytes_sent = u64::from(rank);
             peers.renew(peer);
             assert_eq!((peers[peer].rank, peers[peer].incarnation), (rank, None));

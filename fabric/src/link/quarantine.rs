@@ -2,8 +2,8 @@
 
 use crate::{Memory, Region};
 
-/// Regions that ports have not let go of. Where a port can fence a dead peer off there are none; elsewhere an
-/// operation with it stays outstanding, perhaps for ever, and its memory is kept until it has ended.
+/// Regions that ports have not released. If a port can fence a dead peer off there are none. Otherwise an operation
+/// with the peer stays outstanding, perhaps for ever, and its memory is kept until it has ended.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     held: Vec<Region>,
@@ -12,7 +12,7 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// The memory of what was deregistered, or none yet.
+    /// Returns the memory of a deregistered region, unless a port still holds it.
     pub(super) fn reclaim(&mut self, region: Region) -> Option<Memory> {
         region
             .reclaim()
@@ -23,7 +23,7 @@ impl Quarantine {
             .ok()
     }
 
-    /// Frees what ports have let go of.
+    /// Frees the regions that ports have released.
     #[inline]
     pub(super) fn release(&mut self) {
         if !self.held.is_empty() {
@@ -31,7 +31,7 @@ impl Quarantine {
         }
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the quarantine.
     pub(super) fn bytes(&self) -> u64 {
         self.held.iter().filter(|region| region.is_held()).map(|region| region.len() as u64).sum()
     }

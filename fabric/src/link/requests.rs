@@ -1,12 +1,13 @@
-//! Requests: their names, how they end, and a table of them.
+//! Requests: their names, their results, and a table of requests.
 
 use super::{Error, Status};
 use crate::Memory;
+use crate::wire::Protocol;
 
 /// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not yet.
+    /// The request has not ended.
     Pending,
     /// Not yet, but a peer failed for which a receive from any source might have waited.
     FailurePending,
@@ -15,25 +16,28 @@ pub enum Outcome {
     Ready,
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Completion {
     /// The message: of a receive, with its source; of a send, with its destination.
     pub result: Result<Status, Error>,
-    /// The memory that the request owned. None if it was borrowed, or if a port may still touch it: then it is kept until
-    /// that is over, and dropped.
+    /// The memory that the request owned. `None` if it was borrowed, or if a port may still access it: then it is kept
+    /// until the port has finished, and dropped.
     pub memory: Option<Memory>,
 }
 
-/// Names a request. Generational: once collected it names nothing, and never another operation.
+/// The name of a request. Generational: once collected it names nothing. It is given again after 2^29 requests of the
+/// same protocol, and only to a request in the same place. It contains the protocol, so requests of two protocols never
+/// share a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId {
     index: u32,
+    /// The low [`PROTOCOL_BITS`] are the protocol's number.
     generation: u32,
 }
 
 impl std::hash::Hash for RequestId {
-    /// As one number: that is one step of a hasher.
+    /// Hashes it as one number, in one step of the hasher.
     #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         state.write_u64(self.to_wire());
@@ -46,6 +50,18 @@ impl RequestId {
     #[must_use]
     pub fn place(self) -> usize {
         self.index as usize
+    }
+
+    /// Returns the protocol whose request it names. A name from a packet may be of none.
+    #[must_use]
+    pub fn protocol(self) -> Option<Protocol> {
+        Protocol::from_number(self.lane() as u8)
+    }
+
+    /// Returns the number of the protocol, or one above all protocols' that a packet brought.
+    #[inline]
+    pub(super) fn lane(self) -> usize {
+        (self.generation % GENERATION_STEP) as usize
     }
 
     /// Returns the name as one number, as packets carry it.
@@ -71,27 +87,22 @@ pub trait Slot {
 
 /// The requests of one protocol.
 ///
-/// Unlike a slab, it leaves a removed value in place until the next one is written over it, if there is nothing in it to be
-/// dropped: the drop took longer than everything else at the end of a request.
+/// Unlike a slab, it leaves a removed value in place until the next one is written over it, if there is nothing in it
+/// to be dropped: the drop took longer than everything else at the end of a request.
 #[derive(Debug)]
 pub struct Slots<T> {
     all: Vec<Place<T>>,
     /// The first free place, or the number of places if none is free.
     free: u32,
     len: usize,
+    /// The generation of the last name given. Its low bits are the protocol's number.
     generation: u32,
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Self { all: Vec::new(), free: 0, len: 0, generation: 0 }
-    }
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct Place<T> {
-    /// That of the value in it, or [`FREE`].
+    /// The generation of the value in this place, or [`FREE`].
     generation: u64,
     /// The next free place.
     next: u32,
@@ -103,10 +114,16 @@ impl<T: Slot> Slots<T> {
     /// Bytes that each value takes.
     pub const BYTES: usize = size_of::<Place<T>>();
 
+    /// Makes an empty table for the requests of a protocol.
+    #[must_use]
+    pub fn new(protocol: Protocol) -> Self {
+        Self { all: Vec::new(), free: 0, len: 0, generation: u32::from(protocol as u8) }
+    }
+
     /// Returns the name of the value that is inserted next.
     #[inline(always)]
     pub fn next_id(&self) -> RequestId {
-        RequestId { index: self.free, generation: self.generation.wrapping_add(1) }
+        RequestId { index: self.free, generation: self.generation.wrapping_add(GENERATION_STEP) }
     }
 
     /// Inserts a value.
@@ -138,7 +155,7 @@ impl<T: Slot> Slots<T> {
         (place.generation == u64::from(id.generation)).then_some(&place.value)
     }
 
-    /// As [`Slots::get`], to change it.
+    /// Returns the value as [`Slots::get`] does, for changes.
     #[inline(always)]
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         let place = self.all.get_mut(id.index as usize)?;
@@ -185,6 +202,13 @@ impl<T: Slot> Slots<T> {
     }
 }
 
+/// Bits of a generation that are the protocol's number. Counting in the bits above them leaves them unchanged, also
+/// when the generation wraps.
+const PROTOCOL_BITS: u32 = 3;
+pub(super) const GENERATION_STEP: u32 = 1 << PROTOCOL_BITS;
+
+const _: () = assert!((Protocol::LAST as u32) < GENERATION_STEP);
+
 /// The generation of no value, which no name has.
 const FREE: u64 = u64::MAX;
 
@@ -207,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_stale_name_names_nothing() {
-        let mut values = Values::default();
+        let mut values = Values::new(Protocol::P2p);
         let old = values.insert(None);
         values.remove(old);
         let new = values.insert(None);
@@ -220,7 +244,7 @@ mod tests {
     #[test]
     fn a_removed_value_is_dropped() {
         let held = Rc::new(());
-        let mut values = Values::default();
+        let mut values = Values::new(Protocol::P2p);
         for _ in 0..2 {
             let id = values.insert(Some(held.clone()));
             values.remove(id);
@@ -230,12 +254,30 @@ mod tests {
 
     #[test]
     fn no_name_is_that_of_a_free_place() {
-        let mut values = Values { generation: u32::MAX - 2, ..Values::default() };
+        let mut values = Values::new(Protocol::P2p);
+        values.generation = values.generation.wrapping_sub(2 * GENERATION_STEP);
         for _ in 0..4 {
             let id = values.insert(None);
             values.remove(id);
             let names = [0, 1, id.generation, u32::MAX].map(|generation| RequestId { generation, ..id });
             assert!(names.iter().all(|&name| values.get(name).is_none()));
+            assert_eq!(id.protocol(), Some(Protocol::P2p), "also when the generation wraps");
         }
+    }
+
+    #[test]
+    fn a_name_is_of_one_protocol() {
+        let mut tables =
+            [Protocol::P2p, Protocol::Rma, Protocol::Coll].map(|protocol| (protocol, Values::new(protocol)));
+        for _ in 0..100 {
+            let names = tables.each_mut().map(|(protocol, values)| (*protocol, values.insert(None)));
+            for (own, values) in &mut tables {
+                for (protocol, name) in names {
+                    assert_eq!(name.protocol(), Some(protocol));
+                    assert_eq!(values.get(name).is_some(), protocol == *own, "the places are the same");
+                }
+            }
+        }
+        assert_eq!(RequestId::from_wire(u64::MAX).protocol(), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::requests::GENERATION_STEP;
 use super::{Peer, RequestId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +20,21 @@ pub(super) struct Timers {
     all: BinaryHeap<Reverse<(u64, Timer)>>,
     /// When the first is due, or a time before that. Every poll reads it.
     next_ns: u64,
+    /// The deadlines of each protocol.
+    deadlines: [Deadlines; PROTOCOLS],
+}
+
+/// Counts of one protocol's deadlines.
+#[derive(Clone, Copy, Debug, Default)]
+struct Deadlines {
+    len: usize,
+    /// The number of deadlines that the last sweep kept.
+    kept: usize,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { all: BinaryHeap::new(), next_ns: u64::MAX }
+        Self { all: BinaryHeap::new(), next_ns: u64::MAX, deadlines: [Deadlines::default(); PROTOCOLS] }
     }
 }
 
@@ -38,24 +49,59 @@ impl Timers {
         self.next_ns = self.next_ns.min(due_ns);
     }
 
+    /// Sets the deadline of a request. `is_current` tells whether a deadline is still that of its request, for requests
+    /// of the same protocol. If the protocol has many deadlines, the void ones among them are dropped.
+    pub(super) fn set_deadline(
+        &mut self,
+        request: RequestId,
+        due_ns: u64,
+        is_current: impl Fn(RequestId, u64) -> bool,
+    ) {
+        self.set(due_ns, Timer::Deadline(request));
+        let lane = request.lane();
+        let deadlines = &mut self.deadlines[lane];
+        deadlines.len += 1;
+        // Most operations end long before their deadline.
+        if deadlines.len > 2 * deadlines.kept + SWEEP_MIN {
+            let mut kept = 0;
+            self.all.retain(|Reverse((due_ns, timer))| match timer {
+                Timer::Deadline(id) if id.lane() == lane => {
+                    let keeps = is_current(*id, *due_ns);
+                    kept += usize::from(keeps);
+                    keeps
+                }
+                Timer::Deadline(_) | Timer::Hello(_) => true,
+            });
+            *deadlines = Deadlines { len: kept, kept };
+        }
+    }
+
+    /// Puts a deadline back that [`Timers::take`] returned.
+    pub(super) fn put_off(&mut self, due_ns: u64, request: RequestId) {
+        self.set(due_ns, Timer::Deadline(request));
+        self.deadlines[request.lane()].len += 1;
+    }
+
     /// Takes the next timer that is due, with the time when it was.
     pub(super) fn take(&mut self, now_ns: u64) -> Option<(u64, Timer)> {
         self.next_ns = self.all.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns);
         if self.next_ns > now_ns {
             return None;
         }
-        self.all.pop().map(|Reverse(first)| first)
+        let Reverse(first) = self.all.pop()?;
+        if let (_, Timer::Deadline(request)) = first {
+            self.deadlines[request.lane()].len -= 1;
+        }
+        Some(first)
     }
 
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
-
-    /// Drops the deadlines of which `is_current` says that they are void.
-    pub(super) fn sweep(&mut self, is_current: impl Fn(RequestId, u64) -> bool) {
-        self.all.retain(|Reverse((due_ns, timer))| match timer {
-            Timer::Deadline(id) => is_current(*id, *due_ns),
-            Timer::Hello(_) => true,
-        });
-    }
 }
+
+/// The number of a protocol's deadlines below which a sweep does not pay.
+const SWEEP_MIN: usize = 1024;
+
+/// The number of protocols that names of requests can distinguish.
+const PROTOCOLS: usize = GENERATION_STEP as usize;

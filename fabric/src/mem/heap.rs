@@ -140,7 +140,7 @@ impl<T> Once<T> {
     fn make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         match self.progress.compare_exchange(UNBEGUN, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                // Only one thread reaches this line, so it does not wait.
+                // Only one thread reaches this line, so `get_or_init` does not wait.
                 let made = make();
                 self.made.get_or_init(|| made).as_ref()
             }
@@ -164,7 +164,8 @@ const UNBEGUN: u8 = 0;
 const AWAITED: u8 = 1;
 const UNAWAITED: u8 = 2;
 
-/// Number of yields before a thread goes on without the value: some milliseconds, ten times what making it takes.
+/// The number of yields after which a thread continues without the value. They take some milliseconds, ten times as
+/// long as `make`.
 const PATIENCE: u32 = 10_000;
 
 #[cfg(test)]

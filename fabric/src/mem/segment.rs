@@ -121,7 +121,7 @@ impl Mapped {
         }
         let mapping = file.map(0..file.size())?;
         let header = mapping.view::<Header>(0, 1);
-        // Only whole words, though the file may end within one.
+        // Only whole words count, though the file may end within one.
         let room = (file.size() - size_of::<Header>()) / WORD * WORD;
         match usize::try_from(header[0].len.load(Ordering::Relaxed)) {
             Ok(len) if header[0].version.load(Ordering::Relaxed) == VERSION && len <= room => {
@@ -170,16 +170,16 @@ impl Mapped {
         &self.words
     }
 
-    /// Copies bytes out, from `offset` on.
+    /// Copies the bytes at `offset` into `into`.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes are not all in the segment.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.len, "a copy stays inside");
         load_words(&self.words, offset, into);
     }
 
-    /// Copies bytes in, to `offset` on. They become visible after those of earlier copies.
+    /// Copies bytes in, from `offset` on. They become visible after the bytes of earlier copies.
     ///
     /// # Panics
     /// If they leave the segment.
@@ -189,7 +189,7 @@ impl Mapped {
         unsafe { self.write_from(offset, from.as_ptr(), from.len()) }
     }
 
-    /// As [`Mapped::write`], of `len` bytes at `from`.
+    /// Writes `len` bytes from `from`, as [`Mapped::write`] does.
     ///
     /// # Panics
     /// If they leave the segment.

@@ -78,7 +78,7 @@ impl Window {
     /// Stores the word of 8 bytes at `offset`, after all earlier stores.
     ///
     /// # Errors
-    /// As [`Window::load`].
+    /// Returns the errors of [`Window::load`].
     #[inline]
     pub fn store(&self, offset: usize, word: u64) -> Result<(), PortError> {
         self.segment.word(self.word(offset)?).store(word, Ordering::Release);
@@ -89,7 +89,7 @@ impl Window {
     /// sees earlier stores too.
     ///
     /// # Errors
-    /// As [`Window::load`].
+    /// Returns the errors of [`Window::load`].
     #[inline]
     pub fn change(&self, offset: usize, how: Change) -> Result<u64, PortError> {
         Ok(self.segment.change(self.word(offset)?, how))

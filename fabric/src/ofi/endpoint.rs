@@ -31,9 +31,9 @@ const TEXT_MAX: usize = 256;
 
 /// The result of one read of the completion queue.
 pub(super) enum Completions<'a> {
-    /// Nothing.
+    /// The queue had no completion.
     None,
-    /// These.
+    /// The completions of successful operations.
     Some(&'a [sys::fi_cq_data_entry]),
     /// A failed operation.
     Failed(Box<sys::fi_cq_err_entry>),

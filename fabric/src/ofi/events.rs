@@ -50,7 +50,7 @@ impl OfiPort {
                 return [None, None];
             }
             Some(Slot::Flight(slot)) => slot,
-            // It belongs to no operation of this port, and names no peer.
+            // The completion belongs to no operation of this port, and names no peer.
             None => return [None, None],
         };
         let Some(flight) = self.land(slot) else { return [None, None] };
@@ -81,7 +81,7 @@ impl OfiPort {
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
     }
 
-    /// Ends a flight: its slot, peer and registration are free of it.
+    /// Ends a flight, and releases its slot, peer and registration.
     fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.slots.land(slot)?;
         self.peers[flight.peer.0 as usize].in_flight -= 1;

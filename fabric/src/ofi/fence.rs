@@ -14,9 +14,9 @@ use crate::PeerId;
 
 /// The known state of the connection to a peer.
 enum Connection {
-    /// It can be closed.
+    /// The connection can be closed.
     Closable,
-    /// There is none.
+    /// There is no connection.
     Absent,
 }
 
@@ -46,8 +46,8 @@ impl OfiPort {
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
         // Nothing was posted yet, so the only connection can be one that the peer has made; or the last post
-        // was accepted; or operations are in flight, which those of a broken connection are not any more, since
-        // the drain has ended them.
+        // was accepted; or operations are in flight. The drain has ended all operations of a broken
+        // connection, so these belong to an intact one.
         let made = known.settled || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
@@ -71,9 +71,8 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // The connection has been in the making since the last probe at the latest. Only an answer within that very
-        // call could have ended it, from a peer that has not answered all this time. could have ended it, from a peer
-        // that answers now, though it has not for all this time.
+        // The connection has been in the making since the last probe at the latest. Only an answer within that very call could
+        // have ended it, from a peer that answers now, though it has not for all this time.
         Connection::Closable
     }
 }

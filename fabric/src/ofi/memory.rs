@@ -27,7 +27,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// From a domain's `mr_mode` and `mr_key_size`.
+    /// Derives the rules of registration from a domain's `mr_mode` and `mr_key_size`.
     pub(super) fn new(mr_mode: i32, key_bytes: usize) -> Self {
         let has = |bit| mr_mode & bit != 0;
         Self {
@@ -68,7 +68,7 @@ struct Entry {
 pub(super) struct Registered {
     mr: Option<Object<sys::fid_mr>>,
     region: Region,
-    /// The registered bytes of it.
+    /// The registered bytes of the region.
     span: Range<usize>,
     access: Access,
 }
@@ -147,8 +147,8 @@ impl Registrations {
         }
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         if span.is_empty() || !(remote || self.mode.local) {
-            // The provider need not know of it. The key is not for peers; it distinguishes successive uses of the
-            // slot.
+            // The provider need not know of this memory. The key is not for peers: it distinguishes successive uses of
+            // the slot.
             return Ok((registered(None), self.keys.next_u64()));
         }
         let start = region.span(span.start, span.len())?;

@@ -109,7 +109,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
         // Another process has it, seen at bind or at listen.
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
-            "all ports it may take are taken: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
+            "all ports of its range are in use: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
         sys::FI_ENETUNREACH | sys::FI_EHOSTUNREACH | sys::FI_ENETDOWN => {
             "there is no way to the peer from the chosen interface: choose another"

@@ -15,7 +15,7 @@ use super::slots::IOV_MAX;
 use super::{OfiConfig, PACKET_MIN};
 use crate::{Caps, Order, PortError, Reach};
 
-/// One interface of a provider, as far as this port depends on it. Flags and numbers are libfabric's
+/// The properties of one interface of a provider on which this port depends. Flags and numbers are libfabric's
 /// (fi_getinfo(3), fi_endpoint(3), fi_domain(3)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {

@@ -65,7 +65,7 @@ impl RawPair {
         let inject_max = info.attributes().tx.inject_size;
         let receives = 2 * window;
         let domain = Domain::open(info, 2 * (receives + window), false)?;
-        // SAFETY: it is the first field, and `drop` closes it before all others.
+        // SAFETY: the endpoint is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
         let region = Region::new(Memory::zeroed(2 * len_max));
         let buffer =
@@ -128,7 +128,7 @@ impl RawPair {
     /// Waits for a message and sends one of `len` bytes, `count` times.
     ///
     /// # Errors
-    /// As [`ping`](Self::ping).
+    /// Returns the errors of [`ping`](Self::ping).
     pub fn pong(&mut self, len: usize, count: usize) -> Result<(), PortError> {
         for _ in 0..count {
             self.receive(1)?;
@@ -140,7 +140,7 @@ impl RawPair {
     /// Sends `count` windows of messages of `len` bytes, and waits after each until the peer has received all of it.
     ///
     /// # Errors
-    /// As [`ping`](Self::ping).
+    /// Returns the errors of [`ping`](Self::ping).
     pub fn stream(&mut self, len: usize, count: usize) -> Result<(), PortError> {
         for _ in 0..count {
             for _ in 0..self.window {
@@ -154,7 +154,7 @@ impl RawPair {
     /// Receives the messages of the peer's `stream`.
     ///
     /// # Errors
-    /// As [`ping`](Self::ping).
+    /// Returns the errors of [`ping`](Self::ping).
     pub fn sink(&mut self, count: usize) -> Result<(), PortError> {
         for _ in 0..count {
             self.receive(self.window)?;
@@ -271,7 +271,7 @@ impl RawPair {
 
 impl Drop for RawPair {
     fn drop(&mut self) {
-        // As in the port: memory that an unclosed endpoint might access must never be freed.
+        // As in the port, memory that an unclosed endpoint might access must never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.buffer.leak();

@@ -1,4 +1,4 @@
-//! One slot for each operation in flight: the context that the provider writes to, and the port's own record.
+//! The slots of operations in flight: each has the context that the provider writes to, and the port's own record.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -43,7 +43,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns those of the parts, of which there are at most [`IOV_MAX`].
+    /// Returns the registrations of the parts, of which there are at most [`IOV_MAX`].
     pub(super) fn of(parts: &[Local]) -> Self {
         let mut held = Self { names: [0; IOV_MAX], count: parts.len().min(IOV_MAX) };
         for (name, part) in held.names.iter_mut().zip(parts) {

@@ -5,7 +5,7 @@
 //! provider. If the port breaks a rule they end the process and name the rule, even where a provider would not notice
 //! and fail later:
 //!
-//! | offer | what is imposed |
+//! | offer | imposed rule |
 //! | --- | --- |
 //! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
 //! | `cq_data_size` | an immediate has no other bits |
@@ -14,7 +14,7 @@
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
 //! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
 //! | `FI_MR_ENDPOINT` | a registration has no key and does not work until it is bound and enabled |
-//! | no `FI_ORDER_SAW` | a write begins when completions are read: what is sent meanwhile overtakes it |
+//! | no `FI_ORDER_SAW` | a write begins when completions are read: packets sent before that overtake it |
 //! | no `FI_ORDER_WAW` | writes begin in the reverse of their order |
 //! | any | no context is in use twice, and no more operations are in flight than the completion queue holds |
 
@@ -51,7 +51,7 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
         caps: rules.caps & below.caps,
         msg_order: rules.msg_order & below.msg_order,
         inject_size: rules.inject_size.min(below.inject_size),
-        // The effect of a fence depends on it.
+        // The effect of a fence depends on the protocol.
         protocol: below.protocol,
         max_msg_size: rules.max_msg_size.min(below.max_msg_size),
         max_order_waw_size: rules.max_order_waw_size.min(below.max_order_waw_size),
@@ -138,7 +138,7 @@ struct Below {
 
 #[derive(Default)]
 struct State {
-    /// By context, the registrations that each operation uses.
+    /// The registrations that each operation uses, by the operation's context.
     in_flight: HashMap<usize, Vec<*const Mr>>,
     /// Writes that have not started.
     held: VecDeque<Write>,

@@ -9,7 +9,7 @@ use crate::{Caps, PortError};
 /// The loaded library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// Its version, like `1.17`.
+    /// The library's version, like `1.17`.
     pub version: String,
     /// True if it closes the connection of a fenced peer, without which no provider has
     /// [`Caps::fence`].
@@ -35,7 +35,7 @@ pub struct Found {
     pub provider: String,
     /// The interface's name, as [`OfiConfig::interface`] takes it.
     pub interface: String,
-    /// Its address without the port, if it has a usual notation.
+    /// The interface's address without the port, if it has a usual notation.
     pub address: Option<String>,
     /// The capabilities of a port on it, or the reason why there is none.
     pub caps: Result<Caps, PortError>,

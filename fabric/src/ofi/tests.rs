@@ -384,7 +384,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
         post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
         pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
 
-        // From here on b is stopped in the middle of a transfer: a's socket is full, b's half read.
+        // From here on b is stopped in the middle of a transfer: a's socket is full, and b's socket is half read.
         let mut accepted = Vec::new();
         for op in 0..40 {
             let post = match op % 3 {
@@ -479,7 +479,7 @@ fn after_a_fence_the_peer_writes_no_more() {
 fn a_fence_is_safe_whatever_the_connection_is_about() {
     with_cleanup("ofi::tests::a_fence_is_safe_whatever_the_connection_is_about", || {
         let mut a = Node::open(1);
-        // Without a fence, a post may be accepted before there is a connection.
+        // A port that cannot fence may accept a post before there is a connection.
         let fence = a.port.caps().fence;
         // Never used; connecting, with the peer stopped; refused; used by the peer only; and twice.
         let mut b = Node::open(2);
@@ -509,7 +509,7 @@ fn a_fence_is_safe_whatever_the_connection_is_about() {
             a.poll();
             b.poll();
         }
-        // Both ends fence at once while they connect to each other.
+        // The two ends fence each other at once, while each connects to the other.
         let (to_b, to_a) = (a.peer(&b), b.peer(&a));
         for _ in 0..50 {
             let _ = (a.port.send(to_b, b"x", &[]), b.port.send(to_a, b"x", &[]));

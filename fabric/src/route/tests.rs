@@ -137,7 +137,7 @@ fn where_one_path_has_no_room_another_is_taken() {
     assert_eq!((&*here.caps_for(first).name, &*here.caps_for(second).name), ("samite-shm", "tcp;ofi_rxm"));
     let why = here.explain(second).unwrap();
     assert!(why.contains("raise SAMITE_SHM_PEERS_MAX"), "{why}");
-    // It has no room for further peers.
+    // `there` has room for only one peer in shared memory.
     let [mut one, mut two, there] = std::array::from_fn(|_| with_ofi());
     let to_there = one.resolve(&there.address()).unwrap();
     assert_eq!(one.send(to_there, b"first", &[]), Ok(Post::Done));

@@ -22,7 +22,7 @@ use samite_os::alarm::Alarm;
 
 pub(super) struct Inbox {
     mailbox: Mailbox,
-    /// By slot; as many as have been in use.
+    /// The rings by slot: as many entries as slots have been in use.
     rings: Vec<Option<Incoming>>,
     /// Slots of the rings that each poll reads.
     active: Vec<usize>,
@@ -199,7 +199,7 @@ impl Inbox {
     fn answer(&mut self, count: u64) -> Result<(), PortError> {
         self.answered = count;
         let slots = self.mailbox.slots().len();
-        // A bounded number, whatever other calls come meanwhile.
+        // A bounded number, even if other calls arrive meanwhile.
         for _ in 0..slots {
             let Some(slot) = self.mailbox.header().bell.answer(slots) else { break };
             if slot < slots {
@@ -225,7 +225,7 @@ impl Inbox {
         let wish = self.mailbox.slots()[slot].wish.load(Ordering::Relaxed) != 0;
         match self.rings.get_mut(slot).and_then(Option::as_mut) {
             Some(Incoming { ring: Some(_), ended: ending, asked, .. }) => {
-                // It may still hold packets: the slot is freed when they have been read.
+                // The ring may still hold packets: the slot is freed when they have been read.
                 *ending |= ended;
                 if wish && !std::mem::replace(asked, true) {
                     self.grow(slot);
@@ -364,7 +364,7 @@ impl Incoming {
                     sink.long_packet(&scratch.as_bytes()[..head], &ring.body(body));
                     ring.skip(body);
                 }
-                // Only to memory that has been allocated.
+                // The reader moves only to a ring whose memory has been allocated.
                 Pop::Moved { ring: next }
                     if next != ring.ring() && next < if self.granted { RINGS } else { GROWN } =>
                 {
@@ -387,7 +387,7 @@ impl Incoming {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// `more`: the ring stays active all the same.
+    /// The ring had no packet. If `more` is true, the ring stays active all the same.
     Nothing {
         more: bool,
     },

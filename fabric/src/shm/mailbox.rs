@@ -150,7 +150,7 @@ impl Mailbox {
     }
 }
 
-/// In a child of fork(2) it stays open for the parent.
+/// Closes the mailbox. In a child of fork(2), the mailbox stays open for the parent.
 impl Drop for Mailbox {
     fn drop(&mut self) {
         if !self.mark.is_in_child() {
@@ -256,7 +256,7 @@ impl Remote {
             Some((Phase::Claimed | Phase::Open, owner)) => !owner.is_alive(),
             Some((Phase::Closed, _)) | None => true,
         };
-        // In most cases there is a free one, and no process has to be checked.
+        // In most cases a slot is free, and no process has to be checked.
         let is_free = |slot: &Slot| slot.owner.load(Ordering::Relaxed) == FREE;
         if self.slots.iter().any(is_free) || self.slots.iter().any(is_left) {
             return Ok(());
@@ -275,7 +275,7 @@ impl Remote {
         }
         self.check_room()?;
         header.wanted.store(1, Ordering::Relaxed);
-        // Without a mark: a sender that was killed right after it had set its mark has not called.
+        // Call the bell without a mark. A sender that was killed right after it had set its mark has not called.
         header.bell.call();
         if Waker::default().must_ring(&header.asleep) {
             self.alarm.ring();
@@ -436,7 +436,7 @@ pub(super) const GROWN: usize = 2;
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     slots: usize,
-    /// By ring of a slot.
+    /// The number of lines of each ring of a slot.
     lines: [usize; RINGS],
 }
 
@@ -500,17 +500,17 @@ pub(super) struct Header {
     version: AtomicU64,
     token: AtomicU64,
     slots: AtomicU64,
-    /// By ring of a slot.
+    /// The number of lines of each ring of a slot.
     lines: [AtomicU64; RINGS],
     /// The owner's descriptor of its alarm, and the pipe's identity.
     alarm: AtomicU64,
     alarm_inode: AtomicU64,
-    /// Not 0: a sender found no free slot, and some whose owner is dead.
+    /// Not 0: a sender found no free slot, but found slots whose owner is dead.
     pub(super) wanted: AtomicU64,
     /// Not 0: the owner's barrier cannot order the looks of some sender; see [`super::doze`].
     unruly: AtomicU64,
     _senders: [AtomicU64; 6],
-    /// Not 0: the owner reads no more.
+    /// Not 0: the owner has stopped reading.
     closed: AtomicU64,
     /// Not 0: the owner sleeps; see [`super::doze`].
     asleep: AtomicU64,

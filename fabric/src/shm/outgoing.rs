@@ -67,7 +67,7 @@ impl Outgoing {
             Push::Full if self.producer.ring() == SMALL => self.sees_it_read() || self.go_to_large(),
             Push::Full => self.grow(),
             Push::TooLong => self.go_to_large(),
-            Push::Due => {
+            Push::AtCheck => {
                 self.look_back(len);
                 true
             }
@@ -96,7 +96,7 @@ impl Outgoing {
     }
 
     fn look_back_after(&mut self, lines: u64) {
-        self.producer.set_due(self.producer.position() + lines);
+        self.producer.set_check_at(self.producer.position() + lines);
     }
 
     fn look_back(&mut self, len: usize) {
@@ -126,8 +126,8 @@ impl Outgoing {
     }
 }
 
-/// Number of looks at the receiver's position before the receiver counts as one that does not read: 1 or 2 us, in which
-/// it would take several of the longest messages of the small ring.
+/// Number of checks of the receiver's position before the sender assumes that the receiver does not read. They take 1
+/// or 2 us, in which a reading receiver takes several of the longest messages of the small ring.
 const PATIENCE: u32 = 64;
 
 /// The longest stay in the large ring, in lines: 4 MiB. If sender and receiver take turns on a core, coming back too

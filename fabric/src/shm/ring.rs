@@ -129,10 +129,10 @@ pub(super) struct Producer<P> {
     ring: usize,
     /// The state of the current ring.
     at: Written,
-    /// The states of all others.
-    left: Box<[Written; RINGS]>,
-    /// The position in the current ring from which on the answer is [`Push::Due`].
-    due: u64,
+    /// the states of the other rings.
+    parked: Box<[Written; RINGS]>,
+    /// The position in the current ring from which on the answer is [`Push::AtCheck`].
+    check_at: u64,
 }
 
 /// The producer's state of a ring.
@@ -143,7 +143,7 @@ struct Written {
     position: u64,
     /// The end of the known room.
     room: u64,
-    /// The position up to which short packets can be written without another check of the room, or of `due`.
+    /// The position up to which short packets can be written without another check of the room, or of `check_at`.
     limit: u64,
 }
 
@@ -166,8 +166,8 @@ impl Written {
 impl<P: Place> Producer<P> {
     /// Returns a producer at the first ring of a place through which nothing was sent.
     pub(super) fn new(place: P) -> Self {
-        let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
-        Self { place, ring: 0, at: left[0], left, due: u64::MAX }
+        let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
+        Self { place, ring: 0, at: parked[0], parked, check_at: u64::MAX }
     }
 
     pub(super) fn place(&self) -> &P {
@@ -227,24 +227,24 @@ impl<P: Place> Producer<P> {
         self.read() == SHUT
     }
 
-    /// Makes [`Push::Due`] the answer from a position of the current ring on.
-    pub(super) fn set_due(&mut self, position: u64) {
-        self.due = position;
+    /// Makes [`Push::AtCheck`] the answer from a position of the current ring on.
+    pub(super) fn set_check_at(&mut self, position: u64) {
+        self.check_at = position;
         self.set_limit();
     }
 
-    pub(super) fn is_due(&self) -> bool {
-        self.at.position >= self.due
+    pub(super) fn is_at_check(&self) -> bool {
+        self.at.position >= self.check_at
     }
 
     fn set_limit(&mut self) {
-        self.at.limit = self.at.room.min(self.due.max(self.at.position));
+        self.at.limit = self.at.room.min(self.check_at.max(self.at.position));
     }
 
-    /// Continues in another ring, without a due position. The consumer follows when it has read everything sent
+    /// Continues in another ring, without a check position. The consumer follows when it has read everything sent
     /// before. Returns false if there is no room.
     pub(super) fn move_to(&mut self, ring: usize) -> bool {
-        let mut next = self.left[ring];
+        let mut next = self.parked[ring];
         next.make_room(self.place.ring(ring).1.load(Ordering::Acquire));
         if next.position >= next.room {
             return false;
@@ -253,10 +253,10 @@ impl<P: Place> Producer<P> {
         let at = &mut self.at;
         self.place.lines()[at.size.index(at.position)].publish(MOVED);
         at.position += 1;
-        self.left[self.ring] = std::mem::replace(at, next);
+        self.parked[self.ring] = std::mem::replace(at, next);
         self.ring = ring;
         self.place.go_to(ring);
-        self.set_due(u64::MAX);
+        self.set_check_at(u64::MAX);
         true
     }
 
@@ -282,8 +282,8 @@ impl<P: Place> Producer<P> {
     fn push_slowly(&mut self, head: &[u8], body: &[u8]) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
         let count = if is_long { lines_for_long(body.len()) } else { lines_for(head.len() + body.len()) };
-        if self.is_due() {
-            return Push::Due;
+        if self.is_at_check() {
+            return Push::AtCheck;
         }
         if !self.at.size.holds(count) {
             return Push::TooLong;
@@ -363,8 +363,8 @@ pub(super) enum Push {
     Full,
     /// More than half of the current ring.
     TooLong,
-    /// There is room, but the position is reached at which the caller wants to check the ring.
-    Due,
+    /// There is room, but the producer has reached the position at which the caller wants to check the ring.
+    AtCheck,
     /// The consumer has shut the rings.
     Shut,
 }
@@ -375,14 +375,14 @@ pub(super) struct Consumer<P> {
     ring: usize,
     /// The state of the current ring.
     at: Read,
-    /// The states of all others.
-    left: Box<[Read; RINGS]>,
+    /// the states of the other rings.
+    parked: Box<[Read; RINGS]>,
     /// True if the body of the last long packet was copied, which clears its lines.
-    taken: Cell<bool>,
+    body_copied: Cell<bool>,
     /// Number of lines read between reports to the producer: half of the first ring, so that there is room for the
     /// longest packet once all is read; not more in the others, since the producer checks if the first one would
     /// suffice.
-    tell_after: u64,
+    report_after: u64,
 }
 
 /// The consumer's state of a ring.
@@ -394,20 +394,20 @@ struct Read {
     /// The number of these lines that are cleared.
     cleared: u64,
     /// The last reported position.
-    told: u64,
+    reported: u64,
 }
 
 impl<P: Place> Consumer<P> {
     pub(super) fn new(place: P) -> Self {
-        let at = |ring| Read { size: Size::of(place.ring(ring).0), position: 0, cleared: 0, told: 0 };
-        let left: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
+        let at = |ring| Read { size: Size::of(place.ring(ring).0), position: 0, cleared: 0, reported: 0 };
+        let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
         Self {
             place,
             ring: 0,
-            at: left[0],
-            tell_after: left[0].size.lines / 2,
-            left,
-            taken: Cell::new(false),
+            at: parked[0],
+            report_after: parked[0].size.lines / 2,
+            parked,
+            body_copied: Cell::new(false),
         }
     }
 
@@ -435,10 +435,10 @@ impl<P: Place> Consumer<P> {
                 _ => return Pop::Garbled,
             };
             self.at.position += 1;
-            self.tell_sometimes();
+            self.report_if_due();
             return popped;
         }
-        self.tell_sometimes();
+        self.report_if_due();
         Pop::Packet { len }
     }
 
@@ -456,7 +456,8 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// As [`clear`](Self::clear), without a check of the ring's end for each line, which would take twice as long.
+    /// Clears several lines as [`clear`](Self::clear) does, but does not check for the ring's end at each line, which
+    /// would double the time.
     #[inline(never)]
     fn clear_several(&mut self) {
         let Read { size, position, cleared, .. } = &mut self.at;
@@ -469,14 +470,14 @@ impl<P: Place> Consumer<P> {
     }
 
     #[inline(always)]
-    fn tell_sometimes(&mut self) {
-        self.tell_after(self.tell_after);
+    fn report_if_due(&mut self) {
+        self.report_after_lines(self.report_after);
     }
 
     #[inline(always)]
-    fn tell_after(&mut self, lines: u64) {
-        if self.at.position - self.at.told >= lines {
-            self.tell();
+    fn report_after_lines(&mut self, lines: u64) {
+        if self.at.position - self.at.reported >= lines {
+            self.report();
         }
     }
 
@@ -524,20 +525,20 @@ impl<P: Place> Consumer<P> {
         self.at.position += 1;
         self.clear();
         self.at.position += lines;
-        if self.taken.take() {
+        if self.body_copied.take() {
             self.at.cleared = self.at.position;
         }
         // Reports rather too early than after another body of that length: few of them fit in, and their sender waits.
-        self.tell_after(self.tell_after.saturating_sub(lines));
+        self.report_after_lines(self.report_after.saturating_sub(lines));
     }
 
     #[cold]
-    fn tell(&mut self) {
+    fn report(&mut self) {
         self.clear();
         // Release: the loads and stores above come before the producer's writes to the lines after it has seen
         // this.
         self.place.ring(self.ring).1.store(self.at.position, Ordering::Release);
-        self.at.told = self.at.position;
+        self.at.reported = self.at.position;
     }
 
     pub(super) fn place(&self) -> &P {
@@ -563,8 +564,8 @@ impl<P: Place> Consumer<P> {
 
     /// Follows the producer after [`Pop::Moved`].
     pub(super) fn move_to(&mut self, ring: usize) {
-        self.tell();
-        self.left[self.ring] = std::mem::replace(&mut self.at, self.left[ring]);
+        self.report();
+        self.parked[self.ring] = std::mem::replace(&mut self.at, self.parked[ring]);
         self.ring = ring;
         self.place.go_to(ring);
     }
@@ -615,8 +616,8 @@ impl<P: Place> crate::Body for Body<'_, P> {
 
     fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len);
-        let Consumer { place, at: Read { size, position, .. }, taken, .. } = self.consumer;
-        let again = taken.replace(true);
+        let Consumer { place, at: Read { size, position, .. }, body_copied, .. } = self.consumer;
+        let again = body_copied.replace(true);
         debug_assert!(!again, "a body is copied once");
         let lines = place.lines();
         let start = size.index(position + 1);
@@ -692,8 +693,8 @@ const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 /// The payload of a line, as copied out by the receiver.
 pub(super) type Payload = [u64; CELLS];
 
-/// How many lines ahead a line is taken from the consumer, which read it a lap ago. Not the next one: the
-/// consumer may be reading that.
+/// The number of lines by which the producer fetches a line ahead from the consumer, which read it a lap ago. It does
+/// not fetch the next line: the consumer may be reading that line.
 const AHEAD: u64 = 4;
 
 /// Number of lines of a long packet that are fetched ahead. Copying the first ones fetches the others.

@@ -118,7 +118,7 @@ fn a_full_ring_says_again_until_it_is_read() {
     while sender.send(to, &[0; 40], &[]).unwrap() == Post::Done {
         sent += 1;
     }
-    // One line of each ring is kept free.
+    // Each ring keeps one line free.
     assert_eq!(sent, SMALL.ring_bytes_min / 64 - 1 + SMALL.ring_bytes / 64 - 1);
     assert_eq!(packets(&mut receiver).len(), sent);
     assert_eq!(sender.send(to, &[0; 40], &[]), Ok(Post::Done));
@@ -284,10 +284,10 @@ fn peers_are_limited_and_known_again() {
     assert_eq!(this.resolve(&others[4].address()), Ok(PeerId(4)));
 }
 
-/// In a child, which has its own limit of open files.
+/// Runs in a child process, which has its own limit of open files.
 #[test]
 fn a_peer_is_not_out_of_reach_for_lack_of_descriptors() {
-    // One-time checks run before the fork.
+    // Run the one-time checks before the fork.
     let other = port();
     port().resolve(&other.address()).unwrap();
     let is_told = in_a_child(|| {
@@ -313,7 +313,7 @@ fn silent_peers_become_active_again() {
             let to = sender.resolve(&receiver.address()).unwrap();
             assert_eq!(sender.send(to, &[round], &[]), Ok(Post::Done));
         }
-        // They have rung the bell.
+        // All senders have rung the bell.
         let mut sink = Recorder::default();
         receiver.poll(&mut sink).unwrap();
         assert_eq!(sink.0, vec![Heard::Packet(vec![round]); senders.len()]);
@@ -527,7 +527,7 @@ fn access_takes_the_key_the_right_and_bounds() {
     let post = a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
     refused(&mut a, post);
     assert_eq!(a.get(to_b, mine.local(0, 8), read_only.remote(0), OpId(1)), Ok(Post::Over));
-    // This side's own mistakes are errors at once.
+    // Mistakes of the calling side are errors at once.
     let outside = a.put(to_b, mine.local(1, 8), read_only.remote(0), OpId(0));
     assert_eq!(outside, Err(PortError::OutOfBounds { offset: 1, len: 8 }));
     assert!(matches!(b.register(to_a, &ours, Access::REMOTE_READ), Err(PortError::Unsupported { .. })));

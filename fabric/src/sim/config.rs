@@ -12,14 +12,14 @@ pub struct Config {
     pub costs: Costs,
     /// Maximum of a random addition to every delay.
     pub jitter_ns: u64,
-    /// How many of a million messages are late by up to [`Config::spike_ns`] instead.
+    /// The number of messages in a million that are late by up to [`Config::spike_ns`] instead.
     pub spikes_per_million: u32,
     /// See [`Config::spikes_per_million`].
     pub spike_ns: u64,
     /// Largest number of packets under way from one rank to another, or arrived and not polled, before
     /// [`Post::Again`](crate::Post::Again).
     pub channel_depth: usize,
-    /// How many of a million posts start a period in which the port answers every post with
+    /// The number of posts in a million that start a period in which the port answers every post with
     /// [`Post::Again`](crate::Post::Again).
     pub storms_per_million: u32,
     /// The longest such period.
@@ -57,23 +57,23 @@ pub struct Costs {
 /// A port's reaction to a peer's death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// It is reported by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most this delay.
+    /// The port reports the death by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most this delay.
     Told {
         /// Nanoseconds.
         delay_ns: u64,
     },
-    /// It goes unnoticed: posts return [`Post::Again`](crate::Post::Again) for ever; if another process
-    /// starts at the address, they reach that one.
+    /// The death goes unnoticed: posts return [`Post::Again`](crate::Post::Again) for ever. If another process starts
+    /// at the address, the posts reach that process.
     Silent,
 }
 
 /// The effect of a network cut on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// They are lost without a report: after healing, a stream continues with a gap, as with a provider that
+    /// Packets are lost without a report: after healing, a stream continues with a gap, as with a provider that
     /// reconnects.
     Drop,
-    /// They wait until the network heals.
+    /// Packets wait until the network heals.
     Stall,
 }
 

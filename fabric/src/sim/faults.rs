@@ -58,7 +58,7 @@ impl World {
             self.pair(to, rank).unpolled = 0;
             self.end_stream(process, to, None, all_arrives);
         }
-        // Operations of others that have begun here, or would begin at the next poll.
+        // All one-sided operations on this process fail, even if they would only begin at its next poll.
         for serial in
             self.operations_where(|operation| operation.target == process && operation.is_one_sided())
         {

@@ -248,7 +248,7 @@ impl World {
         } else if let Some(operation) = self.operations.get_mut(&serial).filter(|operation| !operation.hangs)
         {
             operation.hangs = true;
-            // Otherwise it would occupy a part of the port's depth for good.
+            // An operation that hangs must not occupy the port's depth for ever.
             let counted = operation.is_one_sided();
             self.node(origin.rank).outstanding -= usize::from(counted);
             self.note(What::Hangs { serial });

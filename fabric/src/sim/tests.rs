@@ -402,7 +402,7 @@ fn a_cut_network_loses_or_holds_what_it_carries() {
 }
 
 #[test]
-fn a_new_life_gets_what_was_meant_for_the_old_only_where_addresses_alone_count() {
+fn a_new_incarnation_gets_packets_for_the_old_only_where_addresses_alone_count() {
     for (stale, death) in
         [(false, Death::Silent), (true, Death::Silent), (false, Death::Told { delay_ns: 0 })]
     {

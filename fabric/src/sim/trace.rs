@@ -24,7 +24,7 @@ impl fmt::Display for TraceEvent {
     }
 }
 
-/// A packet, as far as its identity needs it.
+/// The fields of a packet by which the trace identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// Number of bytes.

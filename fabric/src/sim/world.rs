@@ -63,7 +63,7 @@ pub(super) struct Node {
     pub(super) ready: VecDeque<Ready>,
     /// Operations of others that wait for this rank to poll.
     pub(super) waiting: Vec<u64>,
-    /// By [`PeerId`].
+    /// The resolved peers by [`PeerId`].
     pub(super) peers: Vec<Peer>,
     /// By rank: the last incarnation whose packets are refused until the rank is resolved anew.
     pub(super) barred: BTreeMap<u32, u32>,
@@ -142,9 +142,9 @@ pub(super) enum Event {
     Packet(Packet),
     /// An operation, given by its serial number, reaches its target.
     Begin(u64),
-    /// Its bytes move there.
+    /// The bytes of an operation move at its target.
     Land(u64),
-    /// It ends.
+    /// An operation ends.
     End(u64, Result<(), Failure>),
     /// A port learns of a peer's death.
     Loss(Process, PeerId),
@@ -430,7 +430,7 @@ impl World {
             .is_some_and(|node| node.alive && node.incarnation == process.incarnation)
     }
 
-    /// Returns true if it is also not paused.
+    /// Returns true if the process is present and not paused.
     pub(super) fn is_running(&self, process: Process) -> bool {
         self.is_present(process) && !self.nodes[&process.rank].paused
     }

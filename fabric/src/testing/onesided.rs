@@ -62,7 +62,7 @@ impl Call {
     }
 }
 
-/// This side's memory for an operation: the bytes, from its offset on.
+/// This side's memory for an operation: the bytes of a registered region from an offset on.
 struct Ours {
     region: Region,
     registration: Registration,
@@ -201,7 +201,7 @@ impl<P: Port> Ends<P> {
         if call == Call::GetBytes && posted == Ok(Post::Over) {
             ours.region.copy_in(offset, &bytes).expect("as many as asked for");
         }
-        // What was copied may change at once.
+        // The port has copied the bytes, so they may change at once.
         bytes.fill(0xdb);
         posted
     }
@@ -376,7 +376,7 @@ pub(crate) fn refusals_are_errors_and_touch_nothing<P: Port>(open: impl Fn() -> 
     }
 }
 
-/// What the caller may not do is an error of the call.
+/// A call that the caller may not make returns an error.
 pub(crate) fn misuse_is_an_error_of_the_call<P: Port>(ends: &mut Ends<P>) {
     let theirs = Region::shared(64).expect("memory");
     let place = match ends.caps().put {
@@ -419,7 +419,7 @@ pub(crate) fn misuse_is_an_error_of_the_call<P: Port>(ends: &mut Ends<P>) {
         let parts = vec![ours.registration.local(0, 1); caps.iov_max + 1];
         let too_long = Err(PortError::TooLong { len: caps.iov_max + 1, max: caps.iov_max });
         assert_eq!(ends.a.put_v(ends.to_b, &parts, place, op), too_long);
-        // As many as there may be, and none.
+        // Pass as many parts as the port allows, and none.
         for parts in [&parts[1..], &[]] {
             let op = ends.op();
             match ends.post(|port, to| port.put_v(to, parts, place, op)) {
@@ -445,7 +445,7 @@ pub(crate) fn misuse_is_an_error_of_the_call<P: Port>(ends: &mut Ends<P>) {
     ends.a.deregister(ours.registration);
 }
 
-/// Changes give what was before, and change that word alone.
+/// A change returns the former value, and changes that word alone.
 pub(crate) fn words_are_changed_in_one_step<P: Port>(ends: &mut Ends<P>) {
     let reach = ends.caps().change;
     for memory in memories(reach) {
@@ -485,7 +485,7 @@ pub(crate) fn words_are_changed_in_one_step<P: Port>(ends: &mut Ends<P>) {
     }
 }
 
-/// The end of a peer ends every operation with an error, those that are under way and those that follow.
+/// The end of a peer ends every operation with an error, pending and later ones alike.
 pub(crate) fn the_end_of_a_peer_ends_operations<P: Port>(ends: impl Fn() -> Ends<P>) {
     const LEN: usize = 4096;
     for call in Call::ALL {
@@ -543,7 +543,7 @@ pub(crate) fn the_end_of_a_peer_ends_operations<P: Port>(ends: impl Fn() -> Ends
     }
 }
 
-/// The orders that a port may claim, but for that of packets.
+/// The orders of operations that a port may claim; that of packets is not among them.
 pub(crate) const ORDERS: [Order; 6] = [
     Order::SEND_AFTER_PUT,
     Order::PUT_AFTER_PUT,
@@ -553,8 +553,8 @@ pub(crate) const ORDERS: [Order; 6] = [
     Order::CHANGE_AFTER_CHANGE,
 ];
 
-/// Whether the second of two operations overtakes the first, of those that an order is about. `None` if the port lacks
-/// one of them.
+/// Returns true if the second of two operations, to which an order applies, overtakes the first. `None` if the port
+/// lacks one of them.
 pub(crate) fn overtakes<P: Port>(ends: &mut Ends<P>, order: Order) -> Option<bool> {
     let caps = ends.caps();
     let able = match order {
@@ -601,7 +601,7 @@ pub(crate) fn overtakes<P: Port>(ends: &mut Ends<P>, order: Order) -> Option<boo
             port.send(to, b"after", &[]).map(|post| if post == Post::Done { Post::Over } else { post })
         }),
         Order::PUT_AFTER_PUT => post(ends, second, &mut |port, to| port.put(to, two, place, second)),
-        // Of no bytes, so that it is not their order that holds it back.
+        // This put has no bytes, so an order of bytes cannot hold its notification back.
         Order::NOTE_AFTER_PUT => {
             let nothing = ours.registration.local(0, 0);
             post(ends, second, &mut |port, to| port.put_imm(to, nothing, place, 1, second));
@@ -648,7 +648,7 @@ pub(crate) fn overtakes<P: Port>(ends: &mut Ends<P>, order: Order) -> Option<boo
     Some(overtakes)
 }
 
-/// What a port claims of the order of operations, it keeps.
+/// A port keeps the orders that it claims.
 fn claimed_orders_are_kept<P: Port>(ends: &mut Ends<P>) {
     let claimed = ends.caps().order;
     for order in ORDERS.into_iter().filter(|&order| claimed.contains(order)) {
@@ -664,7 +664,7 @@ pub(crate) fn all_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
     cases_of_refusal(ends);
 }
 
-/// Calls the cases in which the peer lives and grants what is asked of it.
+/// Calls the cases in which the peer lives and grants each request.
 pub(crate) fn honest_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
     bytes_arrive_exactly(&mut ends());
     misuse_is_an_error_of_the_call(&mut ends());

@@ -52,7 +52,7 @@ through_table! {
         op: fi_op,
     ) -> isize;
 
-    /// Applies `op` to remote memory, and gives what was there before.
+    /// Applies `op` to remote memory, and returns the previous value.
     fi_fetch_atomic = (*ep).atomic => readwrite(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -95,7 +95,7 @@ through_table! {
         flags: u64,
     ) -> isize;
 
-    /// Replaces remote memory if it compares with `compare` as `op` asks, and gives what was there before.
+    /// Replaces remote memory if the comparison `op` with `compare` holds, and returns the previous value.
     fi_compare_atomic = (*ep).atomic => compwrite(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -146,7 +146,7 @@ through_table! {
         flags: u64,
     ) -> isize;
 
-    /// Whether [`fi_atomic`] knows this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_atomic`] supports this datatype and operation, and for how many elements at once.
     fi_atomicvalid = (*ep).atomic => writevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,
@@ -154,7 +154,7 @@ through_table! {
         count: *mut usize,
     ) -> c_int;
 
-    /// Whether [`fi_fetch_atomic`] knows this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_fetch_atomic`] supports this datatype and operation, and for how many elements at once.
     fi_fetch_atomicvalid = (*ep).atomic => readwritevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,
@@ -162,7 +162,7 @@ through_table! {
         count: *mut usize,
     ) -> c_int;
 
-    /// Whether [`fi_compare_atomic`] knows this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_compare_atomic`] supports this datatype and operation, and for how many elements at once.
     fi_compare_atomicvalid = (*ep).atomic => compwritevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,
@@ -171,7 +171,7 @@ through_table! {
     ) -> c_int;
 }
 
-/// What a domain's atomic operations can do for a datatype and operation; `-FI_ENOSYS` where it does not tell.
+/// Queries a domain's atomic operations for a datatype and operation; `-FI_ENOSYS` if the provider has no such query.
 ///
 /// # Safety
 ///

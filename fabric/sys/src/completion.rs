@@ -48,7 +48,7 @@ through_table! {
         timeout: c_int,
     ) -> isize;
 
-    /// Wakes whoever waits on the queue.
+    /// Wakes the threads that wait on the queue.
     fi_cq_signal = (*cq).ops => signal(cq: *mut fid_cq) -> c_int;
 
     /// The text of a provider's own error number, in `buf` or static.
@@ -68,10 +68,10 @@ through_table! {
         context: *mut c_void,
     ) -> c_int;
 
-    /// How many operations have succeeded.
+    /// Returns the number of successful operations.
     fi_cntr_read = (*cntr).ops => read(cntr: *mut fid_cntr) -> u64;
 
-    /// How many operations have failed.
+    /// Returns the number of failed operations.
     fi_cntr_readerr = (*cntr).ops => readerr(cntr: *mut fid_cntr) -> u64;
 
     /// Adds to the number of successes.
@@ -131,7 +131,7 @@ through_table! {
         len: usize,
     ) -> *const c_char;
 
-    /// Whether it is safe to block on the wait objects of these queues: 0, or `-FI_EAGAIN` where events wait.
+    /// Checks if it is safe to block on the wait objects of these queues: returns 0, or `-FI_EAGAIN` if events wait.
     fi_trywait = (*fabric).ops => trywait(
         fabric: *mut fid_fabric,
         fids: *mut *mut fid,
@@ -155,7 +155,7 @@ through_table! {
         pollset: *mut *mut fid_poll,
     ) -> c_int;
 
-    /// Drives progress, and gives the contexts of the members that have events; returns how many.
+    /// Drives progress, and stores the contexts of the members that have events; returns their number.
     fi_poll = (*pollset).ops => poll(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int;
 
     /// Adds a queue or counter to a poll set.
@@ -173,7 +173,7 @@ through_table! {
     ) -> c_int;
 }
 
-/// Adds to the number of failures; `-FI_ENOSYS` where the provider cannot.
+/// Adds to the number of failures; `-FI_ENOSYS` if the provider cannot.
 ///
 /// # Safety
 ///
@@ -189,7 +189,7 @@ pub unsafe fn fi_cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     }
 }
 
-/// Sets the number of failures; `-FI_ENOSYS` where the provider cannot.
+/// Sets the number of failures; `-FI_ENOSYS` if the provider cannot.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What all objects share (`rdma/fabric.h`), and constants that are casts or functions in C.
+//! The parts that all objects share (`rdma/fabric.h`), and constants that are casts or functions in C.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null;
@@ -30,7 +30,7 @@ pub const API_VERSION: u32 = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 /// No address: from or to any peer, where one is asked for.
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 
-/// What inserting an address stores for one that could not be resolved.
+/// The value that inserting addresses stores for an address that could not be resolved.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
 
 /// The key of a region that has none, or needs more than 64 bits ([`FI_MR_RAW`]).

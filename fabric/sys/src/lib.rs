@@ -1,29 +1,29 @@
 //! Raw bindings to [libfabric](https://ofiwg.github.io/libfabric/) 1.17 and later.
 //!
-//! Everything has the name and the meaning that it has in C; the manual pages (`man 7 fabric`) are the reference.
-//! The declarations are generated from the headers of version 1.17 and committed, with the layout of every
-//! structure asserted at compile time. libfabric exports a dozen functions only, and is loaded when one of them is first
-//! called (see [`load`]). The others are `static inline` in its headers and go through tables of function pointers, and
-//! here they are `#[inline]` Rust that does the same.
+//! Every item has its name and meaning in C; the manual pages (`man 7 fabric`) are the reference. The declarations are
+//! generated from the headers of version 1.17 and committed, with the layout of every structure asserted at compile
+//! time. libfabric exports only a dozen functions; the first call of one of them loads the library (see [`load`]). The
+//! others are `static inline` in its headers and use tables of function pointers; here they are equivalent `#[inline]`
+//! Rust functions.
 //!
-//! Ask [`fi_getinfo`] for [`API_VERSION`]: the structures written by the library are then the ones declared here,
-//! whichever later version is installed (from 1.20 on it would otherwise write a larger [`fi_cq_err_entry`]).
-//! Structures that the library reads grow at their end over its versions too, so take a [`fi_info`] only from
+//! Request [`API_VERSION`] from [`fi_getinfo`]: the structures that the library writes are then the ones declared here,
+//! also if a later version is installed (from 1.20 on it would otherwise write a larger [`fi_cq_err_entry`]).
+//! Structures that the library reads also grow at their end in later versions, so take a [`fi_info`] only from
 //! [`fi_getinfo`], [`fi_dupinfo`] or [`fi_allocinfo`].
 //!
 //! # Safety
 //!
 //! The contract of every unsafe function here, unless it says more:
 //!
-//! - Each object (`fid_ep`, `fid_cq`, …) is a live one, returned by the call that opens its kind and not closed
-//!   since, and is used by as many threads at a time as its domain's [`fi_threading`] level allows.
+//! - Each object (`fid_ep`, `fid_cq`, …) is live: the call that opens its kind has returned it and it has not been
+//!   closed since. At most as many threads use it at a time as its domain's [`fi_threading`] level allows.
 //! - The object offers the operation: its capabilities, as returned in its [`fi_info`], include the operation's
-//!   class. Tables are otherwise absent or short, and the pointer read from them is not one.
-//! - Each pointer is valid, for the access and the length that the manual page gives. Buffers and contexts handed to
-//!   an operation that completes later stay valid, unmoved, and (for buffers written by it) untouched until its
+//!   class. Otherwise its table is absent or short, and the pointer read from it is invalid.
+//! - Each pointer is valid for the access and the length that the manual page states. Buffers and contexts of
+//!   an operation that completes later stay valid, unmoved, and (for buffers that it writes) untouched until its
 //!   completion was read, or until the endpoint was closed; a context is at least a [`fi_context`] or
-//!   [`fi_context2`] where the mode bits [`FI_CONTEXT`] or [`FI_CONTEXT2`] were returned.
-//! - Memory named by a remote address and key may be read or written by whoever holds the key, for as long as it is
+//!   [`fi_context2`] if the mode bits [`FI_CONTEXT`] or [`FI_CONTEXT2`] were returned.
+//! - Any process that holds the key of registered memory may read or write it, while it is
 //!   registered with that access.
 //!
 //! # Examples

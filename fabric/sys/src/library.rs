@@ -1,18 +1,19 @@
-//! The shared library, loaded when it is first needed.
+//! The shared library, loaded on first use.
 //!
-//! Not linked: where libfabric is built with all its providers, loading it alone takes long (200 ms with Debian's,
-//! whose libpsm2 and libinfinipath each time the clock for 100 ms), which a program that stays on one machine would pay
-//! for nothing; and what is in the environment by then, its parameters, it has read.
+//! It is not linked. If libfabric is built with all its providers, loading it takes long: 200 ms with Debian's,
+//! whose libpsm2 and libinfinipath each time the clock for 100 ms. A program that stays on one machine would pay this
+//! for nothing. Libfabric reads its parameters from the environment when it is loaded.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::*;
 
-/// Loads libfabric, unless it is loaded already. All functions of this crate do so when they must, and otherwise fail with
-/// `-FI_ENOSYS`, null or 0: call this first to know why.
+/// Loads libfabric, unless it is already loaded. All functions of this crate load it if necessary, and otherwise fail
+/// with `-FI_ENOSYS`, null or 0. Call this first to get the reason.
 ///
-/// `libfabric.so.1` is looked for where the dynamic linker looks, then where pkg-config found it when this crate was built.
+/// `libfabric.so.1` is searched in the dynamic linker's path, then in the folder that pkg-config named when this crate
+/// was built.
 ///
 /// # Errors
 /// [`LoadError`] if there is none, or if it is older than [`API_VERSION`].
@@ -20,7 +21,7 @@ pub fn load() -> Result<(), &'static LoadError> {
     library().map(|_| ())
 }
 
-/// Why libfabric could not be loaded, in the dynamic linker's words.
+/// The reason why libfabric could not be loaded, as the dynamic linker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError(String);
 
@@ -46,13 +47,13 @@ const BUILT_WITH: &CStr = match CStr::from_bytes_with_nul(concat!(env!("LIBFABRI
 };
 
 fn open(file: &CStr) -> Result<Library, LoadError> {
-    // SAFETY: the name is a C string. Loading runs the initializers of libfabric and of what it depends on, which any
-    // program linked to it would run too. It is never unloaded.
+    // SAFETY: the name is a C string. Loading runs the initializers of libfabric and its dependencies, as in any
+    // program linked to it. It is never unloaded.
     let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Err(last_error());
     }
-    // SAFETY: the handle is that of libfabric, by its name.
+    // SAFETY: the handle belongs to libfabric, by its name.
     let library = unsafe { Library::resolve(handle) }?;
     // SAFETY: no preconditions.
     let version = unsafe { (library.fi_version)() };
@@ -63,16 +64,16 @@ fn open(file: &CStr) -> Result<Library, LoadError> {
     Ok(library)
 }
 
-/// The address of a function in the version of its interface that the declarations are for.
+/// Returns the address of a function in the interface version of the declarations.
 ///
 /// # Safety
 /// `handle` comes from `dlopen`.
 unsafe fn symbol(handle: *mut c_void, name: &CStr, version: &CStr) -> Result<*mut c_void, LoadError> {
-    // SAFETY: the caller's promise; both names are C strings.
+    // SAFETY: the caller promises that `handle` comes from `dlopen`; both names are C strings.
     #[cfg(target_env = "gnu")]
     let address = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
     #[cfg(not(target_env = "gnu"))]
-    // SAFETY: the caller's promise; the name is a C string.
+    // SAFETY: the caller promises that `handle` comes from `dlopen`; the name is a C string.
     let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
     #[cfg(not(target_env = "gnu"))]
     let _ = version;
@@ -89,8 +90,8 @@ fn last_error() -> LoadError {
     })
 }
 
-/// Declares the exported functions: each with the version of its interface (as version 1.17 exports it by default, so
-/// that a later library takes and gives the structures declared here), and its value where there is no library.
+/// Declares the exported functions. Each has its interface version (the default of version 1.17, so
+/// that a later library uses the structures declared here), and its result if there is no library.
 macro_rules! exported {
     ($(
         $(#[$doc:meta])*
@@ -102,14 +103,14 @@ macro_rules! exported {
 
         impl Library {
             /// # Safety
-            /// `handle` is that of libfabric.
+            /// `handle` belongs to libfabric.
             unsafe fn resolve(handle: *mut c_void) -> Result<Self, LoadError> {
                 $(
-                    // The signatures are those of the headers.
+                    // The signatures are the ones in the headers.
                     const _: unsafe extern "C" fn($($type),*) -> $result = bindings::$name;
                     let name = concat!(stringify!($name), "\0");
                     let name = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller promises that `handle` belongs to libfabric.
                     let address = unsafe { symbol(handle, name, $version) }?;
                     // SAFETY: libfabric's function of this name and version has this signature (see above).
                     let $name = unsafe {
@@ -151,7 +152,7 @@ exported! {
     /// Frees a list of interfaces.
     c"FABRIC_1.3" fi_freeinfo(info: *mut fi_info) -> (), or ();
 
-    /// A copy of one interface, freed by [`fi_freeinfo`]; of null, a new one. Null when memory is exhausted.
+    /// Copies one interface, freed by [`fi_freeinfo`]; copies null as a new one. Returns null if memory is exhausted.
     c"FABRIC_1.3" fi_dupinfo(info: *const fi_info) -> *mut fi_info, or std::ptr::null_mut();
 
     /// Opens a fabric: a set of interfaces that reach one another.
@@ -178,10 +179,10 @@ exported! {
     /// The text of an error number, of either sign.
     c"FABRIC_1.0" fi_strerror(errnum: c_int) -> *const c_char, or c"libfabric could not be loaded".as_ptr();
 
-    /// A structure or flags as text, in a buffer that the next call uses too.
+    /// Formats a structure or flags as text, in a buffer that the next call reuses.
     c"FABRIC_1.0" fi_tostr(data: *const c_void, datatype: fi_type) -> *mut c_char, or std::ptr::null_mut();
 
-    /// A structure or flags as text, in `buf`.
+    /// Formats a structure or flags as text, in `buf`.
     c"FABRIC_1.4" fi_tostr_r(
         buf: *mut c_char,
         len: usize,

@@ -10,7 +10,7 @@ use crate::table::through_table;
 use crate::*;
 
 through_table! {
-    /// Posts a buffer for one message whose tag equals `tag` in all bits but those of `ignore`.
+    /// Posts a buffer for one message whose tag equals `tag` in all bits outside `ignore`.
     fi_trecv = (*ep).tagged => recv(
         ep: *mut fid_ep,
         buf: *mut c_void,

@@ -155,7 +155,7 @@ impl Endpoint<'_> {
 
 impl Drop for Endpoint<'_> {
     fn drop(&mut self) {
-        // SAFETY: each object is live, used no more, and closed before what it depends on.
+        // SAFETY: each object is live, not used again, and closed before its dependencies.
         unsafe {
             ok(fi_close(&raw mut (*self.ep).fid));
             ok(fi_close(&raw mut (*self.av).fid));

@@ -1,9 +1,9 @@
 //! Processes killed at any instruction, under traffic in both directions. `ci/shm-kill.sh 5000` kills more of them.
 //!
-//! The parent exchanges packets with victims, which it kills at random moments, from before they have opened their port to
-//! the middle of a stream, and with one survivor. It checks that each process's packets come without a gap, a loss or a
-//! changed byte up to the kill; that puts to its memory are complete; that the survivor is heard throughout; that sends to
-//! dead processes fail; and that nothing remains: no descriptor, no mapping, no slot, no file, no process.
+//! The parent exchanges packets with victims, which it kills at random moments, from before they have opened their port
+//! to the middle of a stream, and with one survivor. It checks that each process's packets come without a gap, a loss
+//! or a changed byte up to the kill; that puts to its memory are complete; that the survivor is heard throughout; that
+//! sends to dead processes fail; and that nothing remains: no descriptor, no mapping, no slot, no file, no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -13,18 +13,18 @@ use samite_fabric::{Access, Local, Memory, Region, Registration, Remote, SplitMi
 
 use super::*;
 
-const TEST: &str = "killed::survivors_go_on_whoever_is_killed";
+const TEST: &str = "killed::survivors_go_on_when_processes_are_killed";
 /// The environment variable with the number of kills.
 const KILLS: &str = "SAMITE_SHM_KILLS";
-/// Number of victims alive at one time. With the survivor, and dead processes whose slots were not freed yet, they exceed
-/// the number of slots.
+/// Number of victims alive at one time. With the survivor, and dead processes whose slots were not freed yet, they
+/// exceed the number of slots.
 const VICTIMS: usize = 3;
 
 /// Set in a process of the test's own, since it counts descriptors, and other tests open ports too.
 const ALONE: &str = "SAMITE_TEST_ALONE";
 
 #[test]
-fn survivors_go_on_whoever_is_killed() {
+fn survivors_go_on_when_processes_are_killed() {
     if let Some(parent) = parent() {
         return talk(&parent);
     }
@@ -43,30 +43,30 @@ fn survivors_go_on_whoever_is_killed() {
     }
     let kills = kills.map_or(60, |kills| kills.parse().expect("a number"));
     let mut rng = SplitMix64::new(kills);
-    let mut house = House::new();
-    let mut survivor = spawn(TEST, &house.port);
-    house.hear(&mut survivor, 200);
-    let mut victims: VecDeque<Spawned> = (0..VICTIMS).map(|_| spawn(TEST, &house.port)).collect();
+    let mut parent = Parent::new();
+    let mut survivor = spawn(TEST, &parent.port);
+    parent.hear(&mut survivor, 200);
+    let mut victims: VecDeque<Spawned> = (0..VICTIMS).map(|_| spawn(TEST, &parent.port)).collect();
     for kill in 0..kills {
         let mut victim = victims.remove(rng.below(VICTIMS as u64) as usize).expect("there are so many");
         match rng.below(4) {
             // The child may not have started to run.
             0 => {}
-            1 => house.polls(rng.below(3000)),
-            _ => house.hear(&mut victim, 1 + rng.below(400) as usize),
+            1 => parent.polls(rng.below(3000)),
+            _ => parent.hear(&mut victim, 1 + rng.below(400) as usize),
         }
         victim.kill().unwrap();
-        house.bury(victim.id(), kill % 2 == 0);
+        parent.fail_process(victim.id(), kill % 2 == 0);
         victim.wait().unwrap();
-        victims.push_back(spawn(TEST, &house.port));
-        house.hear(&mut survivor, 20);
+        victims.push_back(spawn(TEST, &parent.port));
+        parent.hear(&mut survivor, 20);
         // A mailbox and rings for each living process, and for each dead one whose slot was not needed since.
         let (descriptors, mappings) = traces();
         assert!(descriptors <= 4 + CONFIG.peers_max && mappings <= 3 + 3 * CONFIG.peers_max + VICTIMS);
     }
-    let House { port, packets, shared, .. } = house;
+    let Parent { port, packets, shared, .. } = parent;
     drop((port, shared));
-    // They find the mailbox closed.
+    // The remaining processes find the mailbox closed.
     for mut child in victims.into_iter().chain([survivor]) {
         assert!(child.wait().unwrap().success());
     }
@@ -77,33 +77,34 @@ fn survivors_go_on_whoever_is_killed() {
 }
 
 /// The parent.
-struct House {
+struct Parent {
     port: Shm,
     /// By process and the number of its port.
-    lives: HashMap<(u32, u32), Life>,
+    ports: HashMap<(u32, u32), RemotePort>,
     /// Number of packets, by process.
     heard: HashMap<u32, usize>,
     packets: u64,
-    /// The target of all puts; each incarnation has its own area.
+    /// The target of all puts; each port has its own area.
     shared: Region,
     registration: Option<Registration>,
 }
 
-struct Life {
+/// A port of a child.
+struct RemotePort {
     peer: PeerId,
-    /// The next round from it, and to it.
+    /// The next round from the peer, and the next round to it.
     from: usize,
     to: usize,
-    /// Number of notices from it.
+    /// Number of notices from the peer.
     notices: u32,
     area: usize,
 }
 
-impl House {
+impl Parent {
     fn new() -> Self {
         Self {
             port: Shm::open(&CONFIG).unwrap(),
-            lives: HashMap::new(),
+            ports: HashMap::new(),
             heard: HashMap::new(),
             packets: 0,
             shared: Region::shared(AREAS * AREA).unwrap(),
@@ -113,7 +114,7 @@ impl House {
 
     /// Polls until `count` more packets of a process have come.
     fn hear(&mut self, child: &mut Child, count: usize) {
-        let heard = |house: &Self, child: &Child| house.heard.get(&child.id()).copied().unwrap_or(0);
+        let heard = |parent: &Self, child: &Child| parent.heard.get(&child.id()).copied().unwrap_or(0);
         let target = heard(self, child) + count;
         while heard(self, child) < target {
             assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
@@ -129,14 +130,14 @@ impl House {
             self.port.poll(&mut log).unwrap();
             for packet in log.packets {
                 self.packets += 1;
-                let Some(life) = self.take(&packet) else { continue };
-                self.answer(life);
+                let Some(key) = self.take(&packet) else { continue };
+                self.answer(key);
             }
             for notice in log.notified {
                 let key = ((notice >> 40) as u32, (notice >> 20) as u32 & 0xf_ffff);
-                if let Some(life) = self.lives.get_mut(&key) {
-                    assert_eq!(notice as u32 & 0xf_ffff, life.notices, "a notice was lost");
-                    life.notices += 1;
+                if let Some(port) = self.ports.get_mut(&key) {
+                    assert_eq!(notice as u32 & 0xf_ffff, port.notices, "a notice was lost");
+                    port.notices += 1;
                 }
             }
         }
@@ -146,20 +147,20 @@ impl House {
         let (head, body) = packet.split_at(8);
         let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
         let key = (number(&head[..4]), number(&head[4..]));
-        if let Some(life) = self.lives.get_mut(&key) {
-            assert_eq!(body, packet_of(life.from), "a gap, or a changed byte");
-            life.from += 1;
-        } else if self.lives.keys().any(|&(process, life)| process == key.0 && life > key.1) {
-            // From a port that was closed before it was met.
+        if let Some(port) = self.ports.get_mut(&key) {
+            assert_eq!(body, packet_of(port.from), "a gap, or a changed byte");
+            port.from += 1;
+        } else if self.ports.keys().any(|&(process, number)| process == key.0 && number > key.1) {
+            // The packet came from a port that was closed before this process met it.
             return None;
         } else {
             // The first packet is its address. It replaces the process's former port, if that still exists.
-            self.bury(key.0, false);
+            self.fail_process(key.0, false);
             let peer = self.port.resolve(&Address(body.to_vec())).ok()?;
-            let taken = |area: &usize| self.lives.values().any(|life| life.area == *area);
+            let taken = |area: &usize| self.ports.values().any(|port| port.area == *area);
             let area =
                 (0..AREAS).map(|index| index * AREA).find(|area| !taken(area)).expect("enough for all");
-            self.lives.insert(key, Life { peer, from: 1, to: 0, notices: 0, area });
+            self.ports.insert(key, RemotePort { peer, from: 1, to: 0, notices: 0, area });
         }
         *self.heard.entry(key.0).or_default() += 1;
         Some(key)
@@ -167,28 +168,28 @@ impl House {
 
     /// Sends one packet, if there is room.
     fn answer(&mut self, key: (u32, u32)) {
-        let Some(life) = self.lives.get_mut(&key) else { return };
-        let packet = match (life.to, self.registration) {
+        let Some(port) = self.ports.get_mut(&key) else { return };
+        let packet = match (port.to, self.registration) {
             (0, None) => {
                 let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-                let Ok(registration) = self.port.register(life.peer, &self.shared, access) else { return };
+                let Ok(registration) = self.port.register(port.peer, &self.shared, access) else { return };
                 self.registration = Some(registration);
-                place_of(registration.remote(life.area))
+                place_of(registration.remote(port.area))
             }
-            (0, Some(registration)) => place_of(registration.remote(life.area)),
+            (0, Some(registration)) => place_of(registration.remote(port.area)),
             (round, _) => packet_of(round),
         };
-        match self.port.send(life.peer, &packet, &[]) {
-            Ok(Post::Done) => life.to += 1,
+        match self.port.send(port.peer, &packet, &[]) {
+            Ok(Post::Done) => port.to += 1,
             Ok(Post::Again | Post::Over) | Err(PortError::PeerGone(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
 
     /// Notes that a process was killed, or has closed its port. With `sending`, sends to it until that fails.
-    fn bury(&mut self, process: u32, sending: bool) {
-        let keys: Vec<_> = self.lives.keys().copied().filter(|key| key.0 == process).collect();
-        for Life { peer, .. } in keys.iter().filter_map(|key| self.lives.remove(key)) {
+    fn fail_process(&mut self, process: u32, sending: bool) {
+        let keys: Vec<_> = self.ports.keys().copied().filter(|key| key.0 == process).collect();
+        for RemotePort { peer, .. } in keys.iter().filter_map(|key| self.ports.remove(key)) {
             while sending && self.port.send(peer, &[0; 40], &[]) != Err(PortError::PeerGone(peer)) {}
             self.port.fence_peer(peer);
         }
@@ -199,13 +200,13 @@ impl House {
 /// Victims close their ports and open others at intervals.
 fn talk(parent: &Address) {
     let process = std::process::id();
-    for life in 0u32.. {
+    for number in 0u32.. {
         let mut port = Shm::open(&CONFIG).unwrap();
         let Ok(to) = port.resolve(parent) else { return };
-        let head = [process.to_le_bytes(), life.to_le_bytes()].concat();
+        let head = [process.to_le_bytes(), number.to_le_bytes()].concat();
         let mut echo = 0;
         let mut putter = None;
-        let rounds = 500 + 300 * life as usize;
+        let rounds = 500 + 300 * number as usize;
         for round in 0..rounds {
             let body = if round == 0 { port.address().0 } else { packet_of(round) };
             loop {
@@ -231,7 +232,7 @@ fn talk(parent: &Address) {
             }
             if let Some(putter) = &mut putter
                 && round % 4 == 0
-                && putter.put_and_get(&mut port, u64::from(process) << 40 | u64::from(life) << 20).is_none()
+                && putter.put_and_get(&mut port, u64::from(process) << 40 | u64::from(number) << 20).is_none()
             {
                 return;
             }
@@ -286,7 +287,8 @@ fn place_of(remote: Remote) -> Vec<u8> {
     [remote.key.to_le_bytes(), remote.address.to_le_bytes()].concat()
 }
 
-/// Number of areas of the parent's memory, more than incarnations alive at one time; and bytes of each, not aligned to words.
+/// Number of areas of the parent's memory, more than incarnations alive at one time; and bytes of each, not aligned to
+/// words.
 const AREAS: usize = 16;
 const AREA: usize = 301;
 

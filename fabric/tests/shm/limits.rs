@@ -1,4 +1,4 @@
-//! As many ports as a node has ranks, and machines with too little of a resource.
+//! Tests with as many ports as a node has ranks, and on machines that have too little of a resource.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use samite_fabric::shm::Usage;
 
 use super::*;
 
-/// 5 processes of 51 ports each, and this one's: each port sends to all of its own process, and to this one.
+/// Starts 5 child processes of 51 ports each. Each port sends to all ports of its own process and to the parent's port.
 #[test]
 fn ports_of_256_ranks_reach_one_another() {
     let test = "limits::ports_of_256_ranks_reach_one_another";
@@ -77,7 +77,7 @@ fn ports_of_256_ranks_reach_one_another() {
 fn limits_of_the_system_are_errors_that_say_what_to_do() {
     let test = "limits::limits_of_the_system_are_errors_that_say_what_to_do";
     if parent().is_some() {
-        // As many as possible.
+        // Open as many ports as possible.
         let mut ports = Vec::new();
         let port = loop {
             match Shm::open(&Config::default()) {

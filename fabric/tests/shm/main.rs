@@ -52,8 +52,8 @@ fn two_processes_exchange_packets_of_all_lengths() {
     assert!(child.wait().unwrap().success());
 }
 
-/// More children than slots, each killed in the middle of sending: the received packets of each are a prefix of the sent
-/// ones, slots are reused, and a child that is not killed is heard throughout.
+/// More children than slots, each killed in the middle of sending: the received packets of each are a prefix of the
+/// sent ones, slots are reused, and a child that is not killed is heard throughout.
 #[test]
 fn killed_senders_leave_the_others_unharmed() {
     let test = "killed_senders_leave_the_others_unharmed";
@@ -72,7 +72,7 @@ fn killed_senders_leave_the_others_unharmed() {
     let mut heard = Rounds::default();
     for victim in 0..24 {
         let mut child = spawn(test, &port);
-        // It dies at another point of its sending each time.
+        // Each child dies at another point of its sending.
         heard.until(&mut port, child.id(), 100 + 37 * victim);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -148,7 +148,7 @@ struct Spawned(Child);
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // It may have ended before.
+        // The process may have ended before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -54,7 +54,7 @@ fn processes_change_and_write_one_memory() {
     assert_eq!([SUM, LOCK, GUARDED].map(|at| window.load(at).unwrap()), [2 * total, 0, total]);
     assert!(window.is_open());
     port.deregister(registration);
-    // Their order of arrival differs from the order of their start.
+    // The children arrive in another order than they were started.
     for &peer in &peers {
         send(&mut port, peer, b"ended").unwrap();
     }

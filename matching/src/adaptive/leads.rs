@@ -1,4 +1,4 @@
-//! What is known of each context.
+//! The state of each context.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -8,30 +8,30 @@ use super::list::Head;
 use super::log::Log;
 use super::table::Table;
 
-/// A context that has, or had, entries.
+/// A context that has or had entries.
 #[derive(Debug)]
 pub(super) struct Lead {
     pub(super) context: u32,
-    /// Its two queues, by [`Side`](crate::Side).
+    /// The context's two queues, by [`Side`](crate::Side).
     pub(super) queues: [QueueState; 2],
-    /// Its messages, while there are many.
+    /// The log of the context's messages, if there are many.
     pub(super) log: Log,
 }
 
 /// One queue of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueState {
-    /// The entries that are in no bin: all while there are few, then the receives from any source.
+    /// The entries that are in no bin: all of them while there are few, later only the receives from any source.
     pub(super) list: Head,
-    /// Entries.
+    /// The number of entries.
     pub(super) len: u32,
     /// The leaves of the queue's bins.
     pub(super) leaves: LeafList,
-    /// Whether entries go to the bin of their rank.
+    /// True if entries go to the bin of their rank.
     pub(super) is_binned: bool,
-    /// Whether the messages are in the log.
+    /// True if the messages are in the log.
     pub(super) is_logged: bool,
-    /// Whether the receives in `list`, or the messages in the log, are also in the tag index.
+    /// True if the receives in `list`, or the messages in the log, are also in the tag index.
     pub(super) is_tagged: bool,
 }
 
@@ -46,26 +46,26 @@ impl QueueState {
     };
 }
 
-/// The contexts: a handful found by comparing, more by hash.
+/// The contexts. Up to `COMPARED` are found by comparison, more by hash.
 #[derive(Debug)]
 pub(super) struct Leads {
-    /// The one found last, and its context.
+    /// The context found last, as an index.
     last: usize,
     last_context: u32,
     leads: Vec<Lead>,
     table: Table,
-    /// Bytes of the contexts beyond the fixed ones, and of the table.
+    /// Bytes allocated for the table and for contexts beyond the fixed ones.
     bytes: usize,
 }
 
-/// Contexts that there is room for from the start, as part of the structure: a communicator commonly has two, for
-/// its own messages and for its collectives.
+/// The number of contexts with room in the structure itself. A communicator usually has two, one for
+/// its own messages and one for its collectives.
 const FIXED: usize = 2;
 
-/// Contexts up to which comparing is faster than hashing.
+/// The number of contexts up to which comparison is faster than hashing.
 const COMPARED: usize = 8;
 
-/// Empty contexts are kept up to this many, so that queues that run empty and fill again cost nothing.
+/// The number of empty contexts that are kept, so that queues that empty and fill again cost nothing.
 const KEPT: usize = 64;
 
 impl Leads {
@@ -79,7 +79,7 @@ impl Leads {
             self.last = self.look_up(context)?;
             self.last_context = context;
         }
-        // None if there are no contexts at all.
+        // This is `None` if there are no contexts.
         self.leads.get_mut(self.last)
     }
 
@@ -91,7 +91,7 @@ impl Leads {
         &mut self.leads[self.last]
     }
 
-    /// Forgets the context found last if it is empty and there are many.
+    /// Removes the context found last if it is empty and there are many contexts.
     #[inline]
     pub(super) fn relax(&mut self) {
         if self.leads.len() > KEPT && self.leads[self.last].queues.iter().all(|queue| queue.len == 0) {
@@ -99,7 +99,7 @@ impl Leads {
         }
     }
 
-    /// Forgets the context found last, which is empty.
+    /// Removes the context found last, which is empty.
     #[cold]
     pub(super) fn remove_last(&mut self) {
         let (at, hashed) = (self.last, self.leads.len() > COMPARED);
@@ -124,7 +124,7 @@ impl Leads {
         self.leads.iter()
     }
 
-    /// Bytes of the contexts beyond the fixed ones.
+    /// Returns the bytes of the contexts beyond the fixed ones.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -135,8 +135,8 @@ impl Leads {
         self.leads.capacity() * mem::size_of::<Lead>() + self.table.reserved() + logs.sum::<usize>()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows with one more entry: its context may be new, and that of the entry
-    /// that was alone before.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry: its context may be new, and so may the
+    /// context of the single entry that was stored before it.
     pub(super) fn growth(&self) -> usize {
         2 * mem::size_of::<Lead>() + self.table.growth(COMPARED + 2)
     }

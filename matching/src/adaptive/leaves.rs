@@ -5,29 +5,30 @@ use core::mem;
 
 use super::list::Head;
 
-/// Ranks in a leaf.
+/// The number of ranks in a leaf.
 const SPAN: u32 = 16;
 
-/// The bins of 16 neighbouring ranks each, allocated while at least one of them is in use, and a little longer.
+/// The bins, in leaves of 16 neighbouring ranks. A leaf is allocated while at least one of its bins is in use, and
+/// slightly longer.
 ///
-/// Neighbouring ranks share a cache line, so that a walk through the ranks in any direction touches a new line only
-/// every 16 ranks; and where all ranks are in use a bin costs little more than its 4 bytes.
+/// Neighbouring ranks share a cache line, so a walk through the ranks in any direction touches a new line only
+/// every 16 ranks. If all ranks are in use, a bin costs little more than its 4 bytes.
 ///
-/// That a bin loses its last entry is not noted: a match would pay for it. The leaves of a queue that have no entries are
-/// freed when the queue is empty, or has twice the leaves that it had when they were last freed.
+/// The removal of a bin's last entry is not recorded, because every match would pay for that. Leaves without entries
+/// are freed when the queue is empty, or has twice the leaves that it had after the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     leaves: Vec<Leaf>,
-    /// The first leaf of each chain: a power of two, at least as many as leaves are in use.
+    /// The first leaf of each chain; their number is a power of two and at least the number of leaves in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
-    /// The bins whose entries are also in the tag index, a bit each: of the leaves up to the last that has one.
+    /// One bit for each bin whose entries are also in the tag index, up to the last leaf that has such a bin.
     tagged: Vec<u16>,
-    /// Bytes of the leaves and the buckets.
+    /// The bytes of the leaves and the buckets.
     bytes: usize,
 }
 
-/// A context, and within it a block of ranks: in one word, since they are compared together.
+/// A context and a block of ranks in it, in one word because they are compared together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key(u64);
 
@@ -36,9 +37,9 @@ struct Key(u64);
 pub(super) struct LeafList {
     first: u32,
     len: u32,
-    /// With so many leaves, those that have no entries are freed.
+    /// The number of leaves at which leaves without entries are freed.
     len_max: u32,
-    /// The leaf found last, and its block: most searches are for a neighbour.
+    /// The leaf found last, and its block: most searches are for a neighbouring rank.
     last: u32,
     last_block: u32,
 }
@@ -61,30 +62,30 @@ struct Leaf {
     block: u32,
     /// The next leaf of the bucket.
     chain: u32,
-    /// Neighbours in the list of the context's leaves.
+    /// The neighbours in the list of the context's leaves.
     prev: u32,
     next: u32,
 }
 
-/// A bin: the place of a list's head.
+/// A bin, named by the place of its list's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BinId {
     leaf: u32,
     place: u32,
 }
 
-/// No leaf.
+/// The index that stands for no leaf.
 const NO_LEAF: u32 = u32::MAX;
 
 pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
-/// A block that no leaf in use has: ranks end below it.
+/// A block that no leaf in use has, because all ranks are below it.
 const NO_BLOCK: u32 = u32::MAX;
 
-/// So few leaves of a queue are not worth it to look for those that have no entries.
+/// With fewer leaves, a queue is not swept for leaves without entries.
 const LEAVES_MIN: u32 = 8;
 
-/// The fewest buckets once there are any; they are kept while there is no leaf.
+/// The minimum number of buckets once there are any; they are kept if there is no leaf.
 const BUCKETS_MIN: usize = 4;
 
 impl Key {
@@ -92,8 +93,8 @@ impl Key {
         Self((context as u64) << 32 | (rank / SPAN) as u64)
     }
 
-    /// Multiplicative hashing by the golden ratio, which sends consecutive blocks to different buckets (Knuth, The Art of
-    /// Computer Programming, section 6.4).
+    /// Hashes by multiplication with the golden ratio, which puts consecutive blocks into different buckets (Knuth, The
+    /// Art of Computer Programming, section 6.4).
     fn bucket(self, buckets: usize) -> usize {
         let scattered = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(scattered) * buckets as u128) >> 64) as usize
@@ -111,7 +112,7 @@ impl Leaf {
 }
 
 impl Leaves {
-    /// The bin of a rank, if its leaf exists.
+    /// Returns the bin of a rank if its leaf exists.
     #[inline(always)]
     pub(super) fn find(&self, context: u32, rank: u32, list: &mut LeafList) -> Option<BinId> {
         if list.last_block != rank / SPAN {
@@ -121,7 +122,7 @@ impl Leaves {
         Some(BinId { leaf: list.last, place: rank % SPAN })
     }
 
-    /// The bin of a rank, for whose leaf there may be a new one in the list.
+    /// Returns the bin of a rank, and creates its leaf if necessary.
     #[inline]
     pub(super) fn find_or_insert(&mut self, context: u32, rank: u32, list: &mut LeafList) -> BinId {
         match self.find(context, rank, list) {
@@ -130,13 +131,13 @@ impl Leaves {
         }
     }
 
-    /// The head of the bin of a rank, if there is one.
+    /// Returns the head of a rank's bin, if there is one.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
         let leaf = self.look_up(Key::of(context, rank))?;
         self.head(BinId { leaf, place: rank % SPAN })
     }
 
-    /// The head of a bin.
+    /// Returns the head of a bin.
     #[inline]
     pub(super) fn head(&self, bin: BinId) -> Head {
         self.leaves[bin.leaf as usize].heads[bin.place as usize]
@@ -147,7 +148,7 @@ impl Leaves {
         &mut self.leaves[bin.leaf as usize].heads[bin.place as usize]
     }
 
-    /// Whether the entries of a bin are also in the tag index.
+    /// Returns true if the entries of a bin are also in the tag index.
     #[inline]
     pub(super) fn is_tagged(&self, bin: BinId) -> bool {
         self.tagged.get(bin.leaf as usize).is_some_and(|tagged| tagged & 1 << bin.place != 0)
@@ -162,18 +163,18 @@ impl Leaves {
         self.count_bytes();
     }
 
-    /// Forgets all that [`set_tagged`](Self::set_tagged) has noted.
+    /// Clears everything that [`set_tagged`](Self::set_tagged) has recorded.
     pub(super) fn forget_tagged(&mut self) {
         self.tagged.clear();
         self.count_bytes();
     }
 
-    /// The heads of all bins in the leaves of a list.
+    /// Iterates over the heads of all bins in the leaves of a list.
     pub(super) fn heads(&self, list: LeafList) -> impl Iterator<Item = Head> {
         self.blocks(list).flatten().copied()
     }
 
-    /// The same, leaf by leaf.
+    /// Iterates over the same heads, leaf by leaf.
     #[inline]
     pub(super) fn blocks(&self, list: LeafList) -> impl Iterator<Item = &[Head; SPAN as usize]> {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);
@@ -193,7 +194,7 @@ impl Leaves {
             + self.tagged.capacity() * mem::size_of::<u16>()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows when that many leaves are added.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) when `leaves` leaves are added.
     pub(super) fn growth(&self, leaves: usize) -> usize {
         let leaves = self.len() + leaves;
         let buckets = self.buckets.len().max(leaves.next_power_of_two()).max(BUCKETS_MIN);
@@ -201,17 +202,17 @@ impl Leaves {
             - self.bytes
     }
 
-    /// The most by which it grows when a bin is tagged.
+    /// Returns the maximum growth when a bin is tagged.
     pub(super) fn growth_of_tagged(&self) -> usize {
         (self.leaves.len() - self.tagged.len()) * mem::size_of::<u16>()
     }
 
-    /// Leaves in use.
+    /// Returns the number of leaves in use.
     fn len(&self) -> usize {
         self.leaves.len() - self.free.len()
     }
 
-    /// The leaf of a block, which is beside the one found last where ranks are used and sought in order.
+    /// Returns the leaf of a block. It is next to the leaf found last if ranks are used and searched in order.
     #[inline(never)]
     fn find_leaf(&self, key: Key, list: &LeafList) -> Option<u32> {
         let is_later = key.0 as u32 > list.last_block;
@@ -233,7 +234,7 @@ impl Leaves {
         (leaf != NO_LEAF).then_some(leaf)
     }
 
-    /// Frees the leaves of a queue that is empty.
+    /// Frees the leaves of an empty queue.
     #[inline(always)]
     pub(super) fn clear(&mut self, list: &mut LeafList) {
         if list.first != NO_LEAF {
@@ -244,7 +245,7 @@ impl Leaves {
     #[cold]
     fn clear_list(&mut self, list: &mut LeafList) {
         if list.len as usize == self.len() {
-            // There are no others. Those to come are in memory in the order in which they come.
+            // No other queue has leaves, so later leaves are again stored in the order of creation.
             self.leaves.clear();
             self.free.clear();
             self.tagged.clear();

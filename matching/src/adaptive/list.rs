@@ -1,21 +1,22 @@
-//! Intrusive lists: doubly linked by 32-bit slots, the first entry knowing the last, so that one head is a whole queue.
+//! Intrusive lists, doubly linked by 32-bit slots. The first entry links to the last, so a single head holds the whole
+//! queue.
 
 use crate::pool::{Pool, Slot};
 use crate::query::Query;
 
-/// An entry's links in the adaptive structure: 16 bytes in either queue.
+/// The links of an entry in the adaptive structure: 16 bytes in either queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdaptiveLinks {
-    /// The entry before in its list; of the first entry, the last.
+    /// The previous entry of the list; in the first entry, the last one.
     prev: Option<Slot>,
-    /// The entry behind in its list.
+    /// The next entry of the list.
     pub(super) next: Option<Slot>,
-    /// The serial number; of a message in the log, its place there.
+    /// The serial number; for a message in the log, its place there.
     pub(super) order: u64,
 }
 
 impl AdaptiveLinks {
-    /// Whether the entry at `slot`, which has these links, is the only one of its list.
+    /// Returns true if the entry at `slot`, which has these links, is the only one of its list.
     pub(super) fn is_alone(&self, slot: Slot) -> bool {
         self.prev == Some(slot)
     }
@@ -24,7 +25,7 @@ impl AdaptiveLinks {
 /// The first entry of a list.
 pub(super) type Head = Option<Slot>;
 
-/// Appends the entry at `slot`, which comes in this order.
+/// Appends the entry at `slot` with the serial number `order`.
 #[inline(always)]
 pub(super) fn push_back<Q: Query, T>(
     head: &mut Head,
@@ -46,7 +47,7 @@ pub(super) fn push_back<Q: Query, T>(
     pool[slot].links = AdaptiveLinks { prev: Some(last), next: None, order };
 }
 
-/// Takes out the first entry, which has these links.
+/// Removes the first entry, which has these links.
 #[inline(always)]
 pub(super) fn pop_front<Q: Query, T>(
     head: &mut Head,
@@ -59,7 +60,7 @@ pub(super) fn pop_front<Q: Query, T>(
     }
 }
 
-/// Takes out another entry than the first, with these links.
+/// Removes an entry other than the first, which has these links.
 #[inline(always)]
 pub(super) fn unlink_behind<Q: Query, T>(
     first: Slot,
@@ -72,7 +73,7 @@ pub(super) fn unlink_behind<Q: Query, T>(
     }
 }
 
-/// Takes out the entry at `slot`, which has these links.
+/// Removes the entry at `slot`, which has these links.
 #[inline(always)]
 pub(super) fn unlink<Q: Query, T>(
     head: &mut Head,
@@ -86,7 +87,7 @@ pub(super) fn unlink<Q: Query, T>(
     }
 }
 
-/// The entries of a list, first to last.
+/// Iterates over the entries of a list, first to last.
 pub(super) fn iter<Q: Query, T>(
     head: Head,
     pool: &Pool<Q, AdaptiveLinks, T>,

@@ -1,4 +1,4 @@
-//! All messages of a context, in order of arrival.
+//! The log: all messages of a context in order of arrival.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -8,41 +8,41 @@ use crate::query::Query;
 
 use super::list::AdaptiveLinks;
 
-/// The slots of a context's messages, in order of arrival: a ring buffer of 4 bytes for each.
+/// The slots of a context's messages in order of arrival: a ring buffer with 4 bytes for each message.
 ///
-/// A message knows its place, so that its removal is one store and touches no other message. Of the gaps that this leaves
-/// those before the first message are passed by the next search, or when room is needed; the others are closed when they
-/// are more than half of the log and another message comes.
+/// A message stores its place, so its removal is one store and touches no other message. The removal leaves a gap. The
+/// next search, or an insertion that needs room, skips gaps before the first message. The other gaps are closed when a
+/// message arrives and they are more than half of the log.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Place `p` is in cell `p` modulo their number, which is a power of two, or 0.
+    /// Place `p` is in cell `p` modulo the number of cells, which is a power of two, or 0.
     cells: Vec<Option<Slot>>,
-    /// The places in use are those from this one
+    /// The first place in use.
     front: u32,
-    /// to the one before this. They wrap around.
+    /// The place after the last one in use. Both wrap around.
     back: u32,
 }
 
 pub(super) const CELL_BYTES: usize = mem::size_of::<Option<Slot>>();
 
-/// The fewest cells once there are any; and that many gaps are never worth moving messages for.
+/// The minimum number of cells once there are any. Up to that number of gaps, messages are not moved.
 const CELLS_MIN: usize = 64;
 
 impl Log {
     pub(super) const EMPTY: Self = Self { cells: Vec::new(), front: 0, back: 0 };
 
-    /// Places in use, gaps included.
+    /// Returns the number of places in use, gaps included.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.back.wrapping_sub(self.front) as usize
     }
 
-    /// Bytes held from the allocator.
+    /// Returns the bytes obtained from the allocator.
     pub(super) fn reserved(&self) -> usize {
         self.cells.capacity() * CELL_BYTES
     }
 
-    /// Appends the message at `slot`, and tells its place: there are `messages` with it.
+    /// Appends the message at `slot`, and returns its place. `messages` is the number of messages including this one.
     #[inline(always)]
     pub(super) fn push_back<Q: Query, T>(
         &mut self,
@@ -60,31 +60,31 @@ impl Log {
         place
     }
 
-    /// Forgets the message at a place.
+    /// Removes the message at a place.
     #[inline(always)]
     pub(super) fn remove(&mut self, place: u32) {
         let cell = self.cell(place);
         self.cells[cell] = None;
     }
 
-    /// Forgets all places, once every message has been removed.
+    /// Clears all places after every message has been removed.
     pub(super) fn clear(&mut self) {
         self.front = self.back;
     }
 
-    /// Goes past the gaps before the first message. Each gap is passed once.
+    /// Skips the gaps before the first message. Each gap is skipped once.
     pub(super) fn skip_gaps(&mut self) {
         while self.front != self.back && self.cells[self.cell(self.front)].is_none() {
             self.front = self.front.wrapping_add(1);
         }
     }
 
-    /// What is in each place, oldest first: a message, or nothing where there is a gap.
+    /// Iterates over the places, oldest first: a message, or `None` for a gap.
     pub(super) fn places(&self) -> impl Iterator<Item = Option<Slot>> {
         (0..self.len() as u32).map(|at| self.cells[self.cell(self.front.wrapping_add(at))])
     }
 
-    /// The messages, oldest first.
+    /// Iterates over the messages, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.places().flatten()
     }
@@ -94,7 +94,7 @@ impl Log {
         place as usize & self.cells.len().wrapping_sub(1)
     }
 
-    /// Passes or closes the gaps if they are many, or takes more cells.
+    /// Makes room: skips or closes the gaps if they are many, or allocates more cells.
     #[cold]
     fn make_room<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, messages: u32) {
         self.skip_gaps();

@@ -1,4 +1,4 @@
-//! One queue of one context, at work.
+//! The operations on one queue of one context.
 
 use core::iter;
 
@@ -15,44 +15,45 @@ use super::list::{self, AdaptiveLinks};
 use super::log::Log;
 use super::tags::Lane;
 
-/// What an operation on a queue of a context works with.
+/// The parts of the structure that an operation on a queue uses.
 pub(super) struct Queue<'a> {
     pub(super) context: u32,
     pub(super) state: &'a mut QueueState,
-    /// The log of the context, which only messages are in.
+    /// The log of the context, which holds only messages.
     pub(super) log: &'a mut Log,
     pub(super) index: &'a mut Index,
 }
 
-/// A queue with at most this many entries is a list.
+/// The maximum number of entries of a queue without bins.
 pub(super) const LIST_MAX: u32 = 10;
 
-/// So many messages have no log: a receive from any source compares the serial numbers of the first matches of the bins.
+/// The maximum number of messages without a log. A receive from any source then compares the serial numbers of the
+/// bins' first matches.
 pub(super) const UNLOGGED_MAX: u32 = 64;
 
-/// Entries of a list compared before they go to the tag index.
+/// The number of entries of a list that a search compares before they go to the tag index.
 pub(super) const SCAN_MAX: usize = 32;
 
-/// Places of a log looked at before its messages go to the tag index: more, since every later match then costs more,
-/// whatever its source.
+/// The number of places of a log that a search visits before the messages go to the tag index. It is larger, because
+/// every later match then costs more, from any source.
 pub(super) const LOG_SCAN_MAX: usize = 256;
 
-/// What a search of the first entries came to.
+/// The result of a search of the first entries.
 enum Scan {
     Found(Slot, AdaptiveLinks),
     Absent,
-    /// The limit was reached.
+    /// The search reached the limit.
     Long,
 }
 
 /// Entries that are searched together, in their order.
 #[derive(Clone, Copy)]
 enum Group {
-    /// Those of one rank.
+    /// The entries of one rank.
     Bin(BinId),
-    /// Those in no bin.
+    /// The entries in no bin.
     List,
-    /// All messages, in bins or also in the log.
+    /// All messages, whether in bins or also in the log.
     All,
 }
 
@@ -62,7 +63,7 @@ impl Queue<'_> {
         self.state.len == 0
     }
 
-    /// Finds the first match and takes it out, if that needs no long search.
+    /// Finds the first match and takes it out, unless that needs a long search.
     #[inline(always)]
     pub(super) fn take<Q: Query, T, M: Meter>(
         &mut self,
@@ -84,7 +85,7 @@ impl Queue<'_> {
         self.take_from_bin(pool, query, meter)
     }
 
-    /// Takes the entry in, as the last: its serial number is the highest.
+    /// Appends the entry: its serial number is the highest.
     #[inline(always)]
     pub(super) fn insert<Q: Query, T>(
         &mut self,
@@ -102,7 +103,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes the entry out of the list or the bin that it is in.
+    /// Takes the entry out of its list or bin.
     #[inline(always)]
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let source = pool[slot].source;
@@ -110,7 +111,7 @@ impl Queue<'_> {
         self.take_out(pool, slot, bin);
     }
 
-    /// Takes the entry out of its bin, or if it is in none, out of the list.
+    /// Takes the entry out of its bin, or out of the list if it is in no bin.
     #[inline(always)]
     fn take_out<Q: Query, T>(
         &mut self,
@@ -124,7 +125,7 @@ impl Queue<'_> {
         self.detach(pool, slot, bin);
     }
 
-    /// Takes the entry, which is not in the tag index any more, out of its bin, or if it is in none, out of the list.
+    /// Takes the entry, which has left the tag index, out of its bin, or out of the list if it is in no bin.
     #[inline(always)]
     fn detach<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, bin: Option<BinId>) {
         let links = pool[slot].links;
@@ -138,14 +139,14 @@ impl Queue<'_> {
         }
     }
 
-    /// Goes back to a list: the last entry has left.
+    /// Turns the queue back into a list after the last entry has left.
     #[inline(always)]
     pub(super) fn restart(&mut self) {
         (self.state.is_binned, self.state.is_logged, self.state.is_tagged) = (false, false, false);
         self.index.leaves.clear(&mut self.state.leaves);
     }
 
-    /// Takes out the first match, if one is in the list, while the tag index is empty.
+    /// Takes out the first match if it is in the list and the tag index is empty.
     #[inline(always)]
     fn take_from_list<Q: Query, T, M: Meter>(
         &mut self,
@@ -154,7 +155,7 @@ impl Queue<'_> {
         query: &Q,
         meter: &mut M,
     ) -> Result<Option<Slot>, NotShort> {
-        // Beside bins a list has the receives from any source.
+        // A list beside bins holds the receives from any source.
         let found = match self.state.is_binned {
             true => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
             false => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)),
@@ -164,7 +165,7 @@ impl Queue<'_> {
             Scan::Absent => return Ok(None),
             Scan::Long => return Err(NotShort),
         };
-        // An earlier one may ask for this source.
+        // An earlier receive may name this source.
         if !self.state.leaves.is_empty()
             && let Some(bin) = self.find_bin(query.source().bits())
             && let Some(first) = self.index.leaves.head(bin)
@@ -185,8 +186,8 @@ impl Queue<'_> {
         Ok(Some(slot))
     }
 
-    /// Takes the first match out of the bin of the source, while the tag index is empty. This is the way of nearly every
-    /// match in a long queue.
+    /// Takes the first match out of the bin of the source while the tag index is empty. Nearly every match in a long
+    /// queue uses this path.
     #[inline(always)]
     fn take_from_bin<Q: Query, T, M: Meter>(
         &mut self,
@@ -222,7 +223,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes out the first match, if all that may match are in the tag index.
+    /// Takes out the first match if all candidates are in the tag index.
     #[inline(never)]
     fn take_by_tag<Q: Query, T, M: Meter>(
         &mut self,
@@ -261,7 +262,7 @@ impl Queue<'_> {
         Ok(slot)
     }
 
-    /// Takes the first match out of all bins, while the tag index is empty.
+    /// Takes the first match out of all bins while the tag index is empty.
     #[inline(never)]
     fn take_from_all_bins<Q: Query, T, M: Meter>(
         &mut self,
@@ -279,7 +280,7 @@ impl Queue<'_> {
         Ok(slot)
     }
 
-    /// Takes an entry with these links out of the log, if it is there.
+    /// Takes an entry with these links out of the log if it is there.
     #[inline(always)]
     fn leave_log<Q: Query>(&mut self, links: &AdaptiveLinks) {
         if Q::SIDE == Side::Unexpected && self.state.is_logged {
@@ -300,19 +301,19 @@ impl Queue<'_> {
         list::unlink(self.index.leaves.head_mut(bin), pool, slot, links);
     }
 
-    /// The bin of a source, if its leaf exists.
+    /// Returns the bin of a source if its leaf exists.
     #[inline(always)]
     fn find_bin(&mut self, source: u32) -> Option<BinId> {
         self.index.leaves.find(self.context, source, &mut self.state.leaves)
     }
 
-    /// The bin of a source that has entries.
+    /// Returns the bin of a source that has entries.
     #[inline]
     fn bin(&mut self, source: u32) -> BinId {
         self.find_bin(source).expect("an entry's bin has a leaf")
     }
 
-    /// The first match, wherever it may be.
+    /// Returns the first match in any part of the queue.
     pub(super) fn search<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, AdaptiveLinks, T>,
@@ -336,7 +337,7 @@ impl Queue<'_> {
         }
     }
 
-    /// The first match in the bin of the source.
+    /// Returns the first match in the bin of the source.
     #[inline]
     fn search_bin<Q: Query, T, M: Meter>(
         &mut self,
@@ -357,7 +358,7 @@ impl Queue<'_> {
         self.conclude(found, Group::Bin(bin), pool, query, spare, meter)
     }
 
-    /// The first match among the entries in no bin.
+    /// Returns the first match among the entries in no bin.
     #[inline]
     fn search_list<Q: Query, T, M: Meter>(
         &mut self,
@@ -373,7 +374,7 @@ impl Queue<'_> {
         self.conclude(found, Group::List, pool, query, spare, meter)
     }
 
-    /// The first match among all messages.
+    /// Returns the first match among all messages.
     #[inline]
     fn search_all<Q: Query, T, M: Meter>(
         &mut self,
@@ -398,7 +399,7 @@ impl Queue<'_> {
         self.conclude(found, Group::All, pool, query, spare, meter)
     }
 
-    /// The first match in all bins.
+    /// Returns the first match in all bins.
     #[inline(always)]
     fn search_all_bins<Q: Query, T, M: Meter>(
         &self,
@@ -406,7 +407,8 @@ impl Queue<'_> {
         query: &Q,
         meter: &mut M,
     ) -> Option<Slot> {
-        // Which entries match is not to be foretold: the choice is left to moves, not branches, as `min_by_key` would.
+        // The matching entries are unpredictable, so this selects by conditional moves. `min_by_key` would compile to
+        // branches.
         let (mut earliest, mut order) = (None, u64::MAX);
         for heads in self.index.leaves.blocks(self.state.leaves) {
             for &first in heads.iter().flatten() {
@@ -421,7 +423,7 @@ impl Queue<'_> {
         earliest
     }
 
-    /// What a group's first entries have shown, or a long search must.
+    /// Returns the match that a short search has found, or makes a long search.
     #[inline(always)]
     fn conclude<Q: Query, T, M: Meter>(
         &mut self,
@@ -439,7 +441,7 @@ impl Queue<'_> {
         }
     }
 
-    /// The first match in a long group: by the tag index if that can answer, and may be made.
+    /// Returns the first match in a long group. Uses the tag index if it can answer and its memory is allowed.
     #[cold]
     fn search_long<Q: Query, T, M: Meter>(
         &mut self,
@@ -449,14 +451,14 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        // An arriving message has one tag, a receive may not.
+        // An arriving message has one tag; a receive may accept several.
         if query.mask() == !0 && (self.is_tagged(group) || self.enter(group, pool, spare)) {
             return self.search_tags(group, pool, query, meter);
         }
         find(entries(group, self.state, self.log, &self.index.leaves, pool), pool, query, meter)
     }
 
-    /// The first match in a group that is in the tag index.
+    /// Returns the first match in a group that is in the tag index.
     #[inline(always)]
     fn search_tags<Q: Query, T, M: Meter>(
         &self,
@@ -480,7 +482,7 @@ impl Queue<'_> {
         first
     }
 
-    /// The same queue, for a call of a function that is not inlined: so this one need not be in memory.
+    /// Copies the queue's references for a call that is not inlined, so that this value need not be in memory.
     #[inline(always)]
     fn reborrow(&mut self) -> Queue<'_> {
         Queue { context: self.context, state: self.state, log: self.log, index: self.index }
@@ -513,7 +515,7 @@ impl Queue<'_> {
         }
     }
 
-    /// A list has become long: its entries go to the bins of their ranks.
+    /// Moves the entries of a long list to the bins of their ranks.
     #[cold]
     fn sort_into_bins<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_binned = true;
@@ -525,7 +527,7 @@ impl Queue<'_> {
         }
     }
 
-    /// The messages have become many: those in bins also go to the log.
+    /// Adds the messages in bins to the log, because they have become many.
     #[cold]
     fn begin_log<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_logged = true;
@@ -541,7 +543,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Enters a group into the tag index, if the bytes may be spent.
+    /// Adds a group to the tag index if the bytes may be used.
     fn enter<Q: Query, T>(
         &mut self,
         group: Group,
@@ -563,7 +565,7 @@ impl Queue<'_> {
         true
     }
 
-    /// Enters a new entry into the tag index, for each of its groups that is there.
+    /// Adds a new entry to the tag index for each of its groups that is there.
     #[cold]
     fn tag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         if self.is_tagged(group) {
@@ -574,7 +576,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes an entry that is about to leave out of the tag index.
+    /// Removes an entry from the tag index before it leaves the queue.
     #[inline(always)]
     fn untag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         if self.is_tagged(group) {
@@ -583,12 +585,12 @@ impl Queue<'_> {
         self.untagged(group, pool, slot);
     }
 
-    /// An entry is not in its group's part of the tag index any more.
+    /// Records that an entry has left its group's part of the tag index.
     #[inline(always)]
     fn untagged<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let entry = &pool[slot];
         if self.is_tagged(group) && entry.links.is_alone(slot) {
-            // The next one begins anew.
+            // The next group starts outside the tag index.
             self.set_tagged(group, false);
         }
         if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {
@@ -599,7 +601,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Whether the entries of a group are in the tag index: all are, or none.
+    /// Returns true if the entries of a group are in the tag index: either all are, or none.
     fn is_tagged(&self, group: Group) -> bool {
         match group {
             Group::Bin(bin) => self.index.leaves.is_tagged(bin),
@@ -615,7 +617,7 @@ impl Queue<'_> {
     }
 }
 
-/// The entries of a group, first to last.
+/// Iterates over the entries of a group, first to last.
 fn entries<Q: Query, T>(
     group: Group,
     state: &QueueState,
@@ -631,13 +633,13 @@ fn entries<Q: Query, T>(
     list::iter(head, pool).chain(log.into_iter().flatten())
 }
 
-/// Where in the tag index an entry of that group is.
+/// Returns the lane of an entry of that group in the tag index.
 fn lane<Q: Query, T>(context: u32, group: Group, entry: &Entry<Q, AdaptiveLinks, T>) -> Lane {
     let source = if let Group::Bin(_) = group { entry.source } else { Source::ANY.bits() };
     Lane::new(context, source, entry.tag, Q::entry_mask(entry.mask))
 }
 
-/// The first of the entries that matches.
+/// Returns the first matching entry.
 #[inline(always)]
 fn find<Q: Query, T, M: Meter>(
     mut slots: impl Iterator<Item = Slot>,
@@ -677,7 +679,7 @@ fn scan<Q: Query, T, M: Meter>(
     Scan::Long
 }
 
-/// Whether that is the source of a receive from any.
+/// Returns true if the source stands for any source.
 fn is_any<Q: Query>(source: u32) -> bool {
     Q::SIDE == Side::Posted && source == Source::ANY.bits()
 }

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::mem;
 
-/// Linear probing in a power of two of cells, at most three quarters full. It shrinks when it is sparse, and
-/// removal leaves no tombstones: the cells behind move up.
+/// An open-addressed table with linear probing, in a power of two of cells, at most three quarters full. It shrinks
+/// when it is sparse. Removal leaves no tombstones: later cells move up.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     cells: Vec<Cell>,
@@ -14,13 +14,13 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     context: u32,
-    /// `VACANT`, or the number stored.
+    /// The stored number, or `VACANT`.
     value: u32,
 }
 
 const VACANT: Cell = Cell { context: 0, value: u32::MAX };
 
-/// The fewest cells once there are any; they are kept while the table is empty.
+/// The minimum number of cells once there are any; they are kept when the table is empty.
 const CELLS_MIN: usize = 4;
 
 impl Table {
@@ -41,7 +41,7 @@ impl Table {
         }
     }
 
-    /// Stores a context that is not there.
+    /// Stores a context that is not in the table.
     pub(super) fn insert(&mut self, context: u32, value: u32) {
         if self.is_full_with(self.len + 1) {
             self.resize((2 * self.cells.len()).max(CELLS_MIN));
@@ -50,7 +50,7 @@ impl Table {
         self.place(Cell { context, value });
     }
 
-    /// Removes a context that is there.
+    /// Removes a context that is in the table.
     pub(super) fn remove(&mut self, context: u32) {
         let mut gap = self.home(context);
         while self.cells[gap].context != context || self.cells[gap].value == VACANT.value {
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// Bytes in use: none while the table is empty.
+    /// Returns the bytes in use: 0 if the table is empty.
     pub(super) fn bytes(&self) -> usize {
         if self.len == 0 { 0 } else { self.reserved() }
     }
@@ -86,7 +86,7 @@ impl Table {
         self.cells.capacity() * mem::size_of::<Cell>()
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows when that many contexts are added.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) when `contexts` contexts are added.
     pub(super) fn growth(&self, contexts: usize) -> usize {
         let mut cells = self.cells.len().max(CELLS_MIN);
         while (self.len + contexts) * 4 > cells * 3 {
@@ -100,7 +100,7 @@ impl Table {
     }
 
     fn home(&self, context: u32) -> usize {
-        // Multiplicative hashing: the upper bits of the product are the good ones.
+        // Multiplicative hashing: the upper bits of the product are well distributed.
         (context.wrapping_mul(0x9e37_79b9) >> (32 - self.cells.len().trailing_zeros())) as usize
     }
 

@@ -5,30 +5,30 @@ use core::mem;
 
 use crate::pool::Slot;
 
-/// Entries that agree in context, source and tag, in order of insertion.
+/// The key of a lane: entries with the same context, source and tag, in insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
-    /// The context in the upper half; the rank, or the bits of any source where a bin mixes sources.
+    /// The context in the upper half; in the lower half the rank, or the bits of any source if a bin mixes sources.
     place: u64,
     /// The tag with the bits outside the mask cleared.
     tag: u64,
     mask: u64,
 }
 
-/// A chained hash table of lanes; a lane is a circular list of nodes, and its first node is in the chain.
+/// A chained hash table of lanes. A lane is a circular list of nodes; its first node is in the chain.
 ///
-/// Only entries of bins in which a search was long are here. Finding, adding and removing the first of a lane is O(1);
-/// removing another one takes the shorter way from the lane's ends.
+/// Only entries of bins with a long search are here. Finding, adding and removing the first entry of a lane is O(1);
+/// removing another one walks from the nearer end of the lane.
 #[derive(Debug)]
 pub(super) struct TagIndex {
-    /// The first lane of each chain: a power of two, at least as many as there are lanes. They become more, and none when
-    /// the index is empty.
+    /// The first lane of each chain; their number is a power of two and at least the number of lanes. It grows, and
+    /// returns to 0 when the index is empty.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
-    /// The first free node; the others follow by `chain`.
+    /// The first free node; the others are linked by `chain`.
     free: u32,
     lanes: usize,
-    /// The masks of the entries, with how many have each: unexpected messages all have the full one.
+    /// The masks of the entries, with the number of entries for each. All unexpected messages have the full mask.
     masks: Vec<(u64, u32)>,
     bytes: usize,
 }
@@ -45,7 +45,7 @@ struct Node {
 
 const NO_NODE: u32 = u32::MAX;
 
-/// The fewest buckets once there are any.
+/// The minimum number of buckets once there are any.
 const BUCKETS_MIN: usize = 64;
 
 pub(super) const NODE_BYTES: usize = mem::size_of::<Node>();
@@ -56,8 +56,8 @@ impl Lane {
         Self { place: (context as u64) << 32 | source as u64, tag: tag & mask, mask }
     }
 
-    /// Neighbouring tags have neighbouring buckets, in groups of 64; the groups are scattered, by a folded
-    /// multiplication.
+    /// Hashes a lane. Neighbouring tags have neighbouring buckets, in groups of 64; a folded multiplication scatters
+    /// the groups.
     #[inline]
     fn bucket(&self, buckets: usize) -> usize {
         let a = self.place ^ 0x9e37_79b9_7f4a_7c15;
@@ -80,14 +80,14 @@ impl TagIndex {
         self.lanes == 0
     }
 
-    /// The first entry of the lane, whose mask some entries have.
+    /// Returns the first entry of the lane. At least one entry has the lane's mask.
     #[inline]
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
         let first = self.find(lane, lane.bucket(self.buckets.len()))?;
         Some(self.nodes[first as usize].slot)
     }
 
-    /// The mask of all entries, if they have one in common.
+    /// Returns the mask of all entries, if they share one.
     #[inline]
     pub(super) fn sole_mask(&self) -> Option<u64> {
         match self.masks[..] {
@@ -96,13 +96,13 @@ impl TagIndex {
         }
     }
 
-    /// The masks of the entries.
+    /// Iterates over the masks of the entries.
     #[inline]
     pub(super) fn masks(&self) -> impl Iterator<Item = u64> {
         self.masks.iter().map(|&(mask, _)| mask)
     }
 
-    /// Makes ready for that many entries more: before the first.
+    /// Prepares for that many more entries, before the first of them is added.
     pub(super) fn reserve(&mut self, entries: usize) {
         let buckets = self.buckets_for(self.lanes + entries);
         if buckets > self.buckets.len() {
@@ -137,7 +137,7 @@ impl TagIndex {
         }
     }
 
-    /// Removes the first entry of the lane, if that has any.
+    /// Removes the first entry of the lane, if there is one.
     #[inline]
     pub(super) fn pop_front(&mut self, lane: &Lane) -> Option<Slot> {
         let bucket = lane.bucket(self.buckets.len());
@@ -156,7 +156,7 @@ impl TagIndex {
         }
     }
 
-    /// Takes a node out of its lane, which begins with `first`, after the lane of `before` in the bucket.
+    /// Removes a node from its lane, which starts with `first` and follows the lane of `before` in the bucket.
     #[inline]
     fn unlink(&mut self, bucket: usize, before: u32, first: u32, node: u32) {
         let Node { lane: Lane { mask, .. }, prev, next, chain, .. } = self.nodes[node as usize];
@@ -185,7 +185,7 @@ impl TagIndex {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -197,24 +197,24 @@ impl TagIndex {
             + self.masks.capacity() * MASK_BYTES
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows when that many entries are added.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) when `entries` entries are added.
     pub(super) fn growth(&self, entries: usize) -> usize {
         let buckets = self.buckets_for(self.lanes + entries);
         entries * (NODE_BYTES + MASK_BYTES) + (buckets - self.buckets.len()) * mem::size_of::<u32>()
     }
 
-    /// The buckets for that many lanes: not fewer than there are.
+    /// Returns the number of buckets for that many lanes; it never decreases.
     fn buckets_for(&self, lanes: usize) -> usize {
         lanes.next_power_of_two().max(BUCKETS_MIN).max(self.buckets.len())
     }
 
-    /// The first node of the lane, which is in that bucket if anywhere.
+    /// Returns the first node of the lane, which can only be in that bucket.
     #[inline]
     fn find(&self, lane: &Lane, bucket: usize) -> Option<u32> {
         self.find_with_before(lane, bucket).map(|(_, first)| first)
     }
 
-    /// The first node of the lane, and that of the lane before it in the bucket.
+    /// Returns the first node of the lane, and the first node of the previous lane in the bucket.
     #[inline]
     fn find_with_before(&self, lane: &Lane, bucket: usize) -> Option<(u32, u32)> {
         let (mut before, mut first) = (NO_NODE, self.buckets[bucket]);
@@ -228,7 +228,7 @@ impl TagIndex {
         None
     }
 
-    /// The node of the entry, looked for from both ends of its lane.
+    /// Returns the node of the entry, searched from both ends of its lane.
     #[inline]
     fn find_in_lane(&self, first: u32, slot: Slot) -> u32 {
         let (mut ahead, mut behind) = (first, self.nodes[first as usize].prev);
@@ -243,7 +243,7 @@ impl TagIndex {
         }
     }
 
-    /// Stores the node that is made for its place, and tells the place.
+    /// Stores a node made for its place, and returns the place.
     #[inline]
     fn add(&mut self, node: impl FnOnce(u32) -> Node) -> u32 {
         if self.free == NO_NODE {
@@ -257,34 +257,34 @@ impl TagIndex {
         at
     }
 
-    /// Notes that an entry has a mask that no other has.
+    /// Records the first entry with a mask.
     #[cold]
     fn add_mask(&mut self, mask: u64) {
         self.masks.push((mask, 1));
         self.bytes += MASK_BYTES;
     }
 
-    /// Notes that the last entry with a mask has left.
+    /// Records that the last entry with a mask has left.
     #[cold]
     fn remove_mask(&mut self, at: usize) {
         self.masks.swap_remove(at);
         self.bytes -= MASK_BYTES;
         if self.is_empty() {
-            // The next ones are in memory in the order in which they come.
+            // Later nodes are again stored in the order of insertion.
             self.nodes.clear();
             self.buckets.clear();
             (self.free, self.bytes) = (NO_NODE, 0);
         }
     }
 
-    /// Takes more buckets.
+    /// Increases the number of buckets.
     #[cold]
     fn grow(&mut self, buckets: usize) {
         let before = self.buckets.len();
         self.bytes += (buckets - before) * mem::size_of::<u32>();
         self.buckets.reserve_exact(buckets - before);
         self.buckets.resize(buckets, NO_NODE);
-        // The lanes of a bucket stay there or go to new ones.
+        // The lanes of a bucket stay there or move to one new bucket.
         for bucket in 0..before {
             let mut first = mem::replace(&mut self.buckets[bucket], NO_NODE);
             while first != NO_NODE {

@@ -3,7 +3,7 @@ use core::mem;
 use super::*;
 use crate::{Arrival, Config, Counting, Envelope, Matcher, Pattern, Posting};
 
-/// What the documentation says of memory.
+/// Checks the documented memory.
 #[test]
 fn objects_have_the_documented_sizes() {
     assert_eq!(mem::size_of::<AdaptiveLinks>(), 16);
@@ -19,7 +19,7 @@ fn full(messages: u32, envelope: fn(u32) -> Envelope) -> Matcher<u32, u32, Adapt
     matcher
 }
 
-/// A million messages could wait, and a receive from any source would not compare them all again.
+/// Checks that a receive from any source does not compare a million waiting messages twice.
 #[test]
 fn the_tag_index_shortens_the_second_search() {
     let mut matcher = full(1000, |number| Envelope::new(0, number, u64::from(number)));
@@ -33,7 +33,7 @@ fn the_tag_index_shortens_the_second_search() {
     assert!(stats.compared_average() < 2.0, "{stats:?}");
 }
 
-/// Receives by rank find their message in three steps, wherever it stands.
+/// Checks that receives by rank find their message in three steps at any position.
 #[test]
 fn a_rank_is_reached_in_three_steps() {
     let mut matcher = full(10_000, |number| Envelope::new(0, number, 0));
@@ -43,7 +43,7 @@ fn a_rank_is_reached_in_three_steps() {
     assert!(matcher.stats().unexpected.hops_max <= 3 + 10, "at most a list at the end");
 }
 
-/// Without bytes for the tag index a search is long, and right.
+/// Checks that a search without memory for the tag index is long, and correct.
 #[test]
 fn a_budget_without_room_for_the_tag_index_is_kept() {
     let bytes_max = full(1000, |number| Envelope::new(0, number, u64::from(number))).memory().in_use();
@@ -60,7 +60,7 @@ fn a_budget_without_room_for_the_tag_index_is_kept() {
     assert!(matcher.memory().peak <= bytes_max + 1000);
 }
 
-/// Contexts that come and go leave nothing behind, though nobody purges them.
+/// Checks that contexts that come and go leave no memory behind without a purge.
 #[test]
 fn empty_contexts_are_forgotten() {
     let mut matcher: Matcher<(), ()> = Matcher::new(&Config::default());
@@ -75,7 +75,7 @@ fn empty_contexts_are_forgotten() {
     assert!(matcher.memory().reserved < 16 << 10, "{:?}", matcher.memory());
 }
 
-/// A queue that is never empty, of whose ranks ever others are in use, keeps no memory for those before.
+/// Checks that a queue that is never empty, with a changing set of ranks, keeps no memory for former ranks.
 #[test]
 fn empty_leaves_are_freed() {
     const WAITING: u32 = 16;
@@ -91,4 +91,44 @@ fn empty_leaves_are_freed() {
     let leaves = matcher.memory().structure / leaves::LEAF_BYTES;
     assert!(leaves <= 3 * WAITING as usize, "{leaves}");
     assert!(matcher.memory().reserved < 16 << 10, "{:?}", matcher.memory());
+}
+
+/// Checks that each of many contexts keeps its own messages while others are removed, by a purge or by their last
+/// message, and when contexts are added again.
+#[test]
+fn contexts_are_found_while_others_are_removed() {
+    const CONTEXTS: u32 = 200;
+    let mut matcher: Matcher<(), u32> = Matcher::new(&Config::default());
+    let mut contexts: Vec<u32> = (0..CONTEXTS).map(|n| if n % 2 == 0 { n } else { n << 20 }).collect();
+    for _ in 0..2 {
+        for source in 0..2 {
+            for &context in &contexts {
+                let arrival = matcher.arrive(Envelope::new(context, source, 0), || context);
+                assert!(matches!(arrival, Arrival::Queued(_)));
+            }
+        }
+        // The numbers 77 and 200 have no common factor, so each context is removed once.
+        let removals: Vec<u32> = (0..CONTEXTS).map(|n| contexts[(n * 77 % CONTEXTS) as usize]).collect();
+        for (removed, &context) in removals.iter().enumerate() {
+            if removed % 3 == 0 {
+                let mut purged = 0;
+                matcher.purge_context(context, |_| purged += 1);
+                assert_eq!(purged, 2);
+            } else {
+                for source in 0..2 {
+                    let taken = matcher.take(&Pattern::any(context));
+                    assert_eq!(taken, Some((Envelope::new(context, source, 0), context)));
+                }
+            }
+            for (at, &other) in removals.iter().enumerate() {
+                let found = matcher.probe(&Pattern::any(other)).map(|(_, _, &payload)| payload);
+                assert_eq!(found, (at > removed).then_some(other));
+            }
+        }
+        for &context in &contexts {
+            matcher.purge_context(context, |item| panic!("{item:?} was taken out"));
+        }
+        contexts.reverse();
+    }
+    assert_eq!(matcher.memory().in_use(), 0);
 }

@@ -1,4 +1,4 @@
-//! Every structure against a naive list, over generated sequences of operations. Counterexamples are kept in
+//! Compares every structure with a naive list over generated sequences of operations. Counterexamples are kept in
 //! `main.regressions` and replayed first; `ci/matching-oracle.sh` runs millions of operations.
 
 mod naive;
@@ -17,7 +17,7 @@ fn settings() -> ProptestConfig {
     }
 }
 
-/// One property a structure: it answers as the list does, and keeps its memory within the budget.
+/// One property for each structure: it returns the same as the list, and keeps its memory within the budget.
 macro_rules! agrees_with_the_list {
     ($($name:ident: $structure:ty),* $(,)?) => {
         proptest! {

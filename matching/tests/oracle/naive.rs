@@ -2,7 +2,7 @@
 
 use samite_matching::{Envelope, Pattern, Purged, Source};
 
-/// Items are numbered by the test, and the number is the payload.
+/// The test numbers all items, and the number is the payload.
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
     pub(crate) posted: Vec<(Pattern, u32)>,
@@ -10,17 +10,17 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    /// The receive that the message goes to.
+    /// Returns the receive that the message goes to.
     pub(crate) fn match_posted(&self, envelope: &Envelope) -> Option<usize> {
         self.posted.iter().position(|(pattern, _)| pattern.matches(envelope))
     }
 
-    /// The message that the receive gets.
+    /// Returns the message that the receive gets.
     pub(crate) fn match_unexpected(&self, pattern: &Pattern) -> Option<usize> {
         self.unexpected.iter().position(|(envelope, _)| pattern.matches(envelope))
     }
 
-    /// The message that goes first to a receiver with these receives, and its receive.
+    /// Returns the message to send first to a receiver with these receives, and its receive.
     pub(crate) fn select_send(&self, patterns: &[Pattern]) -> Option<(u32, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
             self.match_unexpected(pattern).map(|message| (self.unexpected[message].1, index))

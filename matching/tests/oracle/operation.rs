@@ -1,4 +1,4 @@
-//! Generated operations, over domains small enough that they meet.
+//! Generated operations, over domains that are small enough for matches.
 
 use proptest::prelude::*;
 use samite_matching::{Envelope, Pattern, Source};
@@ -7,7 +7,7 @@ use samite_matching::{Envelope, Pattern, Source};
 pub(crate) enum Operation {
     Arrive(Envelope),
     Post(Pattern),
-    /// Many messages at once, so that queues grow beyond what a structure keeps inline.
+    /// Many messages at once, so that queues grow beyond a structure's inline storage.
     ArriveMany {
         first: Envelope,
         count: u32,
@@ -20,16 +20,16 @@ pub(crate) enum Operation {
         rank_step: u32,
         tag_step: u64,
     },
-    /// Takes a message (MPI: matched probe), several times.
+    /// A matched probe, several times.
     Take {
         pattern: Pattern,
         times: u32,
     },
     Probe(Pattern),
     SelectSend(Vec<Pattern>),
-    /// Cancels one of all receives ever queued, chosen by its position among them.
+    /// A cancellation of one of all receives ever queued, chosen by its position among them.
     Cancel(prop::sample::Index),
-    /// The same for messages.
+    /// A removal of one of all messages ever queued.
     Remove(prop::sample::Index),
     PurgeSource(u32),
     PurgeContext(u32),
@@ -40,7 +40,7 @@ pub(crate) fn sequence() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation(), 1..250)
 }
 
-/// No limit, or one between nothing and a few hundred entries.
+/// Generates a budget: no limit, or a limit between nothing and a few hundred entries.
 pub(crate) fn budget() -> impl Strategy<Value = Option<usize>> {
     prop_oneof![3 => Just(None), 1 => (0usize..40_000).prop_map(Some)]
 }
@@ -83,7 +83,7 @@ fn context() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(0u32), 3 => Just(1), 1 => Just(u32::MAX)]
 }
 
-/// Ranks that are neighbours, share blocks of 16 or 64, or lie far apart; and what is no rank.
+/// Generates ranks that are neighbours, share blocks of 16 or 64, or are far apart, and values that are no rank.
 fn rank() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => 0u32..4,

@@ -1,4 +1,4 @@
-//! Runs operations on a matcher and on the model, and compares every answer.
+//! Runs operations on a matcher and on the model, and compares every result.
 
 use samite_matching::{
     Arrival, Config, Envelope, Matcher, Pattern, PostedId, Posting, Purged, Source, Structure, UnexpectedId,
@@ -12,7 +12,7 @@ pub(crate) struct Replay<S: Structure> {
     naive: Naive,
     config: Config,
     bytes_empty: usize,
-    /// Handle and number of every receive and message ever queued: most are stale.
+    /// The handle and number of every receive and message ever queued; most are stale.
     posted_ids: Vec<(PostedId, u32)>,
     unexpected_ids: Vec<(UnexpectedId, u32)>,
     numbers: std::ops::RangeFrom<u32>,
@@ -219,8 +219,8 @@ impl<S: Structure> Replay<S> {
         }
     }
 
-    /// A refusal is right only near the limit: an entry and what a structure may need for it, which is a table twice
-    /// as large at worst, would not have fitted.
+    /// Checks that a refusal happens only near the limit: an entry and the structure's memory for it, at worst a table
+    /// of twice the size, must exceed the budget.
     fn check_refusal(&self) {
         let growth_max = 100 + 4096 + 40 * self.config.ranks as usize;
         let memory = self.matcher.memory();
@@ -229,7 +229,7 @@ impl<S: Structure> Replay<S> {
     }
 }
 
-/// Purges by source keep the order within a context only.
+/// Groups purged items by context, because a purge by source keeps the order only within a context.
 fn by_context(mut purged: Vec<Purged<u32, u32>>) -> Vec<Purged<u32, u32>> {
     purged.sort_by_key(|item| match item {
         Purged::Posted(pattern, _) => (false, pattern.context),

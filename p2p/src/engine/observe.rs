@@ -53,13 +53,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Checks what must hold between two calls, and panics where it does not: for tests, simulation and fuzzing.
+    /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
+    /// fuzzing.
     pub fn check_invariants(&self) {
         self.inner.check_invariants();
         self.inner.stack().check_invariants(self.inner.link());
     }
 
-    /// Describes the oldest operation that has not ended, and what it awaits.
+    /// Describes the oldest operation that has not ended, and the event that it awaits.
     pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
         let (out, tagged) = self.inner.parts();
         let pending = tagged.requests.iter().filter(|(_, request)| request.result.is_none());
@@ -67,7 +68,7 @@ impl<P: Port> Engine<P> {
         tagged.report(out.link, oldest, now_ns)
     }
 
-    /// Returns which messages wait here that the pattern would match if their tags were others.
+    /// Returns the tags of waiting messages that match the pattern except for its tag.
     pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
         self.inner.stack().other_tags(pattern)
     }
@@ -84,17 +85,17 @@ impl<P: Port> Engine<P> {
         link.peer(peer).path()
     }
 
-    /// Returns which incarnation of a rank takes part, as far as is known.
+    /// Returns the incarnation of a rank that takes part, if known.
     pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
         self.inner.incarnation(rank)
     }
 
-    /// Returns true if a rank's process is stopped, as far as is known.
+    /// Returns true if a rank's process is known to be stopped.
     pub fn is_stopped(&mut self, rank: u32) -> bool {
         self.inner.is_stopped(rank)
     }
 
-    /// Returns why a rank takes no part, as far as is known, and if so.
+    /// Returns why a rank takes no part, or `None` if it takes part or is unknown.
     pub fn failure(&mut self, rank: u32) -> Option<Cause> {
         self.inner.failure(rank)
     }
@@ -104,12 +105,12 @@ impl<P: Port> Engine<P> {
         &self.inner.stack().config
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> &P {
         self.inner.port()
     }
 
-    /// The port, to be steered; what the engine posted must be left alone.
+    /// Returns the port, for settings and polling only: the operations that the engine posted must stay.
     pub fn port_mut(&mut self) -> &mut P {
         self.inner.port_mut()
     }

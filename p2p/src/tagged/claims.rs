@@ -5,12 +5,12 @@
 //! arrived whole is received, even if its sender has left, failed or restarted by then. One that cannot arrive any more
 //! is an error.
 
-use samite_fabric::link::{Cause, Error, Fate, Link, Peer, RequestId};
+use samite_fabric::link::{Cause, Error, Fate, Incarnation, Link, Peer, RequestId};
 use samite_matching::Envelope;
 
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
-use crate::wire::Way;
+use crate::wire::TransferMode;
 
 /// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI:
 /// matched probe).
@@ -20,8 +20,8 @@ pub struct Claimed {
     envelope: Envelope,
     message: Unexpected,
     /// The incarnation of the sender.
-    incarnation: Option<u32>,
-    /// Its place among [`Tagged::claims`], if its bytes follow the envelope.
+    incarnation: Option<Incarnation>,
+    /// The index among [`Tagged::claims`], if the message's bytes follow the envelope.
     place: Option<usize>,
 }
 
@@ -58,18 +58,22 @@ impl Tagged {
         if let Unexpected::Eager(data) = &message {
             self.claimed_cost += u64::from(cost(data.len()));
         }
-        let sender = link.find(envelope.source);
-        let incarnation = sender.and_then(|peer| link.peer(peer).incarnation());
+        let Some(sender) = link.find(envelope.source) else {
+            unreachable!("a message came from rank {}, which was never met", envelope.source)
+        };
+        let incarnation = link.peer(sender).incarnation();
         let mut place = None;
-        if let (Some(sender), &Unexpected::Rts(rendezvous)) = (sender, &message)
-            && rendezvous.way == Way::Stream
-            && let Some(stream) = self.streams.get_mut(&(sender, rendezvous.send))
-            && let Stream::Kept { total, bytes, .. } = stream
+        if let Unexpected::Rts(rendezvous) = message
+            && rendezvous.mode == TransferMode::Stream
         {
+            let name = (sender, rendezvous.send);
+            let Some(Stream::Kept { total, bytes, .. }) = self.streams.get_mut(&name) else {
+                unreachable!("an unexpected stream is kept under its name until it is claimed")
+            };
             let (total, bytes) = (*total, std::mem::take(bytes));
             let claim = Claim { sender, send: rendezvous.send, total, bytes, is_lost: false };
             let at = self.claims.insert(claim);
-            *stream = Stream::Claimed(at);
+            self.streams.insert(name, Stream::Claimed(at));
             place = Some(at);
         }
         Claimed { envelope, message, incarnation, place }
@@ -87,7 +91,7 @@ impl Tagged {
                     return self.finish(link, id, Err(error));
                 }
                 link.release(cost(claim.total).into());
-                // Once it is complete, the sender's next incarnation may use its name for another message.
+                // When the claim is complete, the sender's next incarnation may use its name for another message.
                 let name = (claim.sender, claim.send);
                 if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
                     self.streams.remove(&name);
@@ -110,7 +114,7 @@ impl Tagged {
         &mut self,
         link: &mut Link,
         from: &Envelope,
-        incarnation: Option<u32>,
+        incarnation: Option<Incarnation>,
     ) -> Option<Error> {
         let peer = link.find(from.source)?;
         let renewed = link.peer(peer).incarnation() != incarnation;

@@ -107,7 +107,7 @@ impl Tagged {
         let peer = request.rank().and_then(|rank| link.find(rank));
         match &mut request.state {
             State::AwaitingMatch { revoked, .. } => {
-                // It continues: the receiver has the envelope, and perhaps the key to the memory.
+                // The request continues: the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
                 self.note_end(id);
@@ -137,7 +137,7 @@ impl Tagged {
             State::AwaitingData(inflow) => {
                 let send = inflow.send;
                 if let Some(peer) = peer {
-                    // With a dishonest sender, a called-for message may have the name of a stream.
+                    // If the sender is dishonest, a requested message may have the name of a stream.
                     if matches!(self.streams.get(&(peer, send)), Some(Stream::Matched(own)) if *own == id) {
                         self.streams.remove(&(peer, send));
                     }
@@ -232,9 +232,10 @@ impl Tagged {
         }
     }
 
-    /// Decides about the messages of an ended incarnation that wait for their receive, before the next one takes part.
-    /// All of them have arrived whole. Those of a failed incarnation are dropped, so that no receive takes them for the
-    /// next one's. Those of an incarnation that left in good order stay, also when a later incarnation fails.
+    /// Keeps or drops the messages of an ended incarnation that wait for their receive, before the next incarnation
+    /// takes part. All these messages have arrived whole. Messages of a failed incarnation are dropped, so that no
+    /// receive takes them for messages of the next one. Messages of an incarnation that left in good order stay, also
+    /// when a later incarnation fails.
     fn settle_messages(&mut self, link: &mut Link, rank: u32, has_failed: bool) {
         let matcher = &self.matcher;
         self.inherited.retain(|id| matcher.unexpected(*id).is_some());
@@ -354,7 +355,7 @@ impl Request {
     fn fate(&self) -> Fate {
         match &self.state {
             State::AwaitingMatch { .. } => Fate::Unknown,
-            // The envelope may have met a receive that is too short, and has ended by it.
+            // The envelope may have matched a receive that was too short and ended with an error.
             State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
             _ => Fate::NotDelivered,
         }

@@ -12,7 +12,7 @@ use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::request::{Buffer, Push, Staged, State};
 use crate::trace::event;
-use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, Verdict, Way, kind};
+use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Verdict, kind};
 
 impl Tagged {
     #[inline(always)]
@@ -27,11 +27,12 @@ impl Tagged {
     ) -> Result<(), Box<Cause>> {
         let price = cost(data.len());
         link.charge(peer, price)?;
-        let traffic = link.peer_mut(peer).traffic_mut();
+        let sender = link.peer_mut(peer);
+        let source = sender.rank();
+        let traffic = sender.traffic_mut();
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
-        let envelope =
-            Envelope { context: header.context.get(), source: header.sender.get(), tag: eager.tag.get() };
+        let envelope = Envelope { context: header.context.get(), source, tag: eager.tag.get() };
         if self.matcher.posted_len() == 0 && lent.take(envelope.context, envelope.source, envelope.tag, data)
         {
             return Ok(());
@@ -64,7 +65,11 @@ impl Tagged {
             return Err(WireError::Protocol { theirs: header.protocol() as u8 }.into());
         }
         match header.kind {
-            kind::EAGER => return Err(WireError::Short { len: body.len() }.into()),
+            // An urgent eager message, or one in a bundle.
+            kind::EAGER => {
+                let (eager, data) = prefix(body)?;
+                self.eager(link, peer, header, eager, &Rare(data), lent)?;
+            }
             kind @ (kind::DATA | kind::STREAM) => {
                 let (data, bytes) = prefix(body)?;
                 self.data(link, peer, kind, data, bytes, lent)?;
@@ -76,18 +81,15 @@ impl Tagged {
                 if isize::try_from(bytes).is_err() {
                     return Err(WireError::Value { field: "length" }.into());
                 }
-                let way = rts.way()?;
-                let envelope = Envelope {
-                    context: header.context.get(),
-                    source: header.sender.get(),
-                    tag: rts.tag.get(),
-                };
-                self.accept_rts(link, peer, envelope, Rendezvous { send: rts.send.get(), bytes, way })?;
+                let mode = rts.mode()?;
+                let source = link.peer(peer).rank();
+                let envelope = Envelope { context: header.context.get(), source, tag: rts.tag.get() };
+                self.accept_rts(link, peer, envelope, Rendezvous { send: rts.send.get(), bytes, mode })?;
             }
             kind::CTS => self.cts(link, peer, exact(body)?)?,
             kind::FIN => self.fin(link, peer, exact(body)?)?,
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
-            kind::ABORT => self.abort(link, peer, exact(body)?),
+            kind::ABORT => self.abort(link, peer, exact(body)?)?,
             theirs => return Err(WireError::Kind { theirs }.into()),
         }
         Ok(())
@@ -106,6 +108,9 @@ impl Tagged {
             return self.stream(link, peer, data, bytes, lent);
         }
         let Some(id) = self.answered(link, peer, data.operation.get()) else { return Ok(()) };
+        if self.is_streamed(id) {
+            return Err(WireError::Value { field: "operation" });
+        }
         self.inflow(link, id, data.offset.get(), bytes, lent)
     }
 
@@ -117,7 +122,7 @@ impl Tagged {
         envelope: Envelope,
         rendezvous: Rendezvous,
     ) -> Result<(), Box<Cause>> {
-        let is_stream = rendezvous.way == Way::Stream;
+        let is_stream = rendezvous.mode == TransferMode::Stream;
         if is_stream {
             if self.streams.contains_key(&(peer, rendezvous.send)) {
                 return Err(WireError::Value { field: "send" }.into());
@@ -153,14 +158,14 @@ impl Tagged {
                 } else {
                     self.envelopes_cost += OVERHEAD as u64;
                     if let Some(former) = self.envelopes.insert((peer, rendezvous.send), unexpected) {
-                        // Of two messages with one name, only the second would be found when the sender ends.
+                        // If two messages had one name, only the second would be found when the sender ends.
                         self.matcher.remove(former);
                         self.envelopes_cost -= OVERHEAD as u64;
                         return Err(WireError::Value { field: "send" }.into());
                     }
                 }
             }
-            // As with eager messages: the sender may have forgotten it already.
+            // As with eager messages, an error is necessary: the sender may already have forgotten the message.
             Arrival::Refused if is_stream => return Err(Cause::OutOfMemory.into()),
             Arrival::Refused => self.refuse(link, peer, rendezvous.send),
         }
@@ -194,18 +199,19 @@ impl Tagged {
                 self.deliver(link, id, *envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
-            Unexpected::Rts(rendezvous) if rendezvous.way == Way::Stream => {
+            Unexpected::Rts(rendezvous) if rendezvous.mode == TransferMode::Stream => {
                 self.take_stream(link, id, envelope, rendezvous, lent);
             }
             Unexpected::Rts(rendezvous) => self.begin(link, id, envelope, rendezvous),
         }
     }
 
-    /// Notes the match of a waiting message. If its bytes are still with the sender, it cannot be withdrawn any more.
+    /// Notes that a receive has matched a waiting message. The sender cannot withdraw the message any more, even if it
+    /// still has the bytes.
     #[inline]
     pub(crate) fn matched(&mut self, link: &mut Link, envelope: &Envelope, message: &Unexpected) {
         match message {
-            Unexpected::Eager(_) | Unexpected::Rts(Rendezvous { way: Way::Stream, .. }) => {}
+            Unexpected::Eager(_) | Unexpected::Rts(Rendezvous { mode: TransferMode::Stream, .. }) => {}
             Unexpected::Rts(Rendezvous { send, .. }) => self.forget_envelope(link, envelope.source, *send),
         }
     }
@@ -228,7 +234,7 @@ impl Tagged {
         data: &(impl Body + ?Sized),
         lent: &mut L,
     ) {
-        let Some(request) = self.requests.get_mut(id) else { return };
+        let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         if let Buffer::Lent { len, place, staged: None } = request.buffer
             && data.len() <= len
             && let Some(buffer) = lent.write(id, place)
@@ -242,7 +248,8 @@ impl Tagged {
         }
     }
 
-    /// As [`deliver`](Self::deliver), without a buffer to write to: the request keeps the message and its end.
+    /// Delivers as [`deliver`](Self::deliver) does, but without a buffer to write to: the request keeps the message and
+    /// its end.
     #[inline(never)]
     fn deliver_unlent(
         &mut self,
@@ -251,7 +258,7 @@ impl Tagged {
         envelope: Envelope,
         data: &(impl Body + ?Sized),
     ) {
-        let Some(request) = self.requests.get_mut(id) else { return };
+        let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         let status = status_of(&envelope, data.len());
         let room = request.buffer.len();
         if data.len() > room {
@@ -260,7 +267,7 @@ impl Tagged {
         match &mut request.buffer {
             Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
             Buffer::Lent { staged, .. } => Staged::append(staged, 0, data),
-            Buffer::Registered { .. } | Buffer::Gone => {}
+            Buffer::Registered { .. } | Buffer::Gone => no_buffer(id),
         }
         if request.collected {
             return self.finish(link, id, Ok(status));
@@ -295,7 +302,7 @@ impl Tagged {
         let is_gone = matches!(request.buffer, Buffer::Lent { .. } | Buffer::Gone);
         let given_up = request.result.is_some() || (request.collected && is_gone);
         if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
-            // It has timed out, or its owner has gone with the data; the receiver has no bytes yet.
+            // The send has timed out, or its owner has dropped the data. The receiver has no bytes yet.
             self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
             self.finish(link, id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
             return Ok(());
@@ -334,7 +341,7 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         let Some(request) = self.requests.get(id) else { return Ok(()) };
         if matches!(request.state, State::Over) {
-            // The last bytes were sent, and the receiver gave up on them.
+            // The last bytes were sent, and the receiver has abandoned them.
             link.note_stale();
             return Ok(());
         }
@@ -361,7 +368,7 @@ impl Tagged {
             return;
         }
         let unexpected = self.envelopes.get(&(peer, send)).copied();
-        // If it does not wait any more it was matched, and continues.
+        // If the envelope does not wait any more, a receive has matched it and continues.
         if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
             let rank = link.peer(peer).rank();
             self.forget_envelope(link, rank, send);
@@ -369,16 +376,55 @@ impl Tagged {
         }
     }
 
-    fn abort(&mut self, link: &mut Link, peer: Peer, abort: &Abort) {
-        let Some(id) = self.answered(link, peer, abort.recv.get()) else { return };
+    fn abort(&mut self, link: &mut Link, peer: Peer, abort: &Abort) -> Result<(), WireError> {
+        let Some(id) = self.answered(link, peer, abort.recv.get()) else { return Ok(()) };
+        if self.is_streamed(id) {
+            return Err(WireError::Value { field: "recv" });
+        }
         if self.requests.get(id).is_some_and(|request| matches!(request.state, State::AwaitingData(_))) {
             let rank = link.peer(peer).rank();
             self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
         }
+        Ok(())
+    }
+
+    /// Returns true for a receive whose bytes follow their envelope: its sender was not told its name, and its stream ends
+    /// with it.
+    fn is_streamed(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|request| {
+            matches!(&request.state, State::AwaitingData(inflow) if inflow.mode == TransferMode::Stream)
+        })
     }
 
     /// Queues an answer to a peer.
     pub(super) fn answer(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
         link.answer(peer, Protocol::P2p, kind, body.as_bytes());
     }
+}
+
+/// The bytes of a message off the fast path. With a type of its own, the code for the fast path has one caller, and the
+/// compiler inlines it there.
+struct Rare<'a>(&'a [u8]);
+
+impl Body for Rare<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_to(&self, into: &mut [u8]) {
+        into.copy_from_slice(self.0);
+    }
+}
+
+/// A receive leaves the matcher when it ends, so the matcher names no receive that is gone.
+#[cold]
+pub(super) fn no_receive(id: RequestId) -> ! {
+    unreachable!("{id:?} has met its message, and does not exist")
+}
+
+/// A receive has its buffer until it has its result. Only gets take an owned one, for their own request, and only sends
+/// register theirs.
+#[cold]
+pub(super) fn no_buffer(id: RequestId) -> ! {
+    unreachable!("{id:?} receives without a buffer")
 }

@@ -9,7 +9,7 @@ use super::{Queues, Tagged};
 use crate::choose::{Choice, choose, cost};
 use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
-use crate::wire::{Eager, EagerHead, Rts, Way, kind};
+use crate::wire::{Eager, EagerHead, Rts, TransferMode, kind};
 
 /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
 #[inline(always)]
@@ -27,7 +27,7 @@ pub(crate) fn send_at_once<P: Port>(
         return false;
     }
     let head = EagerHead {
-        header: link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, link.now_ns()),
+        header: link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context),
         eager: Eager { tag: tag.into() },
     };
     match port.send(path, head.as_bytes(), data) {
@@ -115,18 +115,16 @@ impl Tagged {
         else {
             return Ok(Turn::Skipped);
         };
-        let (len, tag, context, born_ns) =
-            (request.buffer.len(), request.tag, request.context, request.born_ns);
+        let (len, tag, context) = (request.buffer.len(), request.tag, request.context);
         let owned = !matches!(request.buffer, Buffer::Lent { .. }) && out.link.leaves_memory(limits.fence);
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let stream_max = limits.stream_max;
         let choice = choose(len, limits, state.credit(), state.is_exhausted(), owned);
-        let way = match (choice, &request.buffer) {
-            _ if let Some(at) = exposed => Way::Read(at),
+        let mode = match (choice, &request.buffer) {
+            _ if let Some(at) = exposed => TransferMode::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
             (Choice::Eager, Buffer::Owned(memory)) => {
-                let header =
-                    out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context, born_ns);
+                let header = out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context);
                 let head = EagerHead { header, eager: Eager { tag: tag.into() } };
                 match out.port.send(path, head.as_bytes(), memory.as_bytes()) {
                     Ok(Post::Done) => {}
@@ -140,16 +138,17 @@ impl Tagged {
                 self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
                 return Ok(Turn::Sent);
             }
-            (Choice::Pull, _) => Way::Pull(self.register(out, id, path)?),
-            (Choice::Stream, _) => Way::Stream,
-            _ => Way::Push,
+            (Choice::Pull, _) => TransferMode::Pull(self.register(out, id, path)?),
+            (Choice::Stream, _) => TransferMode::Stream,
+            _ => TransferMode::Push,
         };
-        // This one is sent without credit, but the next one should have it.
+        // This message is sent without credit, but the next one should have credit.
         let state = out.link.peer(peer);
-        let asks = way == Way::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
+        let asks =
+            mode == TransferMode::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
-        let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context, born_ns);
-        let rts = Rts::new(tag, len, id.to_wire(), way);
+        let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
+        let rts = Rts::new(tag, len, id.to_wire(), mode);
         match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}
             other => return other.map(Turn::from),
@@ -159,9 +158,9 @@ impl Tagged {
         if asks {
             state.set_asked();
         }
-        event!(TRACE, peer = state.rank(), tag, bytes = len, ?way, "announced");
+        event!(TRACE, peer = state.rank(), tag, bytes = len, ?mode, "announced");
         let Some(request) = self.requests.get_mut(id) else { return Ok(Turn::Sent) };
-        if way == Way::Stream {
+        if mode == TransferMode::Stream {
             count_eager(state, len);
             request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
             self.queues(peer).pushes.push_back(id);
@@ -194,7 +193,7 @@ impl Tagged {
         id: RequestId,
         path: PeerId,
     ) -> Result<Remote, PortError> {
-        let Some(request) = self.requests.get_mut(id) else { return Err(PortError::PeerGone(path)) };
+        let Some(request) = self.requests.get_mut(id) else { unreachable!("{id:?} is about to be sent") };
         match std::mem::replace(&mut request.buffer, Buffer::Gone) {
             Buffer::Owned(memory) => {
                 let region = Region::new(memory);
@@ -204,7 +203,10 @@ impl Tagged {
                         Ok(registration.remote(0))
                     }
                     Err(error) => {
-                        request.buffer = region.reclaim().map_or(Buffer::Gone, Buffer::Owned);
+                        let Ok(memory) = region.reclaim() else {
+                            unreachable!("the port holds memory that it has not registered")
+                        };
+                        request.buffer = Buffer::Owned(memory);
                         Err(error)
                     }
                 }
@@ -214,7 +216,9 @@ impl Tagged {
                 request.buffer = Buffer::Registered { region, registration };
                 Ok(registration.remote(0))
             }
-            Buffer::Lent { .. } | Buffer::Gone => Err(PortError::PeerGone(path)),
+            Buffer::Lent { .. } | Buffer::Gone => {
+                unreachable!("{id:?} does not own the memory that its receiver is to get")
+            }
         }
     }
 }

@@ -9,11 +9,12 @@ use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region,
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
+use super::inbound::{no_buffer, no_receive};
 use super::{Operation, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State};
 use crate::store::{Bytes, append};
-use crate::wire::{Cts, Data, Fin, Verdict, Way, kind};
+use crate::wire::{Cts, Data, Fin, TransferMode, Verdict, kind};
 
 impl Tagged {
     /// Starts the transfer of a message whose envelope has met its receive.
@@ -24,12 +25,14 @@ impl Tagged {
         envelope: &Envelope,
         rendezvous: Rendezvous,
     ) {
-        let Rendezvous { send, bytes, way } = rendezvous;
-        let Some(peer) = link.find(envelope.source) else { return };
+        let Rendezvous { send, bytes, mode } = rendezvous;
+        let Some(peer) = link.find(envelope.source) else {
+            unreachable!("a message came from rank {}, which was never met", envelope.source)
+        };
         // A sender whose hello has just come has no path yet; it will have one when the first get is due.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
-        let Some(request) = self.requests.get_mut(id) else { return };
+        let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         request.partner = Partner::Rank(envelope.source);
         let status = status_of(envelope, bytes);
         let room = request.buffer.len();
@@ -38,7 +41,7 @@ impl Tagged {
             let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
             return self.finish(link, id, result);
         }
-        if let (Way::Pull(from), true) = (way, gets) {
+        if let (TransferMode::Pull(from), true) = (mode, gets) {
             request.state = State::Pulling(Box::new(Pull {
                 send,
                 status,
@@ -53,16 +56,16 @@ impl Tagged {
             }));
             self.move_later(link, id);
         } else {
-            let (called, from) = match way {
-                Way::Stream => (bytes, None),
-                Way::Read(from) => (0, Some(from)),
-                Way::Push | Way::Pull(_) => (0, None),
+            let (called, mode) = match mode {
+                TransferMode::Stream => (bytes, mode),
+                TransferMode::Read(_) | TransferMode::Push => (0, mode),
+                TransferMode::Pull(_) => (0, TransferMode::Push),
             };
-            request.state = State::AwaitingData(Box::new(Inflow { send, status, from, called, received: 0 }));
-            match way {
-                Way::Stream => _ = self.streams.insert((peer, send), Stream::Matched(id)),
-                Way::Read(_) => self.move_later(link, id),
-                Way::Push | Way::Pull(_) => self.call(link, id),
+            request.state = State::AwaitingData(Box::new(Inflow { send, status, mode, called, received: 0 }));
+            match mode {
+                TransferMode::Stream => _ = self.streams.insert((peer, send), Stream::Matched(id)),
+                TransferMode::Read(_) => self.move_later(link, id),
+                TransferMode::Push | TransferMode::Pull(_) => self.call(link, id),
             }
         }
     }
@@ -100,7 +103,7 @@ impl Tagged {
         }
         self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
-            // They start where the stream starts, and are within it.
+            // These bytes start where the stream starts, and do not exceed it.
             let _ = self.inflow(link, id, 0, bytes, lent);
         }
     }
@@ -116,7 +119,7 @@ impl Tagged {
     ) -> Result<(), WireError> {
         let (name, offset) = ((peer, data.operation.get()), data.offset.get());
         let Entry::Occupied(mut stream) = self.streams.entry(name) else {
-            // Its receive was too short for it, or has been given up.
+            // The message's receive was too short, or has been abandoned.
             link.note_stale();
             return Ok(());
         };
@@ -129,18 +132,21 @@ impl Tagged {
                 }
             }
             Stream::Kept { unexpected, total, bytes: kept } => {
-                if keep(kept, *total, offset, bytes)?
-                    && let Some(message) = self.matcher.unexpected_mut(*unexpected)
-                {
-                    // From now on it is like any other unexpected message.
+                if keep(kept, *total, offset, bytes)? {
+                    // From now on the message is like any other unexpected message.
+                    let Some(message) = self.matcher.unexpected_mut(*unexpected) else {
+                        unreachable!("a stream is kept for as long as its message waits")
+                    };
                     *message = Unexpected::Eager(Bytes::from_vec(std::mem::take(kept)));
                     stream.remove();
                 }
             }
             &mut Stream::Claimed(place) => {
-                let Some(claim) = self.claims.get_mut(place) else { return Ok(()) };
+                let Some(claim) = self.claims.get_mut(place) else {
+                    unreachable!("a claim that has been received has no stream")
+                };
                 if keep(&mut claim.bytes, claim.total, offset, bytes)? {
-                    // It is complete, so its sender's end does not matter any more.
+                    // The claim has all its bytes, so the end of its sender does not matter any more.
                     stream.remove();
                 }
             }
@@ -157,9 +163,9 @@ impl Tagged {
                 self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
             }
             Stream::Kept { unexpected, total, .. } => {
-                if self.matcher.remove(unexpected).is_some() {
-                    link.release(cost(total).into());
-                }
+                let removed = self.matcher.remove(unexpected);
+                assert!(removed.is_some(), "a stream is kept for as long as its message waits");
+                link.release(cost(total).into());
             }
             Stream::Claimed(place) => self.lose_claim(link, place),
         }
@@ -223,12 +229,15 @@ impl Tagged {
                     bytes.copy_to(&mut buffer[start..end]);
                 }
                 None => {
+                    // While bytes are staged, the receive is among the movers.
+                    if staged.is_none() {
+                        self.movers.push_back(id);
+                        link.defer();
+                    }
                     Staged::append(staged, start, bytes);
-                    self.movers.push_back(id);
-                    link.defer();
                 }
             },
-            Buffer::Registered { .. } | Buffer::Gone => {}
+            Buffer::Registered { .. } | Buffer::Gone => no_buffer(id),
         }
         inflow.received = end;
         let status = inflow.status;
@@ -266,7 +275,7 @@ impl Tagged {
             (Buffer::Lent { place, .. }, Some((landing, _))) => match lent.write(id, *place) {
                 Some(buffer) if !pull.abandoned => {
                     let slot = offset % landing.len();
-                    // Both spans were checked when the get was posted.
+                    // The spans of the slot and of the buffer were checked when the get was posted.
                     let _ = landing.copy_out(slot, &mut buffer[offset..offset + len]);
                     pull.landed += len;
                 }
@@ -293,10 +302,12 @@ impl Tagged {
                 match self.pull(out, id, peer, path, &limits, lent) {
                     Ok(Post::Done | Post::Over) => {}
                     Ok(Post::Again) => self.move_later(out.link, id),
-                    Err(error) => return Err(Fault::new(peer, Cause::Unreachable(error.to_string()))),
+                    Err(error) => return Err(Fault::new(peer, Cause::from(error))),
                 }
             }
-            State::AwaitingData(inflow) if let Some(from) = inflow.from => self.read(out, id, from, lent),
+            State::AwaitingData(inflow) if let TransferMode::Read(from) = inflow.mode => {
+                self.read(out, id, from, lent);
+            }
             State::AwaitingData(_) => {
                 let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return Ok(()) };
                 match lent.write(id, *place) {
@@ -327,7 +338,7 @@ impl Tagged {
                 Some(buffer) => buffer,
                 None => return self.move_later(link, id),
             },
-            Buffer::Registered { .. } | Buffer::Gone => return,
+            Buffer::Registered { .. } | Buffer::Gone => no_buffer(id),
         };
         let (start, status) = (inflow.received, inflow.status);
         let end = status.bytes.min(start + READ_MAX);
@@ -344,7 +355,7 @@ impl Tagged {
             }
             Err(_) => {
                 // The memory is out of this side's reach: then all bytes must be sent.
-                (inflow.from, inflow.received) = (None, 0);
+                (inflow.mode, inflow.received) = (TransferMode::Push, 0);
                 return self.call(link, id);
             }
         };
@@ -368,9 +379,8 @@ impl Tagged {
             let Some(&id) = pushes.front() else { return Ok(Post::Done) };
             let data_max = limits.data_max;
             let request = self.requests.get(id);
-            let Some(Request { state: State::Pushing(push), buffer, tag, context, born_ns, .. }) = request
-            else {
-                // It ended before its turn.
+            let Some(Request { state: State::Pushing(push), buffer, tag, context, .. }) = request else {
+                // The request ended before its turn.
                 pushes.pop_front();
                 continue;
             };
@@ -388,12 +398,10 @@ impl Tagged {
                         return Ok(Post::Again);
                     }
                 },
-                // It was registered for gets, but the receiver's port has none: it is copied below.
+                // The buffer was registered for gets, but the receiver's port supports none: its bytes are copied
+                // below.
                 Buffer::Registered { .. } => &[],
-                Buffer::Gone => {
-                    pushes.pop_front();
-                    continue;
-                }
+                Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
             };
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
@@ -410,7 +418,7 @@ impl Tagged {
                     _ => &bytes[start..end],
                 };
                 let head = DataHead {
-                    header: out.link.header(peer, Protocol::P2p, kind, Flags::empty(), *context, *born_ns),
+                    header: out.link.header(peer, Protocol::P2p, kind, Flags::empty(), *context),
                     data: Data { operation: operation.into(), offset: (start as u64).into() },
                 };
                 if out.send(peer, head.as_bytes(), bytes)? == Post::Again {
@@ -549,7 +557,7 @@ fn keep(
     Ok(kept.len() == total)
 }
 
-/// Writes bytes to the buffer that came while it was not lent.
+/// Copies staged bytes, which arrived while the buffer was not lent, to the buffer.
 fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
     if let Some(staged) = staged.take() {
         staged.copy_to(buffer);

@@ -4,7 +4,7 @@ use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
-/// As many bytes as may follow their envelope, and more than most ports take at once.
+/// The largest number of bytes that may follow their envelope. Most ports take fewer at once.
 const LONG: usize = 256 << 10;
 
 fn trio<M: Medium>(medium: M) -> Job<M> {
@@ -14,8 +14,8 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 3, &config)
 }
 
-/// Claims a long message of rank 1 at rank 0 as soon as its envelope is there. Returns the claim, and true if the sender
-/// had sent all of it when nothing moved any more.
+/// Claims a long message of rank 1 at rank 0 as soon as its envelope is there. Returns the claim, and true if the
+/// sender had sent all of it when nothing moved any more.
 fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     let send = job.send_as(1, 0, 0, tag, &bytes(1, LONG), Borrowed, NEVER);
     job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
@@ -42,7 +42,7 @@ fn end_after_claims<M: Medium>(mut job: Job<M>, expected: &[Cause], end: impl Fn
         } else {
             assert!(job.is_over(&recv), "what cannot arrive any more is an error at once");
             let Error::PeerFailed { rank: 1, cause, fate, .. } = job.wait(recv).error() else { panic!() };
-            assert!(expected.contains(&cause) && fate == Fate::NotDelivered, "{cause}");
+            assert!(expected.contains(&cause) && fate == Fate::NotDelivered, "{cause:?}");
         }
     }
     let recv = job.recv(2, exact(0, 99), 3);
@@ -61,7 +61,7 @@ pub(crate) fn a_claimed_message_outlives_its_senders_death<M: Medium>(medium: M)
 }
 
 /// Names of messages start anew with each incarnation, so the next incarnation uses the same names.
-pub(crate) fn a_claimed_message_outlives_its_senders_next_life<M: Medium>(medium: M) {
+pub(crate) fn a_claimed_message_outlives_its_senders_next_incarnation<M: Medium>(medium: M) {
     let restarted = [killed(), Cause::Lost, Cause::Restarted];
     end_after_claims(trio(medium), &restarted, |job| {
         job.kill(1);

@@ -6,7 +6,7 @@ use crate::job::{Job, Medium, NEVER, Op, Owned, bytes, exact};
 
 fn budget(bytes: usize) -> Config {
     let mut config = Config::default();
-    // So little that the share of one peer, such as the rank itself, cannot hold all of it.
+    // The window is so small that the share of one peer, such as the rank itself, cannot hold the whole budget.
     (config.unexpected_max, config.window_min) = (bytes, bytes / 16);
     config
 }

@@ -1,4 +1,4 @@
-//! Operations that do not succeed: truncation, cancels, deadlines; in every state of the protocols.
+//! Operations that do not succeed: truncation, cancels and deadlines, in every state of the protocols.
 
 use samite_fabric::Memory;
 use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status};
@@ -14,7 +14,7 @@ fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &config)
 }
 
-/// Checks that no trace is left.
+/// Checks that nothing of the operations is left.
 fn assert_unharmed<M: Medium>(mut job: Job<M>) {
     for len in [3, 200_000] {
         let recv = job.recv(1, Pattern::any(0), len);
@@ -83,7 +83,7 @@ pub(crate) fn cancel_a_receive<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Too late: it has its message.
+/// The cancel comes too late: the receive has its message.
 pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for len in [10, 200_000] {
@@ -97,7 +97,7 @@ pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Returns true if a long send of that memory waits for its receiver's answer to a cancel, since the provider may read it.
+/// Returns true if a long send of that memory waits for its receiver's answer to a cancel: the provider may read it.
 fn is_registered<M: Medium>(job: &Job<M>, whose: Whose) -> bool {
     whose == Owned && job.pulls() && !job.medium.exposes()
 }
@@ -119,7 +119,7 @@ pub(crate) fn cancel_a_long_send<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Its receive was matched, but the sender does not know.
+/// The cancel comes when its receive has matched and the sender does not know that.
 pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for whose in [Owned, Borrowed] {
@@ -144,8 +144,8 @@ pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// In each state of a long send whose receiver stops polling, it ends at a cancel and at its deadline, and
-/// returns its memory. Only memory that a provider may still read is kept.
+/// A long send whose receiver stops polling ends at a cancel and at its deadline, in each of its states, and returns
+/// its memory. Only memory that a provider may still read is kept.
 pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let cases =
@@ -154,10 +154,10 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         cases.flat_map(|case| (0..4).map(move |bits| (case, (bits & 1 > 0, bits & 2 > 0))))
     {
         let recv = matched.then(|| job.recv_as(1, exact(0, 5), len, Borrowed, NEVER));
-        // Some fill the port, or use up the credit; the last one starts in its turn.
+        // Some fill the port or use up the credit; the last one waits for its turn.
         let sends: Vec<_> = (0..5).map(|_| job.send_as(0, 1, 0, 5, &bytes(1, len), whose, NEVER)).collect();
         if matched {
-            // The receiver calls for the first bytes, and takes none.
+            // The receiver requests the first bytes, and takes none.
             job.poll();
         }
         job.poll_alone(0, |_| false);
@@ -181,7 +181,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
             match result {
                 Err(Error::Cancelled { .. }) => assert!(!by_deadline),
                 Err(Error::TimedOut { .. }) => assert!(by_deadline),
-                // The receiver had it before the cancel arrived.
+                // The receiver had the message before the cancel arrived.
                 other => assert!(other.is_ok() && is_registered && !by_deadline, "{other:?}"),
             }
         }
@@ -265,7 +265,7 @@ pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
     job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
     let recv = job.recv(1, exact(0, 5), LONG);
     if job.medium.reads() {
-        // The receive had all of it at once.
+        // The receive got the whole message at once.
         assert_eq!(job.wait(recv).message(), bytes(1, LONG));
         job.forget(send);
         return assert_unharmed(job);
@@ -289,7 +289,8 @@ fn what_is_concealed_is_not_read() {
     assert_unharmed(job);
 }
 
-/// Returns a borrowed send that was matched and waits for its data to be lent, with its receive; `None` if it does not wait.
+/// Returns a borrowed send that was matched and waits for its data to be lent, with its receive; `None` if it does not
+/// wait.
 fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> Option<(Op, Op)> {
     let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);
     job.withhold(0, true);
@@ -342,14 +343,27 @@ pub(crate) fn forget_a_send_whose_receiver_is_not_ready<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
+/// A message that is exposed is not copied too, even if `eager_max` is more than a packet holds.
+#[test]
+fn what_was_forgotten_is_not_read() {
+    let mut config = Config::default();
+    config.eager_max = LONG;
+    let mut job = Job::new(crate::Exposing::new(true), 2, &config);
+    let (send, recv) = stuck_in_receiving(&mut job, Borrowed);
+    job.forget(send);
+    job.withhold(1, false);
+    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert_unharmed(job);
+}
+
 fn soon<M: Medium>(job: &Job<M>) -> u64 {
     job.now_ns() + SOON_NS
 }
 
 #[track_caller]
 fn timed_out(error: Error, awaited: &[Awaited]) -> Fate {
-    let Error::TimedOut { fate, report } = error else { panic!("not timed out: {error}") };
-    assert!(awaited.contains(&report.awaited), "{report}");
+    let Error::TimedOut { fate, report } = error else { panic!("not timed out: {error:?}") };
+    assert!(awaited.contains(&report.awaited), "{report:?}");
     fate
 }
 
@@ -433,7 +447,7 @@ fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let send = job.send_as(0, 1, 0, 5, &bytes(1, len), Borrowed, NEVER);
     let knows = |job: &mut Job<M>| job.engine(1).probe(&exact(0, 5)).expect("the sender lives").is_some();
     if !job.poll_alone(1, knows) {
-        // It is sent when the sender polls next.
+        // The envelope is sent when the sender polls next.
         job.poll_alone(0, |_| false);
         assert!(job.poll_alone(1, knows), "it has come");
     }
@@ -455,7 +469,7 @@ fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
         Ok(_) => assert!(done.message() == bytes(1, len)),
         Err(error) => {
             let is_there = is_sent && job.medium.is_prompt();
-            assert!(!is_there && matches!(error, Error::TimedOut { .. }), "{error}");
+            assert!(!is_there && matches!(error, Error::TimedOut { .. }), "{error:?}");
         }
     }
     assert!(job.wait(send).result.is_ok() || !is_sent);
@@ -544,10 +558,8 @@ pub(crate) fn reports_say_what_was_awaited<M: Medium>(medium: M) {
         (report.operation, report.peer, report.tag, report.bytes),
         (Operation::Send, Some(1), 77, LONG)
     );
-    assert!(report.age_ns >= SOON_NS, "{report}");
-    let awaited = if job.pulls() { "the receiver's confirmation" } else { "a matching receive" };
-    let text = report.to_string();
-    assert!(text.starts_with("send of 400000 bytes to rank 1, tag 77") && text.ends_with(awaited), "{text}");
+    assert!(report.age_ns >= SOON_NS, "{report:?}");
+    assert_eq!(report.awaited, if job.pulls() { Awaited::Fin } else { Awaited::Match });
     job.settle();
     assert_unharmed(job);
 }

@@ -17,10 +17,10 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
 /// Checks that rank 1 failed, with its cause.
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
-    let Error::PeerFailed { rank: 1, cause, fate, .. } = error else { panic!("{error}") };
+    let Error::PeerFailed { rank: 1, cause, fate, .. } = error else { panic!("{error:?}") };
     // The port may have noticed before the report.
-    assert!(*cause == killed() || *cause == Cause::Lost, "{error}");
-    assert_eq!(*fate, expected, "{error}");
+    assert!(*cause == killed() || *cause == Cause::Lost, "{error:?}");
+    assert_eq!(*fate, expected, "{error:?}");
 }
 
 /// Checks that the others continue.
@@ -164,7 +164,7 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     assert_eq!(job.wait(recv).message(), b"x", "a message comes first");
     let mut told = Vec::new();
     for _ in 0..2 {
-        // As a waiting call: it gives up at the first failure.
+        // Like a waiting call, this receive is abandoned at the first failure.
         let recv = job.recv(0, Pattern::any(0), 10);
         let id = recv.id.unwrap();
         assert_eq!(job.engine(0).outcome(id), Outcome::FailurePending);
@@ -272,7 +272,7 @@ pub(crate) fn own_messages_come_without_others<M: Medium>(medium: M) {
         let send = job.send(0, 0, 5, &bytes(1, len));
         assert!(job.wait(recv).message() == bytes(1, len));
         assert!(job.wait(send).result.is_ok());
-        // As from another thread: sent before, and not yet arrived.
+        // As if another thread had sent it, this message is sent before the receive is posted, and has not yet arrived.
         let send = job.send(0, 0, 5, &bytes(1, len));
         let recv = job.recv(0, Pattern::any(0), LONG);
         assert!(job.wait(recv).message() == bytes(1, len));
@@ -423,7 +423,7 @@ pub(crate) fn death_refuses_new_operations<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-pub(crate) fn news_of_an_earlier_life<M: Medium>(medium: M) {
+pub(crate) fn news_of_an_earlier_incarnation<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.kill(1);
     job.restart(1);
@@ -489,7 +489,7 @@ pub(crate) fn a_restarted_rank_gets_nothing_old<M: Medium>(medium: M) {
     assert!(job.wait(send).result.is_ok());
     for send in old {
         if let Err(error) = job.wait(send).result {
-            let Error::PeerFailed { rank: 1, .. } = error else { panic!("{error}") };
+            let Error::PeerFailed { rank: 1, .. } = error else { panic!("{error:?}") };
         }
     }
     assert_unharmed(&mut job);
@@ -508,7 +508,7 @@ pub(crate) fn a_restart_overtakes_news_of_the_death<M: Medium>(medium: M) {
     job.restart(1);
     let error = job.wait(waiting).error();
     let Error::PeerFailed { rank: 1, cause: Cause::Restarted | Cause::Lost, .. } = error else {
-        panic!("{error}")
+        panic!("{error:?}")
     };
     for (from, to) in [(0, 1), (1, 0)] {
         let recv = job.recv(to, exact(from as u32, 5), LONG);
@@ -595,7 +595,7 @@ pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium
         job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
         let recv = job.recv(0, exact(1, tag), LONG);
         if withheld {
-            // Its bytes are called for, and have not arrived.
+            // The receiver has requested the bytes, and they have not arrived.
             job.settle();
         }
         let now = job.now_ns();

@@ -101,7 +101,7 @@ pub(crate) use Whose::{Lent as Borrowed, Owned};
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
-    /// Messages received into them while they were lent.
+    /// Messages received into these buffers while they were lent.
     received: BTreeMap<RequestId, Status>,
     withheld: bool,
 }

@@ -1,4 +1,4 @@
-//! One suite of send and receive cases, on every port. Each case on each port is a test of its own.
+//! Send and receive cases that run on every port. Each case on each port is a test of its own.
 
 mod claims;
 mod credit;
@@ -52,12 +52,12 @@ impl Medium for InProcess {
 struct Simulated(Net);
 
 impl Simulated {
-    /// A network that can do everything, and is kind.
+    /// A network with all capabilities and no faults.
     fn kind() -> Self {
         Self(Net::new(1, SimConfig::default()))
     }
 
-    /// One that can neither put nor get, and keeps nobody's memory safe.
+    /// A network without puts and gets, which cannot fence a peer off.
     fn poor() -> Self {
         let mut config = SimConfig::default();
         (config.caps.put, config.caps.get, config.caps.change) = (Reach::None, Reach::None, Reach::None);
@@ -67,19 +67,19 @@ impl Simulated {
         Self(Net::new(2, config))
     }
 
-    /// One with the limits and the claims of a provider that is not at hand, and as slow to complete and as free
-    /// in its order as those permit.
+    /// A network with the limits and capabilities of a provider that needs hardware. Completions are as late and as
+    /// reordered as these permit.
     #[cfg(feature = "ofi")]
     fn like(offer: &samite_fabric::ofi::offer::Offer) -> Self {
         let plan = offer.plan(&Default::default(), true).expect("the port can use it");
         let mut config = SimConfig { caps: plan.caps, ..SimConfig::default() };
-        // Limits in what tests take memory for.
+        // The limits for which the tests allocate memory.
         config.caps.rma_max = config.caps.rma_max.min(1 << 20);
         (config.jitter_ns, config.completion_delay_ns) = (2_000, 10_000);
         Self(Net::new(4, config))
     }
 
-    /// One that is slow, out of order and often out of room.
+    /// A slow network that reorders packets and often has no room.
     fn adverse() -> Self {
         let mut config = SimConfig::adverse(&mut SplitMix64::new(5));
         (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (Reach::Any, 4096, 3);
@@ -155,7 +155,7 @@ impl Medium for Ofi {
             seed: u64::from(rank) + 1,
             ..Default::default()
         };
-        // Asked for by ci/providers.sh.
+        // ci/providers.sh sets it.
         if let Some(provider) = samite_os::env::get("SAMITE_TEST_PROVIDER") {
             config.provider = provider;
         }
@@ -173,13 +173,13 @@ impl Medium for Ofi {
         std::thread::yield_now();
     }
 
-    /// The system hands over a connection's bytes piece by piece.
+    /// Returns true if a poll gets all bytes that were sent. The system delivers a connection's bytes in pieces.
     fn is_prompt(&self) -> bool {
         false
     }
 }
 
-/// Ports of two kinds in one network: those of odd ranks cannot get.
+/// Ports of two kinds in one network: the ports of odd ranks cannot get.
 struct Mixed(Simulated);
 
 impl Mixed {
@@ -349,17 +349,17 @@ on_every_port! {
         a_rank_that_returns_is_waited_for, own_messages_come_without_others, failing_after_goodbye,
         messages_of_a_goodbye_end_with_the_next_incarnation, messages_of_the_dead_end_with_the_next_incarnation,
         messages_of_a_goodbye_outlive_the_failure_of_later_incarnations, a_hello_tells_of_a_failure_after_goodbye,
-        death_refuses_new_operations, news_of_an_earlier_life, a_restarted_rank_talks, a_restarted_rank_can_be_waited_for,
+        death_refuses_new_operations, news_of_an_earlier_incarnation, a_restarted_rank_talks, a_restarted_rank_can_be_waited_for,
         a_restarted_rank_gets_nothing_old, a_restart_overtakes_news_of_the_death,
         leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
         leaving_amid_a_send_delivers_it_or_says_that_it_does_not, leaving_withdraws_long_sends, leaving_all_at_once,
         leaving_after_claim, leave_without_contact;
     claims:
         a_claimed_message_outlives_its_senders_departure, a_claimed_message_outlives_its_senders_death,
-        a_claimed_message_outlives_its_senders_next_life,
+        a_claimed_message_outlives_its_senders_next_incarnation,
         a_claimed_message_may_be_discarded_after_its_senders_end;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
-        introduce_nobody, bury_nobody, strange_packets_are_counted, forged_keys_open_nothing,
-        errors_say_what_to_do;
+        introduce_no_peer, fail_no_peer, strange_packets_are_counted, forged_keys_open_nothing,
+        errors_name_the_misuse;
 }

@@ -1,4 +1,4 @@
-//! Which message goes to which receive: tags, contexts, wildcards, order, probes, claims, messages to self.
+//! Tests of matching: tags, contexts, wildcards, order, probes, claims, messages to self.
 
 use samite_p2p::{Config, Error, Pattern, Status};
 
@@ -8,7 +8,7 @@ fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &Config::default())
 }
 
-/// Receives in turn and tells what came.
+/// Receives one message for each pattern, in order, and returns their bytes.
 fn receive_all<M: Medium>(job: &mut Job<M>, at: usize, patterns: &[Pattern]) -> Vec<Vec<u8>> {
     patterns
         .iter()

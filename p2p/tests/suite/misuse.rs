@@ -4,7 +4,7 @@ use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{
     Access, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote, Sink, SplitMix64,
 };
-use samite_p2p::{Config, Error, Pattern};
+use samite_p2p::{Config, Error, Pattern, Status};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
@@ -64,14 +64,14 @@ pub(crate) fn memory_comes_back_from_a_refusal<M: Medium>(medium: M) {
     assert_eq!(back.into_vec::<u32>().unwrap(), [1, 2, 3]);
 }
 
-pub(crate) fn introduce_nobody<M: Medium>(medium: M) {
+pub(crate) fn introduce_no_peer<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let address = job.engine(1).port().address();
     assert_eq!(job.engine(0).introduce(2, 7, address), Err(NOBODY));
     assert_unharmed(job);
 }
 
-pub(crate) fn bury_nobody<M: Medium>(medium: M) {
+pub(crate) fn fail_no_peer<M: Medium>(medium: M) {
     let mut job = pair(medium);
     assert_eq!(job.engine(0).peer_failed(2, None, killed()), Err(NOBODY));
     assert_eq!(job.engine(0).peer_left(2, Some(1)), Err(NOBODY));
@@ -121,21 +121,19 @@ impl samite_fabric::Sink for Deaf {
     fn peer_lost(&mut self, _: samite_fabric::PeerId) {}
 }
 
-pub(crate) fn errors_say_what_to_do<M: Medium>(medium: M) {
+pub(crate) fn errors_name_the_misuse<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let error = job.try_send(0, 2, 0, 5, b"x", Owned, NEVER).map(|_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "there is no rank 2 in a job of 2: ranks count from 0 to 1");
+    assert_eq!(error, Error::InvalidRank { rank: 2, size: 2 });
     let recv = job.recv(1, exact(0, 5), 2);
     let send = job.send(0, 1, 5, b"long");
-    assert_eq!(
-        job.wait(recv).error().to_string(),
-        "the message from rank 0 with tag 5 has 4 bytes, the buffer only 2: make it larger, or probe first"
-    );
+    let status = Status { source: 0, tag: 5, bytes: 4 };
+    assert_eq!(job.wait(recv).error(), Error::Truncated { status, room: 2 });
     assert!(job.wait(send).result.is_ok());
     assert_unharmed(job);
 }
 
-/// How the operations of one that is no rank ended.
+/// The results of the operations of a process that is no rank.
 #[derive(Default)]
 struct Ends(Vec<Result<(), Failure>>);
 
@@ -148,8 +146,8 @@ impl Sink for Ends {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// One that is no rank has a port of the same kind, and tries keys that it guessed, or was given for something else
-/// or some other time.
+/// A process that is no rank of the job has a port of the same kind. It tries keys that it guessed, or that it was
+/// given for other memory or at another time.
 pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
     const LEN: usize = 4096;
     let mut job = pair(medium);
@@ -211,7 +209,7 @@ pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
             Err(PortError::Unsupported { .. }) => {
                 assert!(!(if puts { caps.put } else { caps.get }).is_some(), "{posted:?}");
             }
-            // Where the port itself finds out.
+            // The port itself detects the misuse and returns an error.
             Err(PortError::OutOfBounds { .. } | PortError::PeerGone(_)) => {}
             _ => assert!(ends.0[0].is_err(), "{place:?}: {posted:?} {:?}", ends.0),
         }

@@ -23,8 +23,8 @@ fn quarantined(job: &Job<Simulated>) -> u64 {
     job.usages()[0].quarantined
 }
 
-/// Rank 0 receives from rank 1, which is stopped before a byte has moved and taken for dead. Whether the memory of the
-/// receive came back.
+/// Receives at rank 0 from rank 1, which is stopped before a byte has moved and is then reported as dead. Returns true
+/// if the receive returned its memory.
 fn lose_a_receive(job: &mut Job<Simulated>, net: &Net) -> bool {
     let recv = job.recv_as(0, exact(1, 5), LEN, Owned, NEVER);
     let send = job.send(1, 0, 5, &bytes(1, LEN));
@@ -51,7 +51,7 @@ fn without_a_fence_memory_is_held_until_the_port_lets_go() {
     assert!(!lose_a_receive(&mut job, &net), "the port may still write to it");
     job.settle();
     assert_eq!((quarantined(&job), job.engine(0).counters().quarantined), (LEN as u64, 1));
-    // It was not dead: its answer comes, to memory that is nobody else's.
+    // Rank 1 was alive: its answer arrives, in memory that is used for nothing else.
     net.resume(1);
     job.settle();
     assert_eq!((quarantined(&job), job.engine(0).counters().quarantined), (0, 1));

@@ -40,12 +40,12 @@ fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
         let recv = job.recv_as(0, exact(2, 5), 10, Owned, NEVER);
         let send = job.send(0, 2, 5, &bytes(1, len));
         let error = ended(&mut job, send).error();
-        assert!(matches!(&error, Error::Exhausted { what: "peers", .. }), "{error}");
+        assert!(matches!(&error, Error::Exhausted { what: "peers", .. }), "{error:?}");
         assert!(matches!(ended(&mut job, recv).error(), Error::Exhausted { .. }), "nothing can come");
     }
     assert_eq!((job.engine(0).failure(2), job.engine(0).counters().failed_peers), (None, 0));
     both_ways(&mut job, 1);
-    // One that has failed gives its room back.
+    // A failed peer makes room for another.
     job.engine(0).peer_failed(1, None, killed()).unwrap();
     both_ways(&mut job, 2);
 }

@@ -18,8 +18,8 @@ use clap_complete::Shell;
 use samite_control::liveness::DETECTION_MIN;
 use samite_control::{Bind, REMOTE_SHELL_DEFAULT, Settings, detection_time, rendezvous};
 use samite_launch::{
-    self as launch, AGENT_COMMAND, ExitCodeOf, GUARD_COMMAND, Host, LaunchError, OnFailure, Options,
-    RANKS_MAX, Remote, Stats,
+    self as launch, AGENT_COMMAND, ExitCodeOf, Host, LaunchError, OnFailure, Options, RANKS_MAX, Remote,
+    SUPERVISOR_COMMAND, Stats,
 };
 
 use crate::command::doctor::{Doctor, SELF_TEST_COMMAND};
@@ -47,7 +47,7 @@ enum Command {
     /// if no rank failed. Rank 0 reads standard input (from a terminal only while the job is in the foreground); the
     /// other ranks read nothing. Signals are forwarded to all ranks; a second interrupt kills them.
     Run(Box<Run>),
-    /// Let the ranks of one job join that have this address in SAMITE_RENDEZVOUS
+    /// Serve as the meeting point of the ranks of one job, which have this address in SAMITE_RENDEZVOUS
     ///
     /// Without this command rank 0 does so itself. Exits when all ranks have exited, with code 1 if one of them failed.
     Rendezvous {
@@ -60,7 +60,7 @@ enum Command {
     },
     /// List your jobs that `samite run` runs on this host
     Ps(Ps),
-    /// Show what the ranks of a job do: rates, queues, and who waits for whom
+    /// Show the activity of the ranks of a job: rates, queues, and the rank that each waits for
     ///
     /// A rank answers when it waits or polls. While it computes, its figures are as old as `age` says. On a terminal
     /// you can sort the ranks and follow the selected one to the rank that it waits for; the last line lists the keys.
@@ -87,8 +87,8 @@ enum Command {
         connection: i32,
     },
     /// Start and watch the agent of a host; `samite run --hosts` starts it, through the remote shell
-    #[command(name = GUARD_COMMAND, hide = true)]
-    Guard,
+    #[command(name = SUPERVISOR_COMMAND, hide = true)]
+    Supervisor,
 }
 
 #[derive(Debug, Args)]
@@ -130,13 +130,13 @@ struct Run {
     /// End the job after S seconds, with exit code 124
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Begin each line of output with `[rank] `
+    /// Start each line of output with `[rank] `
     #[arg(long)]
     prefix: bool,
-    /// Print at the end what each rank did, on standard error; with FILE, write it there as JSON
+    /// Print each rank's statistics at the end, on standard error; with FILE, write it there as JSON
     ///
     /// Messages, bytes, messages that came before their receive, the longest queue of those, and the time spent
-    /// waiting. A file whose name ends in .html becomes a page with a picture of who sent to whom.
+    /// waiting. A file whose name ends in .html becomes a page with a plot of the traffic between ranks.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
     /// What to do when a rank fails: `end` the job, `continue` without it, or `restart` it, at most N times (default 3)
@@ -161,7 +161,7 @@ fn main() -> ExitCode {
     let told = match command {
         Command::Run(run) => return launched(launch::run((*run).into())),
         Command::Agent { connection } => return launched(launch::serve_as_agent(connection).map(|()| 0)),
-        Command::Guard => return launched(launch::serve_as_guard()),
+        Command::Supervisor => return launched(launch::serve_as_supervisor()),
         Command::Doctor(what) => Ok(command::doctor::doctor(&what)),
         Command::Rendezvous { ranks, address } => serve_rendezvous(address, ranks),
         Command::SelfTest => command::doctor::self_test_rank(),

@@ -51,10 +51,10 @@ pub enum Incoming<M> {
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// A line longer than the limit.
-    #[error("a line longer than {0} bytes")]
+    #[error("the received line is longer than {0} bytes")]
     LineTooLong(usize),
     /// A line that is not the expected message.
-    #[error("a line that is no message of this protocol: {}", one_line(&.0.to_string()))]
+    #[error("the received line is no message of this protocol: {}", one_line(&.0.to_string()))]
     Malformed(#[source] serde_json::Error),
     /// The socket itself failed.
     #[error("the connection failed: {0}")]

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::figures::{Figures, PeerStats};
 use crate::{
-    Channel, ChannelError, Ending, FromRank, GivenUp, Incoming, Obituary, Stop, ToRank, WHY_BYTES_MAX,
+    Channel, ChannelError, Ending, FromRank, GivenUp, Incoming, RankExit, Stop, ToRank, WHY_BYTES_MAX,
     Whereabouts,
 };
 
@@ -22,7 +22,7 @@ const PEERS_MAX: usize = 200;
 pub struct Connection {
     channel: Channel,
     /// Reports of ends that arrived together with one that was returned.
-    ended: VecDeque<Obituary>,
+    ended: VecDeque<RankExit>,
     is_closed: bool,
 }
 
@@ -44,7 +44,7 @@ pub enum Notice {
     Died {
         /// The rank that ended.
         rank: u32,
-        /// Its incarnation, from 1.
+        /// The incarnation of the rank that ended, from 1.
         incarnation: u32,
         /// The way in which it ended.
         ending: Ending,
@@ -55,7 +55,7 @@ pub enum Notice {
     Stopped {
         /// The rank.
         rank: u32,
-        /// Its incarnation.
+        /// The rank's incarnation.
         incarnation: u32,
         /// True if it is stopped now.
         is_stopped: bool,
@@ -64,7 +64,7 @@ pub enum Notice {
     GaveUp {
         /// The rank that has given up this one.
         rank: u32,
-        /// Its incarnation.
+        /// The incarnation of that rank.
         incarnation: u32,
         /// The incarnation of this rank that it has given up.
         verdict_on: u32,
@@ -76,8 +76,8 @@ pub enum Notice {
         /// True if the answer is due when the rank leaves, with its peers; otherwise now, without them.
         at_end: bool,
     },
-    /// This rank was given up: the others take it for dead, or soon will, and its process is about to be killed. It
-    /// must not write any more to anything that the others rely on.
+    /// The others have given up this rank: they take it for dead, or soon will, and its process is about to be killed.
+    /// This process must not write any more to anything that the others rely on.
     Condemned {
         /// The event, as a sentence.
         why: String,
@@ -137,8 +137,8 @@ impl Connection {
             Incoming::Message(ToRank::Address(Whereabouts { rank, incarnation, address })) => {
                 Some(Notice::Address { rank, address, incarnation })
             }
-            Incoming::Message(ToRank::Ended(obituaries)) => {
-                self.ended.extend(obituaries);
+            Incoming::Message(ToRank::Ended(exits)) => {
+                self.ended.extend(exits);
                 self.next_ended()
             }
             Incoming::Message(ToRank::Stopped(Stop { rank, incarnation, is_stopped })) => {
@@ -158,7 +158,7 @@ impl Connection {
     }
 
     fn next_ended(&mut self) -> Option<Notice> {
-        let Obituary { rank, incarnation, ending, returns } = self.ended.pop_front()?;
+        let RankExit { rank, incarnation, ending, returns } = self.ended.pop_front()?;
         Some(Notice::Died { rank, incarnation, ending, returns })
     }
 

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// It left without failing: it reported so, or its process exited with 0, or it closed its world and continued.
+    /// The rank left without failing: it reported so, or its process exited with 0, or it closed its world and
+    /// continued.
     Left,
-    /// It panicked, as it reported itself.
+    /// The rank panicked, as it reported itself.
     Panicked,
-    /// Its process exited with a code other than 0.
+    /// The rank's process exited with a code other than 0.
     Exited {
         /// The exit code, 1 to 255.
         code: i32,
@@ -27,12 +28,11 @@ pub enum Ending {
         /// True if the kernel reports a core dump.
         core: bool,
     },
-    /// Its connection to the rendezvous closed without a message, as happens when its process ends.
+    /// The rank's connection to the rendezvous closed without a message, as happens when its process ends.
     Gone,
-    /// Its host, or the agent there, is unreachable: the rank is taken for dead, and is killed if it
-    /// is not.
+    /// The rank's host, or the agent there, is unreachable. The rank is taken for dead, and is killed if it is alive.
     Lost {
-        /// Its host, as named by the user.
+        /// The name that the user gave the host.
         host: String,
         /// The observation.
         how: String,
@@ -47,7 +47,7 @@ impl Ending {
             Ending::Panicked => 101,
             Ending::Exited { code } => code as u8,
             Ending::Killed { signal, .. } => 128_u8.wrapping_add(signal as u8),
-            // As ssh(1).
+            // 255 is the code that ssh(1) returns for its own errors.
             Ending::Gone | Ending::Lost { .. } => 255,
         }
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// By number, as in signal(7) for Linux on x86, ARM, RISC-V and POWER.
+/// The names of signals by number, as in signal(7) for Linux on x86, ARM, RISC-V and POWER.
 const SIGNAL_NAMES: [&str; 32] = [
     "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
     "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",

@@ -16,11 +16,11 @@ pub struct Figures {
     pub age_ns: u64,
     /// Messages sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the sent messages.
     pub bytes_sent: u64,
     /// Messages received.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the received messages.
     pub bytes_received: u64,
     /// Messages that came before their receive.
     pub unexpected: u64,
@@ -104,7 +104,7 @@ impl PeerStats {
     }
 }
 
-/// As in `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
+/// Writes text like `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
 impl fmt::Display for Awaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_send { "send to " } else { "recv from " })?;

@@ -1,4 +1,4 @@
-//! What the fuzz targets reach of this crate's insides. Built with `--cfg fuzzing` only.
+//! The private functions of this crate that the fuzz targets call. Built with `--cfg fuzzing` only.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ pub fn control(line: &[u8]) {
     same::<Reception>(line);
 }
 
-/// What can be read is written so that it is read as the same.
+/// Checks that a message that can be read is the same after it is written and read again.
 fn same<M: Serialize + DeserializeOwned>(line: &[u8]) {
     if let Ok(message) = serde_json::from_slice::<M>(line) {
         let written = serde_json::to_vec(&message).expect("it has no map with other keys than strings");

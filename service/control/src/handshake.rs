@@ -29,9 +29,9 @@ pub type Nonce = [u8; 16];
 /// The secrets of one host, which its invitation carries. No other process knows them.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Keys {
-    /// The coordinator proves with it that it sent the invitation.
-    pub front: Secret,
-    /// The supervisor proves with it that it received the invitation.
+    /// The secret with which the coordinator proves that it sent the invitation.
+    pub coordinator: Secret,
+    /// The secret with which the supervisor proves that it received the invitation.
     pub agent: Secret,
 }
 
@@ -73,9 +73,9 @@ pub struct Transcript {
     /// The host's index.
     pub host: u32,
     /// The coordinator's address on this connection: to which the supervisor connected, and at which it was accepted.
-    pub front: IpAddr,
+    pub coordinator: IpAddr,
     /// The coordinator's nonce.
-    pub front_nonce: Nonce,
+    pub coordinator_nonce: Nonce,
     /// The supervisor's nonce.
     pub agent_nonce: Nonce,
 }
@@ -84,7 +84,7 @@ pub struct Transcript {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The coordinator.
-    Front,
+    Coordinator,
     /// The supervisor, for the agent of its host.
     Agent,
 }
@@ -104,10 +104,10 @@ impl Transcript {
     /// same bytes.
     fn mac(&self, side: Side, keys: &Keys) -> Hmac<Sha256> {
         let (name, key) = match side {
-            Side::Front => (b"samite front", keys.front),
-            Side::Agent => (b"samite agent", keys.agent),
+            Side::Coordinator => (&b"samite coordinator"[..], keys.coordinator),
+            Side::Agent => (&b"samite agent"[..], keys.agent),
         };
-        let address = match self.front {
+        let address = match self.coordinator {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
@@ -117,7 +117,7 @@ impl Transcript {
             .chain_update(PROTOCOL.to_be_bytes())
             .chain_update(self.host.to_be_bytes())
             .chain_update(address.octets())
-            .chain_update(self.front_nonce)
+            .chain_update(self.coordinator_nonce)
             .chain_update(self.agent_nonce)
     }
 }
@@ -126,28 +126,33 @@ impl Transcript {
 mod tests {
     use super::*;
 
-    const KEYS: Keys = Keys { front: Secret([1; 16]), agent: Secret([2; 16]) };
+    const KEYS: Keys = Keys { coordinator: Secret([1; 16]), agent: Secret([2; 16]) };
 
     fn transcript() -> Transcript {
-        Transcript { host: 3, front: [127, 0, 0, 1].into(), front_nonce: [4; 16], agent_nonce: [5; 16] }
+        Transcript {
+            host: 3,
+            coordinator: [127, 0, 0, 1].into(),
+            coordinator_nonce: [4; 16],
+            agent_nonce: [5; 16],
+        }
     }
 
     #[test]
     fn a_proof_holds_for_its_side_its_keys_and_its_connection_only() {
         let this = transcript();
-        for side in [Side::Front, Side::Agent] {
+        for side in [Side::Coordinator, Side::Agent] {
             let proof = this.prove(side, &KEYS);
             assert!(this.is_proven(side, &KEYS, &proof));
-            let other = if side == Side::Front { Side::Agent } else { Side::Front };
+            let other = if side == Side::Coordinator { Side::Agent } else { Side::Coordinator };
             assert!(!this.is_proven(other, &KEYS, &proof));
-            let one_key = Keys { front: KEYS.front, agent: KEYS.front };
+            let one_key = Keys { coordinator: KEYS.coordinator, agent: KEYS.coordinator };
             assert!(!this.is_proven(other, &one_key, &this.prove(side, &one_key)));
-            let keys = Keys { front: Secret([6; 16]), agent: Secret([6; 16]) };
+            let keys = Keys { coordinator: Secret([6; 16]), agent: Secret([6; 16]) };
             assert!(!this.is_proven(side, &keys, &proof));
             for other in [
                 Transcript { host: 4, ..this },
-                Transcript { front: [127, 0, 0, 2].into(), ..this },
-                Transcript { front_nonce: [5; 16], ..this },
+                Transcript { coordinator: [127, 0, 0, 2].into(), ..this },
+                Transcript { coordinator_nonce: [5; 16], ..this },
                 Transcript { agent_nonce: [4; 16], ..this },
             ] {
                 assert!(!other.is_proven(side, &KEYS, &proof), "{other:?}");
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_address_is_the_same_in_both_its_forms() {
-        let mapped = Transcript { front: "::ffff:127.0.0.1".parse().unwrap(), ..transcript() };
+        let mapped = Transcript { coordinator: "::ffff:127.0.0.1".parse().unwrap(), ..transcript() };
         let proof = transcript().prove(Side::Agent, &KEYS);
         assert!(mapped.is_proven(Side::Agent, &KEYS, &proof));
     }

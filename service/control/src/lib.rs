@@ -42,7 +42,7 @@ pub use figures::{Awaits, Figures, PeerStats};
 pub use handshake::{Answer, Challenge, Hello, Keys, Nonce, Side, Transcript};
 pub use listener::{HELLO_BYTES_MAX, Identified, Listener};
 pub use message::{
-    FromAgent, FromRank, GivenUp, Invitation, JobId, Obituary, Plan, Secret, Stop, ToAgent, ToRank,
+    FromAgent, FromRank, GivenUp, Invitation, JobId, Plan, RankExit, Secret, Stop, ToAgent, ToRank,
     WHY_BYTES_MAX, Whereabouts,
 };
 pub use registry::{Post, Registry, Urgent};

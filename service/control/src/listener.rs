@@ -44,7 +44,7 @@ pub struct Identified<C, M> {
     pub channel: Channel,
     /// The caller's value for the connection.
     pub context: C,
-    /// Its first message.
+    /// The connection's first message.
     pub hello: M,
 }
 
@@ -99,7 +99,7 @@ impl<C> Listener<C> {
                 // accept(2) takes a descriptor before it looks for a connection, so it fails even without a waiting
                 // connection.
                 Err(_) if !self.has_waiting() => break,
-                // For example, no descriptor is left.
+                // For example, the process has no descriptor left.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
                 // Nothing reports when a descriptor is free again, and until then the socket stays readable.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),

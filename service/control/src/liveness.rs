@@ -3,8 +3,8 @@
 //! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: the other side's *kernel*
 //! acknowledges, so a busy or stopped process is not taken for dead. The kernel repeats unacknowledged bytes, ever less
 //! often, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side does so for itself: a host that is cut off for the
-//! detection time is given up, whichever direction fails. A cut of less than a quarter of that time is survived, since
-//! one of the repetitions comes after it.
+//! detection time is given up, also if only one direction fails. A cut of less than a quarter of that time is survived,
+//! since one of the repetitions comes after it.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
 //! and stop while bytes are under way.
@@ -34,8 +34,8 @@ pub fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// As [`bound`], without heartbeats: the kernel itself probes the connection, but counts in
-/// whole seconds, so that a detection time of less than 3 s is exceeded.
+/// Bounds the time to detect a failure as [`bound`] does, but without heartbeats: the kernel itself probes the
+/// connection. It counts in whole seconds, so a detection time of less than 3 s is exceeded.
 pub fn bound_by_kernel(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     let idle = Duration::from_secs((detection.as_secs() / 4).max(1));
     bound(connection, detection)?;
@@ -71,7 +71,7 @@ mod tests {
                 repetitions.push(*repetitions.last().unwrap() * 2 + FIRST_REPETITION);
             }
             repetitions.pop();
-            // In the worst case the cut begins just before a heartbeat, or just after one.
+            // The worst cases are a cut just before a heartbeat and a cut just after one.
             assert!(*repetitions.last().unwrap() >= detection / 4, "{detection:?}");
             let slack = Duration::from_millis(100);
             assert!(beat_interval(detection) + given_up <= detection + slack, "{detection:?}");

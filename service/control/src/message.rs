@@ -34,7 +34,7 @@ pub enum ToAgent {
     /// The answer to [`FromAgent::Question`].
     Address(Whereabouts),
     /// Ranks of other agents have ended.
-    Ended(Vec<Obituary>),
+    Ended(Vec<RankExit>),
     /// A rank of another agent was restarted, at this address.
     Returned(Whereabouts),
     /// A rank of another agent was stopped, or continued.
@@ -46,7 +46,7 @@ pub enum ToAgent {
 }
 
 impl ToAgent {
-    /// Returns true if it comes from ranks of other hosts, or is about them.
+    /// Returns true if the message comes from ranks of other hosts, or concerns them.
     pub fn concerns_other_hosts(&self) -> bool {
         match self {
             ToAgent::Question { .. }
@@ -78,12 +78,12 @@ pub enum FromAgent {
     /// The answer to [`ToAgent::Question`].
     Answer { host: u32, whereabouts: Whereabouts },
     /// Ranks of this agent have ended, as far as other ranks are concerned.
-    Ended(Vec<Obituary>),
+    Ended(Vec<RankExit>),
     /// A rank of this agent was restarted, at this address.
     Returned(Whereabouts),
     /// A rank of this agent was stopped, or continued.
     Stopped(Stop),
-    /// A rank of this agent has given up a rank of another agent.
+    /// A rank of this agent has given up another rank, of this agent or of another one.
     GaveUp(GivenUp),
     /// A rank of this agent reports its activity so far.
     Figures { rank: u32, figures: Box<Figures> },
@@ -95,8 +95,8 @@ pub enum FromAgent {
     Done,
 }
 
-/// The message of `samite run`, through the remote shell, to the process that this starts on a host: how to connect
-/// back. One line of JSON. The keys travel only here, since others could see them on a command line.
+/// The message of `samite run` to the process that the remote shell starts on a host: it tells how to connect back. It
+/// is one line of JSON. The keys travel only here, since others could see them on a command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Invitation {
     /// The launcher's version of the protocol.
@@ -150,7 +150,7 @@ pub struct Plan {
     pub stats: bool,
     /// The program.
     pub program: OsString,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
 }
 
@@ -165,9 +165,9 @@ pub struct Whereabouts {
     pub address: Vec<u8>,
 }
 
-/// The end of an incarnation of a rank.
+/// The exit of a rank: the end of one of its incarnations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obituary {
+pub struct RankExit {
     /// The rank.
     pub rank: u32,
     /// The incarnation that ended.
@@ -183,7 +183,7 @@ pub struct Obituary {
 pub struct Stop {
     /// The rank.
     pub rank: u32,
-    /// Its incarnation.
+    /// The rank's incarnation.
     pub incarnation: u32,
     /// True if it is stopped now.
     pub is_stopped: bool,
@@ -241,7 +241,7 @@ pub enum ToRank {
     Address(Whereabouts),
     /// These ranks have ended. Sent to every rank, and again if a rank that left has failed, or a failed one is not
     /// restarted after all.
-    Ended(Vec<Obituary>),
+    Ended(Vec<RankExit>),
     /// A rank was stopped, or continued, so that ranks which wait for it know the reason.
     Stopped(Stop),
     /// A rank has given up this one.

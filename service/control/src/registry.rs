@@ -5,13 +5,13 @@
 //!       ◀─ Address ───          ◀─── Address ────────             ◀─── Answer ───
 //! ```
 //! A rank costs one publication, and for each partner one question and one answer. The end of a rank is reported
-//! to all ranks; those that end without failing are reported together.
+//! to all ranks; ends without a failure are reported together.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::{
-    Ending, FromAgent, FromRank, GivenUp, Obituary, Secret, Stop, ToRank, WHY_BYTES_MAX, Whereabouts,
+    Ending, FromAgent, FromRank, GivenUp, RankExit, Secret, Stop, ToRank, WHY_BYTES_MAX, Whereabouts,
 };
 
 /// Addresses and ends of a job's ranks, as one agent knows them. Each step appends the resulting messages to
@@ -24,7 +24,7 @@ pub struct Registry {
     members: Vec<Member>,
     secret: Secret,
     /// Ends that were not reported yet; the flag says if one is urgent.
-    untold: Vec<Obituary>,
+    untold: Vec<RankExit>,
     urgent: bool,
     /// Messages to send.
     pub outbox: Vec<Post>,
@@ -36,7 +36,7 @@ pub enum Post {
     /// A message to a rank of this agent.
     Rank(u32, ToRank),
     /// A message to the coordinator.
-    Front(FromAgent),
+    Coordinator(FromAgent),
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct Member {
     has_left: bool,
     /// True if the failed rank is restarted.
     returns: bool,
-    /// By rank: the last incarnation of it that this incarnation has given up.
+    /// For each other rank, the last incarnation of it that this incarnation has given up.
     given_up: BTreeMap<u32, u32>,
 }
 
@@ -90,11 +90,11 @@ impl Registry {
                 self.give_up_peer(rank, given_up, incarnation, why)
             }
             FromRank::Figures(figures) => {
-                self.outbox.push(Post::Front(FromAgent::Figures { rank, figures }));
+                self.outbox.push(Post::Coordinator(FromAgent::Figures { rank, figures }));
                 Ok(())
             }
             FromRank::Peers(peers) => {
-                self.outbox.push(Post::Front(FromAgent::Peers { rank, peers }));
+                self.outbox.push(Post::Coordinator(FromAgent::Peers { rank, peers }));
                 Ok(())
             }
             // The agent, which sees the process, handles Closed itself.
@@ -142,7 +142,7 @@ impl Registry {
         self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
         let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
             let Member { incarnation, returns, .. } = *member;
-            Some(Obituary { rank, incarnation, ending: member.ended.clone()?, returns })
+            Some(RankExit { rank, incarnation, ending: member.ended.clone()?, returns })
         });
         let ended: Vec<_> = ended.collect();
         if !ended.is_empty() {
@@ -160,7 +160,7 @@ impl Registry {
     pub fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
         let member = &self.members[rank as usize];
         if !member.has_left {
-            self.bury(Obituary { rank, incarnation: member.incarnation, ending, returns });
+            self.note_exit(RankExit { rank, incarnation: member.incarnation, ending, returns });
         }
     }
 
@@ -168,7 +168,7 @@ impl Registry {
     pub fn give_up(&mut self, rank: u32) {
         let member = &self.members[rank as usize];
         if let Some(ending) = member.ended.clone() {
-            self.bury(Obituary { rank, incarnation: member.incarnation, ending, returns: false });
+            self.note_exit(RankExit { rank, incarnation: member.incarnation, ending, returns: false });
         }
     }
 
@@ -178,32 +178,34 @@ impl Registry {
     }
 
     /// Notes that ranks of other agents have ended.
-    pub fn hear(&mut self, obituaries: Vec<Obituary>) {
-        for obituary in obituaries {
-            if self.members.len() > obituary.rank as usize {
-                self.bury(obituary);
+    pub fn hear(&mut self, exits: Vec<RankExit>) {
+        for exit in exits {
+            if self.members.len() > exit.rank as usize {
+                self.note_exit(exit);
             }
         }
     }
 
-    /// Tells a rank of this agent that another rank has given it up. Ignored if that incarnation does not run any more.
-    pub fn tell_given_up(&mut self, given_up: GivenUp) {
+    /// Tells a rank of this agent that another rank has given it up. Does nothing if that incarnation does not run any more.
+    /// Returns true if the rank was told.
+    pub fn tell_given_up(&mut self, given_up: GivenUp) -> bool {
         let GivenUp { by, rank, incarnation, .. } = given_up;
         let is_member = (by as usize) < self.members.len() && by != rank;
-        if is_member
+        let is_told = is_member
             && self.here.contains(&rank)
             && self.incarnation(rank) == incarnation
-            && !self.has_ended(rank)
-        {
+            && !self.has_ended(rank);
+        if is_told {
             self.outbox.push(Post::Rank(rank, ToRank::GaveUp(given_up)));
         }
+        is_told
     }
 
     /// Notes that a rank of this agent was stopped, or continued.
     pub fn stop(&mut self, rank: u32, is_stopped: bool) {
         let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
         self.spread_stop(stop);
-        self.outbox.push(Post::Front(FromAgent::Stopped(stop)));
+        self.outbox.push(Post::Coordinator(FromAgent::Stopped(stop)));
     }
 
     /// Informs the ranks of this agent that a rank was stopped, or continued.
@@ -233,7 +235,7 @@ impl Registry {
         (!self.untold.is_empty()).then_some(Urgent(self.urgent))
     }
 
-    /// Reports all unreported ends: to the ranks of this agent, and those of this agent's ranks to the coordinator.
+    /// Reports all unreported ends: to the ranks of this agent, and the ends of this agent's ranks to the coordinator.
     /// Returns the number of informed ranks.
     pub fn tell(&mut self) -> u32 {
         let untold = std::mem::take(&mut self.untold);
@@ -247,7 +249,7 @@ impl Registry {
         self.outbox.extend(posts);
         let ours: Vec<_> = untold.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
         if !ours.is_empty() {
-            self.outbox.push(Post::Front(FromAgent::Ended(ours)));
+            self.outbox.push(Post::Coordinator(FromAgent::Ended(ours)));
         }
         (self.outbox.len() - before) as u32
     }
@@ -257,21 +259,21 @@ impl Registry {
         self.here.clone().filter(|&rank| !self.has_ended(rank))
     }
 
-    fn bury(&mut self, obituary: Obituary) {
-        let member = &mut self.members[obituary.rank as usize];
+    fn note_exit(&mut self, exit: RankExit) {
+        let member = &mut self.members[exit.rank as usize];
         let is_news = match &member.ended {
             None => true,
-            Some(Ending::Left) => obituary.ending != Ending::Left,
-            Some(known) => member.returns && !obituary.returns && *known == obituary.ending,
+            Some(Ending::Left) => exit.ending != Ending::Left,
+            Some(known) => member.returns && !exit.returns && *known == exit.ending,
         };
-        if !is_news || member.incarnation != obituary.incarnation {
+        if !is_news || member.incarnation != exit.incarnation {
             return;
         }
-        member.ended = Some(obituary.ending.clone());
-        member.returns = obituary.returns;
+        member.ended = Some(exit.ending.clone());
+        member.returns = exit.returns;
         (member.address, member.waiting) = (None, Vec::new());
-        self.urgent |= obituary.ending != Ending::Left;
-        self.untold.push(obituary);
+        self.urgent |= exit.ending != Ending::Left;
+        self.untold.push(exit);
     }
 
     fn renew(&mut self, rank: u32, incarnation: u32) {
@@ -307,7 +309,7 @@ impl Registry {
         member.address = Some(address);
         if member.incarnation != self.secret.first_incarnation(rank) {
             self.announce(&whereabouts);
-            self.outbox.push(Post::Front(FromAgent::Returned(whereabouts)));
+            self.outbox.push(Post::Coordinator(FromAgent::Returned(whereabouts)));
         }
         self.answer(rank);
         Ok(())
@@ -336,9 +338,9 @@ impl Registry {
         }
         giver.given_up.insert(rank, incarnation);
         let given_up = GivenUp { by, by_incarnation, rank, incarnation, why };
-        match self.here.contains(&rank) {
-            true => self.tell_given_up(given_up),
-            false => self.outbox.push(Post::Front(FromAgent::GaveUp(given_up))),
+        // The coordinator reports it to the user, and to the agent of a rank of another host.
+        if !self.here.contains(&rank) || self.tell_given_up(given_up.clone()) {
+            self.outbox.push(Post::Coordinator(FromAgent::GaveUp(given_up)));
         }
         Ok(())
     }
@@ -357,12 +359,12 @@ impl Registry {
         if member.address.is_some() {
             self.answer(wanted);
         } else if is_first && !self.here.contains(&wanted) {
-            self.outbox.push(Post::Front(FromAgent::Question { rank: wanted }));
+            self.outbox.push(Post::Coordinator(FromAgent::Question { rank: wanted }));
         }
         Ok(())
     }
 
-    /// Sends the address of `rank` to all that wait for it.
+    /// Sends the address of `rank` to all ranks and hosts that wait for it.
     fn answer(&mut self, rank: u32) {
         let member = &mut self.members[rank as usize];
         let Some(address) = &member.address else { return };
@@ -371,7 +373,7 @@ impl Registry {
             let whereabouts = whereabouts.clone();
             self.outbox.push(match asker {
                 Asker::Rank(to) => Post::Rank(to, ToRank::Address(whereabouts)),
-                Asker::Host(host) => Post::Front(FromAgent::Answer { host, whereabouts }),
+                Asker::Host(host) => Post::Coordinator(FromAgent::Answer { host, whereabouts }),
             });
         }
     }

@@ -25,11 +25,11 @@ use crate::{
 pub struct Join {
     /// The rank's version of the protocol.
     pub protocol: u32,
-    /// Its rank.
+    /// The process's rank.
     pub rank: u32,
     /// The number of ranks, as the process was started with.
     pub size: u32,
-    /// Its host: equal for ranks that share a kernel, process ids and interfaces.
+    /// The process's host: equal for ranks that share a kernel, process ids and interfaces.
     pub host: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Join {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reception {
-    /// All ranks have joined.
+    /// All ranks of the job have joined.
     Welcome {
         /// The rank's ticket.
         ticket: Ticket,
@@ -116,7 +116,7 @@ impl Server {
     /// Returns the address of the listening socket.
     ///
     /// # Errors
-    /// Those of getsockname(2).
+    /// The errors of getsockname(2).
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.socket().local_addr()
     }
@@ -126,8 +126,8 @@ impl Server {
     /// Stops when the other end of `leash` is closed before all ranks have joined.
     ///
     /// # Errors
-    /// If not all ranks join in time, with those that are missing; or if the system does not let this process wait for
-    /// connections.
+    /// If not all ranks join in time (the error names the missing ranks), or if the system does not let this process
+    /// wait for connections.
     pub fn run(mut self, leash: Option<OwnedFd>) -> io::Result<Vec<u32>> {
         loop {
             self.admit();
@@ -212,12 +212,10 @@ impl Server {
                 "it speaks version {protocol} of the protocol, and the rendezvous {ours}: use one release of samite for all"
             )
         } else if size != ranks {
-            format!(
-                "it believes to be one of {size} ranks, and the rendezvous waits for {ranks}: give all the same number"
-            )
+            format!("it expects {size} ranks, and the rendezvous {ranks}: give all the same number")
         } else if rank >= ranks {
             format!(
-                "it believes to be rank {rank}, and there are {ranks}, from 0 on: give each its own number below that"
+                "its rank is {rank}, but there are {ranks} ranks, from 0: give each process its own number below {ranks}"
             )
         } else if self.members.contains_key(&rank) {
             format!(
@@ -231,7 +229,7 @@ impl Server {
             }
             return;
         };
-        // The message is shorter than what a new connection accepts at once.
+        // The message is short enough for a new connection to accept it at once.
         let _ = visitor.send(&Reception::Refused { why });
     }
 
@@ -342,8 +340,8 @@ impl Server {
     }
 }
 
-/// Serves the ranks of one job as their rendezvous at `address`, until all have ended. Returns those that
-/// failed.
+/// Serves the ranks of one job as their rendezvous at `address`, until all have ended. Returns the ranks
+/// that failed.
 ///
 /// # Errors
 /// If the address cannot be opened, or not all ranks join within the `join_timeout` after the first.
@@ -351,7 +349,7 @@ pub fn serve(address: SocketAddr, ranks: u32, settings: &Settings) -> io::Result
     Server::open(address, ranks, false, settings.detection, settings.join_timeout)?.run(None)
 }
 
-#[expect(clippy::disallowed_methods, reason = "who waits for others to come, waits a limited time")]
+#[expect(clippy::disallowed_methods, reason = "the wait for other ranks is bounded")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -37,7 +37,7 @@ pub struct Settings {
 /// The origin of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// It is the default.
+    /// The value is the default.
     #[default]
     Default,
     /// The variable is set.
@@ -58,16 +58,15 @@ impl std::fmt::Display for Origin {
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SettingError {
     /// The variable, or the parameter that a program named, has an invalid value.
     #[error(
-        "{name} is `{value}`, but takes {expected}: correct it, or leave it out for the default, {default}"
+        "{name} is `{value}`, but must be {expected}: correct it, or leave it out for the default, {default}"
     )]
     Value {
         /// The variable or the parameter.
         name: String,
-        /// Its value.
+        /// The invalid value.
         value: String,
         /// The valid values.
         expected: String,
@@ -191,11 +190,11 @@ impl Settings {
 /// A parameter that can be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name in a program.
+    /// The parameter's name in a program.
     pub name: &'static str,
-    /// Its meaning.
+    /// The parameter's meaning.
     pub meaning: &'static str,
-    /// Its unit: `bytes`, `s`, `µs`; empty for a text or a number of things.
+    /// The parameter's unit: `bytes`, `s`, `µs`; empty for a text or a count.
     pub unit: &'static str,
     /// The process that reads it.
     pub reader: Reader,
@@ -500,7 +499,7 @@ mod tests {
         for wrong in ["2M", "-1", "K", "4KB", "99999999999999999999", "16777217T", "ä"] {
             assert!(eager_max(wrong).is_err(), "{wrong}");
         }
-        insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but takes a number of bytes from 0 to 1M: correct it, or leave it out for the default, 16384");
+        insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but must be a number of bytes from 0 to 1M: correct it, or leave it out for the default, 16384");
     }
 
     #[test]

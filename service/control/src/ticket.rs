@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobId, Secret};
 
 /// The version of the messages in this crate; a rank and its launcher must agree.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 const TICKET_BYTES_MAX: usize = 1024;
 

@@ -50,7 +50,6 @@ const PAUSE_EACH: Duration = Duration::from_micros(100);
 /// # Errors
 /// [`LaunchError`] if the connection to the coordinator failed, or a necessary system call did. Every rank has been
 /// killed then.
-/// do without. Every rank has been ended.
 pub fn serve(fd: i32) -> Result<(), LaunchError> {
     let served = Agent::start(fd).and_then(|agent| agent.map_or(Ok(()), Agent::run));
     descendants::kill_all().map_err(LaunchError::system("ending the ranks"))?;
@@ -58,7 +57,7 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 }
 
 struct Agent {
-    front: Front,
+    coordinator: CoordinatorLink,
     signals: SignalFd,
     /// The first of the ranks below, which are consecutive.
     first: u32,
@@ -81,7 +80,7 @@ struct Agent {
 }
 
 /// The connection to the coordinator.
-struct Front {
+struct CoordinatorLink {
     /// `None` after it has failed.
     channel: Option<Channel>,
     /// Over a network: the interval of heartbeats, and the time of the next.
@@ -93,7 +92,7 @@ enum Event {
     Rank(u32),
     Signals,
     Output(usize),
-    Front,
+    Coordinator,
 }
 
 impl Agent {
@@ -103,16 +102,16 @@ impl Agent {
         let signals = SignalFd::block(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, Signal::TTOU])
             .map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
-        let front = take_inherited_fd(fd).map_err(system("finding the front"))?;
-        let address = address(&front);
-        let mut channel = Channel::with_line_limit(front, PLAN_BYTES_MAX);
+        let coordinator = take_inherited_fd(fd).map_err(system("finding the coordinator"))?;
+        let address = address(&coordinator);
+        let mut channel = Channel::with_line_limit(coordinator, PLAN_BYTES_MAX);
         let plan = loop {
             match channel.receive()? {
                 Incoming::Message(ToAgent::Start(plan)) => break plan,
                 Incoming::Message(_) => {}
                 Incoming::Nothing => {
                     wait(vec![Interest::read((), &channel), Interest::read((), &signals)], None)
-                        .map_err(system("waiting for the front"))?;
+                        .map_err(system("waiting for the coordinator"))?;
                     while let Some(signal) = signals.read().map_err(system("reading signals"))? {
                         if ENDING_SIGNALS.contains(&signal) {
                             return Ok(None);
@@ -123,11 +122,11 @@ impl Agent {
             }
         };
         let beat = address.map(|_| (liveness::beat_interval(plan.detection), Instant::now()));
-        Agent::start_ranks(Front { channel: Some(channel), beat }, address, signals, plan)
+        Agent::start_ranks(CoordinatorLink { channel: Some(channel), beat }, address, signals, plan)
     }
 
     fn start_ranks(
-        mut front: Front,
+        mut coordinator: CoordinatorLink,
         address: Option<IpAddr>,
         signals: SignalFd,
         mut plan: Plan,
@@ -141,7 +140,7 @@ impl Agent {
         let slots = match slots(&plan) {
             Ok(slots) => slots,
             Err(error) => {
-                front.send(&FromAgent::NotBound { why: error.to_string() })?;
+                coordinator.send(&FromAgent::NotBound { why: error.to_string() })?;
                 return Ok(None);
             }
         };
@@ -157,7 +156,7 @@ impl Agent {
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or_default();
-                    front.send(&FromAgent::NotStarted { rank, errno })?;
+                    coordinator.send(&FromAgent::NotStarted { rank, errno })?;
                     return Ok(None);
                 }
             }
@@ -165,7 +164,7 @@ impl Agent {
         let output = output::forward(stdouts, stderrs, plan.prefix)
             .map_err(LaunchError::system("forwarding output"))?;
         Ok(Some(Agent {
-            front,
+            coordinator,
             signals,
             first: plan.ranks.start,
             ranks,
@@ -187,17 +186,18 @@ impl Agent {
             let is_running = self.ranks.iter().any(|rank| rank.process.is_some() || rank.again.is_some());
             if !is_running && !is_done {
                 // Processes left behind by the ranks may hold their output open.
-                descendants::kill_all().map_err(LaunchError::system("ending what the ranks have left"))?;
+                descendants::kill_all()
+                    .map_err(LaunchError::system("ending the processes that the ranks have left"))?;
                 if self.outputs.is_empty() {
                     is_done = true;
                     self.registry.tell();
                     self.deliver()?;
-                    self.front.send(&FromAgent::Done)?;
+                    self.coordinator.send(&FromAgent::Done)?;
                 } else if self.was_signalled {
                     self.give_up_at.get_or_insert_with(|| Instant::now() + GRACE);
                 }
             }
-            if is_done && !self.front.is_backed_up() {
+            if is_done && !self.coordinator.is_backed_up() {
                 return Ok(());
             }
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
@@ -205,7 +205,7 @@ impl Agent {
                     Event::Rank(rank) => self.serve_rank(rank)?,
                     Event::Signals => self.handle_signals()?,
                     Event::Output(index) => self.serve_output(index)?,
-                    Event::Front => self.serve_front(),
+                    Event::Coordinator => self.serve_coordinator(),
                 }
             }
             self.handle_deadlines()?;
@@ -230,15 +230,12 @@ impl Agent {
         // Last first, since ended outputs are removed.
         let outputs = self.outputs.iter().enumerate().rev();
         interests.extend(outputs.map(|(index, output)| Interest::read(Event::Output(index), output)));
-        if let Some(channel) = &self.front.channel {
-            interests.push(Interest::read(Event::Front, channel));
-            if channel.is_backed_up() {
-                interests.push(Interest::write(Event::Front, channel));
-            }
+        if let Some(channel) = &self.coordinator.channel {
+            interests.push(Interest::exchange(Event::Coordinator, channel));
         }
         let closed = self.ranks.iter().filter_map(|rank| rank.closed_at).map(|at| at + CLOSED_MEANS_LEFT);
         let again = self.ranks.iter().filter_map(|rank| rank.again.as_ref()).map(|&(at, _)| at);
-        let beat = self.front.channel.as_ref().and(self.front.beat).map(|(_, next)| next);
+        let beat = self.coordinator.channel.as_ref().and(self.coordinator.beat).map(|(_, next)| next);
         let tell = self.registry.untold().map(|_| self.tell_at);
         let deadline =
             closed.chain(again).chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(tell).min();
@@ -263,7 +260,7 @@ impl Agent {
                 Ok(Incoming::Message(FromRank::Panicked)) => {
                     let rank = self.rank(number);
                     rank.channel = None;
-                    // It is restarted when its process has ended.
+                    // The rank is restarted when its process has ended.
                     let returns = rank.restarts > 0;
                     self.registry.end(number, Ending::Panicked, returns);
                     return Ok(());
@@ -285,13 +282,13 @@ impl Agent {
         };
         self.rank(number).channel = None;
         self.registry.end(number, Ending::Left, false);
-        self.front.send(&FromAgent::Refused { rank: number, reason })
+        self.coordinator.send(&FromAgent::Refused { rank: number, reason })
     }
 
     /// Handles an output that has ended or failed.
     fn serve_output(&mut self, index: usize) -> Result<(), LaunchError> {
         match self.outputs[index].read(&mut [0]) {
-            Ok(1..) => self.front.send(&FromAgent::OutputLost),
+            Ok(1..) => self.coordinator.send(&FromAgent::OutputLost),
             _ => {
                 self.outputs.remove(index);
                 Ok(())
@@ -331,7 +328,8 @@ impl Agent {
                 }
             }
             let ending = match Ending::from(ExitStatus::from_raw(status.as_raw())) {
-                // It has caught the panic. The other ranks know that it failed, so the job's result says the same.
+                // The process has caught the panic. The other ranks know that the rank failed, so the job's result says
+                // the same.
                 Ending::Left if self.registry.has_panicked(number) => Ending::Panicked,
                 ending => ending,
             };
@@ -346,7 +344,7 @@ impl Agent {
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
             *self.rank(number) =
                 Rank { process: None, channel: None, is_asked: false, closed_at: None, restarts, again };
-            self.front.send(&FromAgent::Exited { rank: number, ending, again: pause })?;
+            self.coordinator.send(&FromAgent::Exited { rank: number, ending, again: pause })?;
             if pause == Some(Duration::ZERO) {
                 self.restart(number)?;
             }
@@ -364,7 +362,7 @@ impl Agent {
         let slot = self.slots.get((number - self.first) as usize);
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
-                // The others must learn the end of this incarnation before anything of the next.
+                // The others must learn the end of this incarnation before they hear of the next one.
                 self.registry.tell();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };
@@ -376,24 +374,24 @@ impl Agent {
             Err(error) => {
                 super::say(AGENT_COMMAND, &format!("rank {number} cannot be started again: {error}"));
                 self.registry.give_up(number);
-                self.front.send(&FromAgent::Exited { rank: number, ending, again: None })
+                self.coordinator.send(&FromAgent::Exited { rank: number, ending, again: None })
             }
         }
     }
 
     /// Handles the coordinator's messages.
-    fn serve_front(&mut self) {
+    fn serve_coordinator(&mut self) {
         let why = loop {
-            let Some(channel) = &mut self.front.channel else { return };
+            let Some(channel) = &mut self.coordinator.channel else { return };
             channel.flush();
             match channel.receive() {
                 Ok(Incoming::Message(message)) => self.obey(message),
                 Ok(Incoming::Nothing) => return,
                 Ok(Incoming::Closed) => break "`samite run`, which watches over the job, is gone".to_owned(),
-                Err(error) => break format!("nothing is heard from `samite run` any more ({error})"),
+                Err(error) => break format!("the connection to `samite run` failed ({error})"),
             }
         };
-        self.front.channel = None;
+        self.coordinator.channel = None;
         self.condemn(&why);
     }
 
@@ -402,20 +400,24 @@ impl Agent {
             ToAgent::Start(_) => {}
             ToAgent::Signal(number) => {
                 let signal = Signal::from_named_raw(number);
+                self.signal_ranks(signal);
                 if signal.is_some_and(|signal| ENDING_SIGNALS.contains(&signal)) {
                     self.was_signalled = true;
-                    self.start_nobody_again();
+                    self.cancel_restarts();
+                    // A stopped process handles the signal only when it continues.
+                    self.signal_ranks([Signal::CONT]);
                 }
-                self.signal_ranks(signal);
             }
             ToAgent::End => self.end_ranks(),
             ToAgent::Kill => self.kill_ranks_in(Duration::ZERO),
             ToAgent::Question { host, rank } => self.registry.question(host, rank),
             ToAgent::Address(whereabouts) => self.registry.learn(whereabouts),
-            ToAgent::Ended(obituaries) => self.registry.hear(obituaries),
+            ToAgent::Ended(exits) => self.registry.hear(exits),
             ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
             ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
-            ToAgent::GaveUp(given_up) => self.registry.tell_given_up(given_up),
+            ToAgent::GaveUp(given_up) => {
+                self.registry.tell_given_up(given_up);
+            }
             ToAgent::Ask => self.ranks.iter_mut().for_each(Rank::ask),
         }
     }
@@ -438,27 +440,27 @@ impl Agent {
 
     /// Kills all ranks after this time, even if their output has not been read.
     fn kill_ranks_in(&mut self, time: Duration) {
-        self.start_nobody_again();
+        self.cancel_restarts();
         let kill_at = Instant::now() + time;
         self.kill_at = Some(kill_at);
         self.give_up_at = Some(kill_at + time);
     }
 
     fn end_ranks(&mut self) {
-        self.start_nobody_again();
+        self.cancel_restarts();
         // A stopped process handles SIGTERM only when it continues.
         self.signal_ranks([Signal::TERM, Signal::CONT]);
         self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
     }
 
     /// Cancels all restarts, since the job is to end.
-    fn start_nobody_again(&mut self) {
+    fn cancel_restarts(&mut self) {
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             rank.restarts = 0;
             if let Some((_, ending)) = rank.again.take() {
                 self.registry.give_up(number);
                 let exited = FromAgent::Exited { rank: number, ending, again: None };
-                self.registry.outbox.push(Post::Front(exited));
+                self.registry.outbox.push(Post::Coordinator(exited));
             }
         }
     }
@@ -495,7 +497,7 @@ impl Agent {
                 self.restart(number)?;
             }
         }
-        self.front.beat(now);
+        self.coordinator.beat(now);
         Ok(())
     }
 
@@ -506,7 +508,7 @@ impl Agent {
         }
         for post in std::mem::take(&mut self.registry.outbox) {
             match post {
-                Post::Front(message) => self.front.send(&message)?,
+                Post::Coordinator(message) => self.coordinator.send(&message)?,
                 Post::Rank(to, message) => {
                     if let Some(channel) = &mut self.rank(to).channel {
                         // If the connection fails here, it fails in `serve_rank` too, which reports it.
@@ -519,7 +521,7 @@ impl Agent {
     }
 }
 
-impl Front {
+impl CoordinatorLink {
     /// Sends a message if the coordinator is there.
     fn send(&mut self, message: &FromAgent) -> Result<(), LaunchError> {
         match &mut self.channel {
@@ -546,7 +548,7 @@ impl Front {
 fn pause_before(restarts: u32) -> Duration {
     match restarts.checked_sub(1) {
         None => Duration::ZERO,
-        // With more doublings the longest pause is reached anyway.
+        // With more doublings the pause is at its maximum anyway.
         Some(doublings) => (RESTART_PAUSE * (1 << doublings.min(16))).min(RESTART_PAUSE_MAX),
     }
 }

@@ -22,7 +22,9 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
             // No signal is blocked yet, so an interrupt ends this process if the message is not read.
             say_to_the_end(
                 "run",
-                &format!("{name} is set, which samite does not know and ignores; {meant} is similar"),
+                &format!(
+                    "{name} is set, but samite has no such setting and ignores it; did you mean {meant}?"
+                ),
             );
         }
     }
@@ -70,7 +72,7 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     // signals, as do threads that a provider starts in it: signals are for the coordinator's descriptor.
     let (told, found) = sync_channel(1);
     let started = std::thread::Builder::new().name("providers".to_owned()).spawn(move || {
-        let blocked = SignalFd::block(&super::front::SIGNALS);
+        let blocked = SignalFd::block(&super::coordinator::SIGNALS);
         let _ = told.send(blocked.is_ok().then(survey));
     });
     started.map_err(LaunchError::system("asking for libfabric's providers"))?;

@@ -16,7 +16,7 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 /// next round. A child's id cannot be reused before the child has been waited for, so no other process is ever killed.
 pub(super) fn kill_all() -> io::Result<()> {
     loop {
-        // In the usual case, a job that ended by itself, this costs one system call.
+        // Usually the job has ended by itself, and this loop costs one system call.
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
             Ok(None) => {}
@@ -47,7 +47,7 @@ fn children() -> io::Result<Vec<Pid>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
-        // The process may have ended meanwhile, and its file with it.
+        // If the process has ended meanwhile, its file does not exist any more.
         let Ok(stat) = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) else { continue };
         if parent_of(&stat) == Some(us) {
             children.push(pid);

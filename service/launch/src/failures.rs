@@ -1,4 +1,4 @@
-//! The launcher's messages about failed ranks: the cause, and a sum.
+//! The launcher's messages about failed ranks: the first failures one by one, and the totals of the others.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ use samite_control::Ending;
 pub(super) struct Failures {
     told: u32,
     others: BTreeMap<String, usize>,
+    /// The number of times that a rank has given up another one.
+    verdicts: usize,
 }
 
 impl Failures {
@@ -21,6 +23,19 @@ impl Failures {
             false => *self.others.entry(ending.to_string()).or_default() += ranks,
         }
         is_told
+    }
+
+    /// Counts that a rank has given up another one. Returns true if that is among the first, which are printed.
+    pub(super) fn tell_verdict(&mut self) -> bool {
+        self.verdicts += 1;
+        self.verdicts <= TOLD_MAX as usize
+    }
+
+    /// Returns the sum of the verdicts that were not printed, if there are any.
+    pub(super) fn sum_of_verdicts(&self) -> Option<String> {
+        let more = self.verdicts.checked_sub(TOLD_MAX as usize).filter(|&more| more > 0)?;
+        let times = if more == 1 { "time" } else { "times" };
+        Some(format!("{more} more {times} a rank gave up another one"))
     }
 
     /// Returns the sum of the counted failures, if there are any.
@@ -39,7 +54,7 @@ impl Failures {
     }
 }
 
-/// The number of failures that are printed one by one in a job that goes on without the failed ranks.
+/// The number of failures that are printed one by one in a job that goes on without the failed ranks, and of verdicts.
 pub(super) const TOLD_MAX: u32 = 8;
 
 /// The number of kinds of endings in a sum.
@@ -50,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_and_the_others_are_summed_up_by_kind() {
+    fn the_first_failure_is_reported_and_the_others_are_summed_up_by_kind() {
         let mut failures = Failures::default();
         let [exited, panicked] = [Ending::Exited { code: 3 }, Ending::Panicked];
         assert!(failures.tell(1, &exited, 1));
@@ -65,5 +80,14 @@ mod tests {
             failures.tell(1, &Ending::Exited { code }, 1);
         }
         assert!(failures.sum().unwrap().ends_with(", 2 ended otherwise"));
+    }
+
+    #[test]
+    fn the_first_verdicts_are_reported_and_the_others_are_counted() {
+        let mut failures = Failures::default();
+        assert!((0..TOLD_MAX).all(|_| failures.tell_verdict()));
+        assert_eq!(failures.sum_of_verdicts(), None);
+        assert!(!failures.tell_verdict());
+        assert_eq!(failures.sum_of_verdicts().unwrap(), "1 more time a rank gave up another one");
     }
 }

@@ -17,16 +17,16 @@
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
-    reason = "timeouts, grace periods and what the environment says of the caller are the launcher's business"
+    reason = "timeouts, grace periods and facts of the environment about the caller are the launcher's business"
 )]
 
 mod agent;
+mod agent_handle;
+mod agent_listener;
 mod check;
+mod coordinator;
 mod descendants;
-mod door;
 mod failures;
-mod front;
-mod guard;
 mod hosts;
 mod observe;
 mod output;
@@ -34,7 +34,7 @@ mod place;
 mod profile;
 mod rank;
 mod say;
-mod station;
+mod supervisor;
 mod terminal;
 mod topology;
 mod wait;
@@ -51,10 +51,10 @@ use rustix::process::Signal;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use agent::serve as serve_as_agent;
-pub use front::{descriptors_for, run};
-pub use guard::serve as serve_as_guard;
+pub use coordinator::{descriptors_for, run};
 pub use hosts::Host;
 pub use observe::{ObserveError, RankView, RunningJob, Snapshot, running_jobs, unsafe_places};
+pub use supervisor::serve as serve_as_supervisor;
 pub use topology::{Core, NumaNode, Topology, TopologyError};
 
 use samite_control::liveness::DETECTION_DEFAULT;
@@ -70,7 +70,7 @@ pub const RANKS_MAX: u32 = 4096;
 pub const AGENT_COMMAND: &str = "agent";
 
 /// The subcommand that makes `samite` the supervisor of a host.
-pub const GUARD_COMMAND: &str = "guard";
+pub const SUPERVISOR_COMMAND: &str = "supervisor";
 
 /// The exit code of `samite run` after a timeout, as of timeout(1).
 const EXIT_TIMED_OUT: u8 = 124;
@@ -108,7 +108,7 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// End the job after this time.
     pub timeout: Option<Duration>,
-    /// Begin each line of output with its rank.
+    /// Start each line of output with its rank.
     pub prefix: bool,
     /// The destination of statistics at the end, if wanted.
     pub stats: Option<Stats>,
@@ -118,7 +118,7 @@ pub struct Options {
     pub exit_code: ExitCodeOf,
     /// The program, found as a shell would.
     pub program: OsString,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
 }
 
@@ -160,9 +160,9 @@ pub struct Remote {
 /// The destination of statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stats {
-    /// On standard error, as a table.
+    /// A table on standard error.
     Table,
-    /// In a file: as a page if its name ends in `.html`, else as JSON.
+    /// A file: a page if its name ends in `.html`, else JSON.
     File(PathBuf),
 }
 
@@ -229,7 +229,7 @@ impl FromStr for OnFailure {
 #[non_exhaustive]
 pub enum LaunchError {
     /// Fewer than one rank, or more than the limit.
-    #[error("cannot start {0} ranks: a job has at least one and at most {RANKS_MAX}")]
+    #[error("cannot start {0} ranks: give a number from 1 to {RANKS_MAX} with -n")]
     RankCount(u32),
     /// The limit of open descriptors is too low.
     #[error(
@@ -264,14 +264,14 @@ pub enum LaunchError {
     /// The remote shell could not be started.
     #[error("the remote shell `{shell}` cannot be started: {source}; name another with --ssh or SAMITE_SSH")]
     RemoteShell {
-        /// As given by the user.
+        /// The remote shell, as given by the user.
         shell: String,
         /// The system's error.
         source: io::Error,
     },
     /// The remote shell ended before an agent connected.
     #[error(
-        "no agent was started on host {host}: `{shell} {host}` {ending}; what it printed is above. Try `{shell} {host} true`, \
+        "no agent was started on host {host}: `{shell} {host}` {ending}; its output is above. Try `{shell} {host} true`, \
          and see that {program} is there too"
     )]
     NotThere {
@@ -309,7 +309,9 @@ pub enum LaunchError {
         tried: String,
     },
     /// The current directory does not exist on a host.
-    #[error("host {host} has no directory {directory}, where `samite run` was called: {source}")]
+    #[error(
+        "host {host} has no directory {directory}, the current directory of `samite run`: {source}; start the job from a directory that exists on every host"
+    )]
     Directory {
         /// The directory.
         directory: String,
@@ -319,7 +321,9 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// The ranks of a host cannot be bound.
-    #[error("--bind {bind} is not possible on {host}: {why}")]
+    #[error(
+        "the ranks cannot be bound on {host} as --bind {bind} demands: {why}; without --bind they run unbound"
+    )]
     Bind {
         /// The requested binding.
         bind: Bind,
@@ -331,7 +335,7 @@ pub enum LaunchError {
     /// There is no transport of this name.
     #[error("no transport `{name}`: {why}; `samite info` shows those of this host")]
     Transport {
-        /// As given by the user.
+        /// The transport's name, as given by the user.
         name: String,
         /// The available names, or the mistake.
         why: String,

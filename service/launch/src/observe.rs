@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ use super::wait::{Interest, wait};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Its name.
+    /// The job's name.
     pub job: JobId,
     /// The process of its `samite run`.
     pub pid: u32,
@@ -37,7 +36,7 @@ pub struct Snapshot {
     pub transport: Option<String>,
     /// Time since it was started, milliseconds.
     pub age_ms: u64,
-    /// Its ranks, in order.
+    /// The job's ranks, in order.
     pub ranks: Vec<RankView>,
 }
 
@@ -47,15 +46,15 @@ pub struct Snapshot {
 pub struct RankView {
     /// The rank.
     pub rank: u32,
-    /// Its host, as named by the user; `None` if that is the host of `samite run`, and there is no other.
+    /// The name that the user gave the rank's host; `None` if it is the host of `samite run`, and there is no other.
     pub host: Option<String>,
-    /// Its incarnation, from 1.
-    pub life: u32,
+    /// The rank's incarnation, from 1.
+    pub incarnation: u32,
     /// True if its process is stopped, for example by SIGSTOP.
     pub is_stopped: bool,
-    /// The way in which it ended, if it has.
+    /// The way in which the rank ended, if it has ended.
     pub ending: Option<Ending>,
-    /// Its last report; `None` without any.
+    /// The rank's last report; `None` if it has not reported.
     pub figures: Option<Figures>,
     /// True if the figures are its answer to this request. Otherwise it makes no calls, or has ended.
     pub is_answer: bool,
@@ -68,7 +67,7 @@ pub struct RankView {
 #[non_exhaustive]
 pub enum ObserveError {
     /// `samite run` is there, but does not answer.
-    #[error("job {job} does not answer ({source}): is its `samite run` stopped?")]
+    #[error("job {job} does not answer ({source}): check whether its `samite run` is stopped")]
     Silent {
         /// The job.
         job: String,
@@ -76,15 +75,17 @@ pub enum ObserveError {
         source: io::Error,
     },
     /// The answer is malformed.
-    #[error("job {job} answers what this version of samite does not understand ({})", one_line(&source.to_string()))]
+    #[error("job {job} was started by another version of samite, whose answer cannot be read ({}): use the `samite` that started it", one_line(&source.to_string()))]
     Foreign {
         /// The job.
         job: String,
         /// The defect.
         source: serde_json::Error,
     },
-    /// Its answer exceeds the limit.
-    #[error("job {job} answers more than {ANSWER_BYTES_MAX} bytes: it is none that `samite run` has started")]
+    /// The job's answer exceeds the limit.
+    #[error(
+        "job {job} answers more than {ANSWER_BYTES_MAX} bytes, so its socket is not that of a `samite run`: ignore it"
+    )]
     Endless {
         /// The job.
         job: String,
@@ -97,7 +98,7 @@ pub enum ObserveError {
 /// A running job on this host, of this user.
 #[derive(Debug, Clone)]
 pub struct RunningJob {
-    /// Its name.
+    /// The job's name.
     pub job: JobId,
     place: Arc<Place>,
     socket: PathBuf,
@@ -225,10 +226,12 @@ impl Snapshot {
 
 /// The server at which a job's state can be requested.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct StatusServer {
     listener: UnixListener,
     path: PathBuf,
     visitors: Vec<Visitor>,
+    /// Until this time no observer is accepted, because the system failed to accept one.
+    shut_until: Option<Instant>,
 }
 
 /// An observer.
@@ -239,32 +242,42 @@ struct Visitor {
     is_answered: bool,
 }
 
-impl Desk {
+impl StatusServer {
     /// Opens the job's socket, which is removed when the value is dropped.
     ///
     /// # Errors
     /// If there is no safe place for it.
-    pub(super) fn open(job: JobId) -> io::Result<Desk> {
+    pub(super) fn open(job: JobId) -> io::Result<StatusServer> {
         let mut failed = ErrorKind::NotFound.into();
         for directory in candidates() {
-            match Place::make(&directory).and_then(|_| Desk::open_in(&directory, job)) {
-                Ok(desk) => return Ok(desk),
+            match Place::make(&directory).and_then(|_| StatusServer::open_in(&directory, job)) {
+                Ok(server) => return Ok(server),
                 Err(error) => failed = error,
             }
         }
         Err(failed)
     }
 
-    fn open_in(directory: &Path, job: JobId) -> io::Result<Desk> {
+    fn open_in(directory: &Path, job: JobId) -> io::Result<StatusServer> {
         let unnamed = directory.join(format!(".{job}"));
         let path = directory.join(job.to_string()).with_extension(EXTENSION);
         let listener = UnixListener::bind(&unnamed)?;
-        let mut desk = Desk { listener, path: unnamed, visitors: Vec::new() };
-        fs::set_permissions(&desk.path, fs::Permissions::from_mode(0o600))?;
-        desk.listener.set_nonblocking(true)?;
-        fs::rename(&desk.path, &path)?;
-        desk.path = path;
-        Ok(desk)
+        let mut server = StatusServer { listener, path: unnamed, visitors: Vec::new(), shut_until: None };
+        fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))?;
+        server.listener.set_nonblocking(true)?;
+        fs::rename(&server.path, &path)?;
+        server.path = path;
+        Ok(server)
+    }
+
+    /// Returns the listening socket, unless no observer can be accepted before [`shut_until`](Self::shut_until).
+    pub(super) fn socket(&self) -> Option<&UnixListener> {
+        self.shut_until.is_none().then_some(&self.listener)
+    }
+
+    /// Returns the time at which [`admit`](Self::admit) is due even if no descriptor is readable.
+    pub(super) fn shut_until(&self) -> Option<Instant> {
+        self.shut_until
     }
 
     /// Returns the connections to read, and to write if one is backed up.
@@ -275,11 +288,23 @@ impl Desk {
     /// Accepts observers. Returns true if there was one.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let before = self.visitors.len();
+        self.shut_until = self.shut_until.filter(|&until| now < until);
         // A bounded number at a time, since more can come while these are accepted.
-        let connections = std::iter::from_fn(|| self.listener.accept().ok()).take(VISITORS_MAX);
-        for (connection, _) in connections.filter(|(connection, _)| may_look(connection)) {
-            let channel = Channel::new(connection);
-            self.visitors.push(Visitor { channel, came: now, is_answered: false });
+        for _ in 0..VISITORS_MAX {
+            if self.shut_until.is_some() {
+                break;
+            }
+            match self.listener.accept() {
+                Ok((connection, _)) if may_look(&connection) => {
+                    let channel = Channel::new(connection);
+                    self.visitors.push(Visitor { channel, came: now, is_answered: false });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // For example, the process has no descriptor left. The system does not report when one is free again,
+                // and until then the socket stays readable.
+                Err(_) => self.shut_until = Some(now + SHUT_FOR),
+            }
         }
         // The observers that have waited longest make room.
         let over = self.visitors.len().saturating_sub(VISITORS_MAX);
@@ -317,14 +342,7 @@ fn may_look(connection: &UnixStream) -> bool {
     socket_peercred(connection).is_ok_and(|peer| peer.uid == getuid() || peer.uid.is_root())
 }
 
-/// Readable when a connection can be accepted.
-impl AsFd for Desk {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-}
-
-impl Drop for Desk {
+impl Drop for StatusServer {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -332,7 +350,7 @@ impl Drop for Desk {
 
 /// The coordinator's knowledge of the ranks.
 #[derive(Debug)]
-pub(super) struct Register {
+pub(super) struct JobStatus {
     job: JobId,
     program: String,
     transport: Option<String>,
@@ -343,7 +361,7 @@ pub(super) struct Register {
 #[derive(Debug)]
 struct Entry {
     host: Option<String>,
-    life: u32,
+    incarnation: u32,
     is_stopped: bool,
     ending: Option<Ending>,
     ended: Option<Instant>,
@@ -351,8 +369,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(host: Option<String>, life: u32) -> Entry {
-        Entry { host, life, is_stopped: false, ending: None, ended: None, told: None }
+    fn new(host: Option<String>, incarnation: u32) -> Entry {
+        Entry { host, incarnation, is_stopped: false, ending: None, ended: None, told: None }
     }
 
     fn has_told(&self, since: Instant) -> bool {
@@ -360,16 +378,16 @@ impl Entry {
     }
 }
 
-impl Register {
+impl JobStatus {
     /// Returns the state of a job's ranks, with their hosts in order.
     pub(super) fn new(
         job: JobId,
         program: String,
         transport: Option<String>,
         hosts: impl Iterator<Item = Option<String>>,
-    ) -> Register {
+    ) -> JobStatus {
         let ranks = hosts.map(|host| Entry::new(host, 1)).collect();
-        Register { job, program, transport, started: Instant::now(), ranks }
+        JobStatus { job, program, transport, started: Instant::now(), ranks }
     }
 
     pub(super) fn tell(&mut self, rank: u32, figures: Figures) {
@@ -398,8 +416,13 @@ impl Register {
     /// Notes that a rank was restarted.
     pub(super) fn restart(&mut self, rank: u32) {
         if let Some(entry) = self.ranks.get_mut(rank as usize) {
-            *entry = Entry::new(entry.host.take(), entry.life + 1);
+            *entry = Entry::new(entry.host.take(), entry.incarnation + 1);
         }
+    }
+
+    /// Returns how often a rank was restarted.
+    pub(super) fn restarts(&self, rank: u32) -> u32 {
+        self.ranks.get(rank as usize).map_or(0, |entry| entry.incarnation - 1)
     }
 
     /// Returns true if all ranks that can answer have done so since then.
@@ -414,7 +437,7 @@ impl Register {
         let ranks = (0..).zip(&self.ranks).map(|(rank, entry)| RankView {
             rank,
             host: entry.host.clone(),
-            life: entry.life,
+            incarnation: entry.incarnation,
             is_stopped: entry.is_stopped,
             ending: entry.ending.clone(),
             figures: entry.told.as_ref().map(|(figures, _)| figures.clone()),
@@ -447,6 +470,9 @@ const LOOK_MAX: Duration = Duration::from_secs(4);
 
 /// The longest answer: many times that of a job of the most ranks.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The pause after the system failed to accept an observer.
+const SHUT_FOR: Duration = Duration::from_millis(100);
 
 /// Largest number of observers at a time.
 const VISITORS_MAX: usize = 64;

@@ -240,13 +240,13 @@ impl<W: Write + AsFd> Sink<W> {
                     ErrorKind::Interrupted => {}
                     // The descriptor is shared with other processes, one of which has made it nonblocking.
                     ErrorKind::WouldBlock => self.is_closed = wait_writable(self.out.as_fd()).is_err(),
-                    // For example, `head` has read enough.
+                    // For example, `head` has read enough and closed the pipe.
                     ErrorKind::BrokenPipe => self.is_closed = true,
                     _ => {
                         (self.is_closed, self.has_failed) = (true, true);
                         let name = if self.is_shared { "stderr" } else { "stdout" };
                         let what =
-                            format!("what the ranks print to {name} cannot be written, and is lost: {error}");
+                            format!("the ranks' output to {name} cannot be written and is lost: {error}");
                         say(AGENT_COMMAND, &what);
                     }
                 },

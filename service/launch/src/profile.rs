@@ -1,5 +1,5 @@
 //! The activity of a job's ranks, as `samite run --stats` reports it at the end: a table, JSON, or a page with a
-//! picture of who sent to whom.
+//! plot of the traffic between ranks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -116,7 +116,7 @@ impl Profile<'_> {
             }
             html += "</tr>\n";
         }
-        html += "</table>\n<h2>Who sent to whom</h2>\n";
+        html += "</table>\n<h2>Traffic between ranks</h2>\n";
         html += &self.picture();
         html + "</body></html>\n"
     }
@@ -163,7 +163,7 @@ impl Profile<'_> {
                 flow.bytes
             );
         }
-        // As many numbers as there is room for.
+        // Label as many cells as there is room for.
         for cell in (0..cells).step_by(24_u32.div_ceil(side) as usize) {
             let (middle, label) = (margin + cell * side + side / 2, cell * share);
             let _ = writeln!(
@@ -200,7 +200,7 @@ fn remark(view: &RankView) -> Option<String> {
         (Some(Ending::Left) | None, Some(_)) => None,
         (Some(ending), Some(_)) => Some(format!("{seconds:.1} s before it {ending}")),
         (Some(Ending::Left) | None, None) => Some("told nothing".to_owned()),
-        (Some(ending), None) => Some(format!("told nothing before it {ending}")),
+        (Some(ending), None) => Some(format!("sent no figures before it {ending}")),
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         let view = |rank| RankView {
             rank,
             host: None,
-            life: 1,
+            incarnation: 1,
             is_stopped: false,
             ending: Some(Ending::Left),
             figures: Some(Figures { sent: u64::from(rank) + 10, ..Figures::default() }),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_did_not_tell_the_other_did() {
+    fn one_side_of_a_pair_is_enough_for_the_matrix() {
         let mut matrix = Matrix::default();
         let received = PeerStats { rank: 1, eager_received: 3, bytes_received: 24, ..PeerStats::default() };
         matrix.add(0, &[received]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_of_those_that_did_not_tell_to_the_end() {
+    fn the_table_marks_ranks_without_final_figures() {
         let mut snapshot = snapshot(3);
         let killed = Some(Ending::Killed { signal: 9, core: false });
         snapshot.ranks[1] =
@@ -276,7 +276,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("longest queue") && !lines[1].contains("told"), "{text}");
         assert!(lines[2].ends_with("0.4 s before it was killed by SIGKILL (signal 9)"), "{text}");
-        assert!(lines[3].ends_with("told nothing before it was killed by SIGKILL (signal 9)"), "{text}");
+        assert!(lines[3].ends_with("sent no figures before it was killed by SIGKILL (signal 9)"), "{text}");
     }
 
     #[test]

@@ -19,14 +19,14 @@ use crate::topology::Slot;
 /// A rank of this node.
 #[derive(Debug)]
 pub(super) struct Rank {
-    /// Its process, until it has been waited for.
+    /// The rank's process, until it has been waited for.
     pub(super) process: Option<Pid>,
-    /// Its connection, until either side closes it.
+    /// The rank's connection, until either side closes it.
     pub(super) channel: Option<Channel>,
-    /// It has been asked for its activity, and has not answered. A computing rank is not asked twice.
+    /// True if the rank has been asked for its activity and has not answered. A computing rank is not asked twice.
     pub(super) is_asked: bool,
-    /// The time at which the rank closed its world, or the connection without a message: its process will show how it
-    /// ended.
+    /// The time at which the rank reported that it closed its world, or at which its connection ended without a report.
+    /// Its process then shows if the rank has left or failed.
     pub(super) closed_at: Option<Instant>,
     /// Number of restarts that are left.
     pub(super) restarts: u32,
@@ -107,7 +107,7 @@ impl Rank {
         if let Some(channel) = &mut self.channel
             && !std::mem::replace(&mut self.is_asked, true)
         {
-            // If the connection fails here, it fails when it is served too.
+            // If the connection fails here, it also fails when it is served, so the error can be ignored here.
             let _ = channel.send(&ToRank::Asked { at_end: false });
         }
     }

@@ -32,9 +32,16 @@ pub(super) fn say(who: &str, text: &str) {
         UNFINISHED.fetch_sub(1, Ordering::Relaxed);
         let _ = done.send(());
     });
-    // After an unread message this one is not read either.
-    if before == 0 && writer.is_ok() {
-        let _ = finished.recv_timeout(SAY_MAX);
+    match writer {
+        // After an unread message this one is not read either.
+        Ok(_) if before == 0 => {
+            let _ = finished.recv_timeout(SAY_MAX);
+        }
+        Ok(_) => {}
+        // The system lets this process start no thread. The message is lost, and does not count.
+        Err(_) => {
+            UNFINISHED.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -8,36 +8,36 @@ use serde::Serialize;
 /// The cores and NUMA nodes of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Topology {
-    /// In the order of their places: cores that share a cache or a node are adjacent.
+    /// The cores in the order of their places: cores that share a cache or a node are adjacent.
     pub cores: Vec<Core>,
-    /// In the order of their numbers.
+    /// The NUMA nodes in the order of their numbers.
     pub numa_nodes: Vec<NumaNode>,
 }
 
 /// A core. Numbers are the system's, as in `taskset` and `numactl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Core {
-    /// Its processors: several if it runs several threads.
+    /// The core's processors: several if the core runs several threads.
     pub processors: Vec<u32>,
     /// The nearest NUMA node.
     pub numa_node: Option<u32>,
-    /// Its package.
+    /// The core's package.
     pub package: Option<u32>,
 }
 
 /// Memory that is near to some cores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Its number.
+    /// The node's number.
     pub number: u32,
-    /// Bytes.
+    /// The size of the node's memory in bytes.
     pub memory: u64,
 }
 
 /// The place of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The processors that it is bound to.
+    /// The processors to which the rank is bound.
     pub(crate) processors: Vec<u32>,
     /// The ranks that are bound to them, this one included.
     pub(crate) sharers: u32,
@@ -51,7 +51,7 @@ pub enum TopologyError {
     #[error(transparent)]
     Hwloc(#[from] HwlocError),
     /// hwloc's answer is malformed.
-    #[error("what libhwloc tells of this host is not understood: {0}")]
+    #[error("libhwloc's description of this host cannot be read: {0}")]
     NotUnderstood(String),
     /// There are fewer cores than ranks.
     #[error(
@@ -77,7 +77,7 @@ impl Topology {
     /// Parses hwloc's XML, version 2.
     fn from_xml(xml: &str) -> Result<Topology, TopologyError> {
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-        // Its buffer may end with more than one NUL.
+        // hwloc's buffer may end with more than one NUL.
         let document = Document::parse_with_options(xml.trim_end_matches('\0'), options)
             .map_err(|error| TopologyError::NotUnderstood(error.to_string()))?;
         let objects = || document.descendants().filter(|node| node.has_tag_name("object"));
@@ -125,7 +125,7 @@ impl Topology {
                 .map(|core| Slot { processors: core.processors.clone(), sharers: 1 })
                 .collect()),
             Bind::Numa => {
-                // As if the ranks were spread over the cores, and each then got all of its core's node.
+                // Assign nodes as if the ranks were spread over the cores, and each then got all of its core's node.
                 let node_of = |rank: u32| {
                     self.cores[(u64::from(rank) * cores as u64 / u64::from(ranks)) as usize].numa_node
                 };
@@ -164,7 +164,7 @@ fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
     node.children().filter_map(behind)
 }
 
-/// Returns the system's number of it.
+/// Returns the system's number of the node.
 fn number(node: Node<'_, '_>) -> Option<u32> {
     node.attribute("os_index")?.parse().ok()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use samite_control::Channel;
 
 /// A descriptor to wait for, with the caller's name for it.
 pub(super) struct Interest<'fd, T> {
@@ -16,6 +17,16 @@ pub(super) struct Interest<'fd, T> {
 impl<'fd, T> Interest<'fd, T> {
     pub(super) fn read(name: T, fd: &'fd impl AsFd) -> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(fd, PollFlags::IN) }
+    }
+
+    /// Returns an interest in reading from a channel, and in writing to it if it is backed up. It is one interest, since
+    /// poll(2) fails if it gets more of them than the process may have descriptors.
+    pub(super) fn exchange(name: T, channel: &'fd Channel) -> Interest<'fd, T> {
+        let events = match channel.is_backed_up() {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        };
+        Interest { name, fd: PollFd::new(channel, events) }
     }
 
     /// Returns an interest in reading.

@@ -16,14 +16,22 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     if waiting.is_empty() {
         return None;
     }
-    let mut text = String::from("what the ranks wait for:");
+    let mut text = String::from("waits of the ranks:");
     let cycles = cycles(&waiting);
     for cycle in cycles.iter().take(CYCLES_MAX) {
         let mut names: Vec<_> = cycle.iter().take(NAMES_MAX).map(u32::to_string).collect();
         if cycle.len() > NAMES_MAX {
             names.push(format!("… ({} ranks)", cycle.len()));
         }
-        let _ = write!(text, "\n  they wait for each other: {} -> {}", names.join(" -> "), cycle[0]);
+        // Ranks that exchange messages can form a cycle for an instant: the time shows if this one lasts.
+        let ages = cycle.iter().map(|rank| waiting[rank].age_ns);
+        let seconds = ages.min().unwrap_or(0) as f64 / 1e9;
+        let _ = write!(
+            text,
+            "\n  they wait for each other, for {seconds:.1} s: {} -> {}",
+            names.join(" -> "),
+            cycle[0]
+        );
     }
     if cycles.len() > CYCLES_MAX {
         let _ = write!(text, "\n  and {} more cycles", cycles.len() - CYCLES_MAX);
@@ -159,7 +167,7 @@ mod tests {
             RankView {
                 rank,
                 host: None,
-                life: 1,
+                incarnation: 1,
                 is_stopped: false,
                 ending: None,
                 figures: Some(Figures { awaits: Some(awaits), ..Figures::default() }),
@@ -175,17 +183,26 @@ mod tests {
     fn cycles_come_first() {
         let told = describe(&job(&[None, Some(0), Some(3), Some(4), Some(2), Some(2)])).unwrap();
         let lines: Vec<_> = told.lines().map(str::trim).collect();
-        assert_eq!(lines[1], "they wait for each other: 2 -> 3 -> 4 -> 2");
+        assert_eq!(lines[1], "they wait for each other, for 3.0 s: 2 -> 3 -> 4 -> 2");
         assert_eq!(lines[2], "rank 2: recv from 3, tag 7, 8 bytes, 3.0 s: message");
         assert_eq!(lines[5], "rank 0: recv from any, tag 7, 8 bytes, 3.0 s: message");
         assert_eq!(lines.len(), 8);
     }
 
     #[test]
+    fn a_cycle_is_as_old_as_its_last_wait() {
+        let mut snapshot = job(&[Some(1), Some(0)]);
+        let figures = snapshot.ranks[1].figures.as_mut().unwrap();
+        figures.awaits.as_mut().unwrap().age_ns = 20_000;
+        let told = describe(&snapshot).unwrap();
+        assert!(told.contains("they wait for each other, for 0.0 s: 0 -> 1 -> 0\n"), "{told}");
+    }
+
+    #[test]
     fn two_cycles_and_a_rank_that_waits_for_itself() {
         let told = describe(&job(&[Some(1), Some(0), Some(2), Some(0)])).unwrap();
-        assert!(told.contains("other: 0 -> 1 -> 0\n"), "{told}");
-        assert!(told.contains("other: 2 -> 2\n"), "{told}");
+        assert!(told.contains("other, for 3.0 s: 0 -> 1 -> 0\n"), "{told}");
+        assert!(told.contains("other, for 3.0 s: 2 -> 2\n"), "{told}");
     }
 
     #[test]
@@ -202,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_if_no_rank_waits() {
+    fn nothing_is_printed_if_no_rank_waits() {
         let mut snapshot = job(&[Some(1), Some(0)]);
         snapshot.ranks.iter_mut().for_each(|view| view.is_answer = false);
         assert_eq!(describe(&snapshot), None);

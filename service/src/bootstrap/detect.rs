@@ -4,92 +4,71 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use samite_control::JobId;
-use samite_control::variable::{CONTROL, JOB, LAUNCHER, RANK, RENDEZVOUS, SIZE, TRANSPORT};
+use samite_control::variable::{CONTROL, JOB, LAUNCHER, RANK, RENDEZVOUS, SIZE};
 
-use super::BootstrapError;
+use super::Refusal;
 use super::pmi::{PmiJob, Wire};
 use super::pmix::PmixJob;
 use super::rendezvous::Rendezvous;
 
-/// The way in which this process was started.
+/// The way in which this process was started, with the launcher's description of the job: see
+/// [`Launch`](super::Launch).
 #[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Launch {
-    /// By `samite run`, into a job.
+pub(crate) enum Detected {
     Invited(Invitation),
-    /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
     Pmi(PmiJob),
-    /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
     Pmix(PmixJob),
-    /// By a launcher that gives each process its rank, the number of ranks, and the address of a rendezvous.
     Rendezvous(Rendezvous),
-    /// Without a launcher: it is a job of one rank.
-    Alone {
-        /// The value of `SAMITE_TRANSPORT`.
-        transport: Option<String>,
-    },
+    Alone,
 }
 
-/// The environment's description of the job to join.
+/// The environment's description of a job of `samite run`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Invitation {
+pub(crate) struct Invitation {
     pub(crate) fd: i32,
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) job: JobId,
-    pub(crate) transport: Option<String>,
 }
 
-impl Launch {
-    /// Decides from the variables that `env` returns. Changes and opens nothing.
-    ///
-    /// `samite run` has precedence, since it may run inside a job of another launcher; then the launcher in
-    /// `SAMITE_LAUNCHER`; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are set.
-    ///
-    /// # Errors
-    /// [`BootstrapError`] if variables of a launcher are missing or malformed, if two launchers have set theirs,
-    /// or if the launcher is not supported, so that each process would otherwise form a job of its own.
-    pub fn detect(env: &impl Fn(&str) -> Option<OsString>) -> Result<Launch, BootstrapError> {
-        let transport = parse(env, TRANSPORT, "the name of a transport", BY_USER)?;
+impl Detected {
+    /// Determines the launcher as [`Launch::detect`](super::Launch::detect) does, from the variables in `env`.
+    pub(crate) fn from_variables(env: &impl Fn(&str) -> Option<OsString>) -> Result<Detected, Refusal> {
         let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix`, `rendezvous` or `none`", BY_USER)?;
         let has = |name| env(name).is_some();
         // With a rendezvous, the rank and the number of ranks come from SAMITE_* too.
         let meets = has(RENDEZVOUS) && !has(CONTROL);
         if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| has(name) && !meets) {
-            return Invitation::detect(env, present, transport).map(Launch::Invited);
+            return Invitation::detect(env, present).map(Detected::Invited);
         }
         match (asked, has(PMI_FD), has(PMIX_NAMESPACE)) {
-            (Some(Choice::None), ..) => return Ok(Launch::Alone { transport }),
-            (Some(Choice::Pmi), ..) => return pmi(env, LAUNCHER).map(Launch::Pmi),
-            (Some(Choice::Pmix), ..) => return pmix(env, LAUNCHER).map(Launch::Pmix),
-            (Some(Choice::Rendezvous), ..) => return rendezvous(env, LAUNCHER).map(Launch::Rendezvous),
-            (None, ..) if meets => return rendezvous(env, RENDEZVOUS).map(Launch::Rendezvous),
+            (Some(Choice::None), ..) => return Ok(Detected::Alone),
+            (Some(Choice::Pmi), ..) => return pmi(env, LAUNCHER).map(Detected::Pmi),
+            (Some(Choice::Pmix), ..) => return pmix(env, LAUNCHER).map(Detected::Pmix),
+            (Some(Choice::Rendezvous), ..) => return rendezvous(env, LAUNCHER).map(Detected::Rendezvous),
+            (None, ..) if meets => return rendezvous(env, RENDEZVOUS).map(Detected::Rendezvous),
             (None, true, true) => {
-                return Err(BootstrapError::SeveralLaunchers { first: PMI_FD, second: PMIX_NAMESPACE });
+                return Err(Refusal::SeveralLaunchers { first: PMI_FD, second: PMIX_NAMESPACE });
             }
-            (None, true, false) => return pmi(env, PMI_FD).map(Launch::Pmi),
-            (None, false, true) => return pmix(env, PMIX_NAMESPACE).map(Launch::Pmix),
+            (None, true, false) => return pmi(env, PMI_FD).map(Detected::Pmi),
+            (None, false, true) => return pmix(env, PMIX_NAMESPACE).map(Detected::Pmix),
             (None, false, false) if meets_as_torch(env) => {
-                return rendezvous(env, MASTER_ADDR).map(Launch::Rendezvous);
+                return rendezvous(env, MASTER_ADDR).map(Detected::Rendezvous);
             }
             (None, false, false) => {}
         }
         match FOREIGN_LAUNCHERS.iter().find(|foreign| foreign.is_at_work(env)) {
             Some(&Foreign { variable, launcher, fix, .. }) => {
-                Err(BootstrapError::ForeignLauncher { variable, launcher, fix })
+                Err(Refusal::ForeignLauncher { variable, launcher, fix })
             }
-            None => Ok(Launch::Alone { transport }),
+            None => Ok(Detected::Alone),
         }
     }
 }
 
 impl Invitation {
-    fn detect(
-        env: &impl Fn(&str) -> Option<OsString>,
-        present: &'static str,
-        transport: Option<String>,
-    ) -> Result<Invitation, BootstrapError> {
-        let required = |missing| move || BootstrapError::Incomplete { present, missing, fix: BY_SAMITE_RUN };
+    fn detect(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<Invitation, Refusal> {
+        let required = |missing| move || Refusal::Incomplete { present, missing, fix: BY_SAMITE_RUN };
         let expected = "`fd:` and a number";
         let control: String = parse(env, CONTROL, expected, BY_SAMITE_RUN)?.ok_or_else(required(CONTROL))?;
         let rank = parse(env, RANK, "a rank", BY_SAMITE_RUN)?.ok_or_else(required(RANK))?;
@@ -97,7 +76,7 @@ impl Invitation {
         let expected_job = "a job's id in hexadecimal digits";
         let job = parse(env, JOB, expected_job, BY_SAMITE_RUN)?.ok_or_else(required(JOB))?;
         let Some(fd) = control.strip_prefix("fd:").and_then(|number| number.parse::<u16>().ok()) else {
-            return Err(BootstrapError::Malformed {
+            return Err(Refusal::Malformed {
                 variable: CONTROL,
                 value: control,
                 expected,
@@ -105,14 +84,14 @@ impl Invitation {
             });
         };
         in_range(rank, size, RANK, SIZE)?;
-        Ok(Invitation { fd: fd.into(), rank, size, job, transport })
+        Ok(Invitation { fd: fd.into(), rank, size, job })
     }
 }
 
 /// Returns the job of a PMI launcher, detected by the variable `present`.
-fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmiJob, BootstrapError> {
+fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmiJob, Refusal> {
     let number = |variable, expected| {
-        let missing = BootstrapError::Incomplete { present, missing: variable, fix: BY_ITS_LAUNCHER };
+        let missing = Refusal::Incomplete { present, missing: variable, fix: BY_ITS_LAUNCHER };
         parse(env, variable, expected, BY_ITS_LAUNCHER)?.ok_or(missing)
     };
     let fd = number(PMI_FD, "the number of a descriptor")?;
@@ -125,8 +104,8 @@ fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result
 }
 
 /// Returns the job of a launcher with a PMIx server, detected by the variable `present`.
-fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmixJob, BootstrapError> {
-    let missing = |missing| BootstrapError::Incomplete { present, missing, fix: BY_ITS_LAUNCHER };
+fn pmix(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<PmixJob, Refusal> {
+    let missing = |missing| Refusal::Incomplete { present, missing, fix: BY_ITS_LAUNCHER };
     if env(PMIX_NAMESPACE).is_none() {
         return Err(missing(PMIX_NAMESPACE));
     }
@@ -141,23 +120,15 @@ fn meets_as_torch(env: &impl Fn(&str) -> Option<OsString>) -> bool {
 }
 
 /// Returns the job with a rendezvous at an address, detected by the variable `present`.
-fn rendezvous(
-    env: &impl Fn(&str) -> Option<OsString>,
-    present: &'static str,
-) -> Result<Rendezvous, BootstrapError> {
-    let missing = |missing| BootstrapError::Incomplete { present, missing, fix: BY_RENDEZVOUS };
+fn rendezvous(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<Rendezvous, Refusal> {
+    let missing = |missing| Refusal::Incomplete { present, missing, fix: BY_RENDEZVOUS };
     let host_and_port = "a host and a port, as in `node1:7000`";
     let address = match parse::<String>(env, RENDEZVOUS, host_and_port, BY_USER)? {
         Some(address) => {
             let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
                 let (variable, value) = (RENDEZVOUS, address);
-                return Err(BootstrapError::Malformed {
-                    variable,
-                    value,
-                    expected: host_and_port,
-                    fix: BY_USER,
-                });
+                return Err(Refusal::Malformed { variable, value, expected: host_and_port, fix: BY_USER });
             }
             address
         }
@@ -170,7 +141,7 @@ fn rendezvous(
             // The port itself is torch's, which may run in the same processes.
             let Some(port) = port.checked_add(1) else {
                 let (variable, value) = (MASTER_PORT, port.to_string());
-                return Err(BootstrapError::Malformed { variable, value, expected, fix: BY_USER });
+                return Err(Refusal::Malformed { variable, value, expected, fix: BY_USER });
             };
             match host.contains(':') {
                 true => format!("[{host}]:{port}"),
@@ -193,10 +164,10 @@ fn in_range(
     size: u32,
     rank_variable: &'static str,
     size_variable: &'static str,
-) -> Result<(), BootstrapError> {
+) -> Result<(), Refusal> {
     match rank < size {
         true => Ok(()),
-        false => Err(BootstrapError::RankOutOfRange { rank, size, rank_variable, size_variable }),
+        false => Err(Refusal::RankOutOfRange { rank, size, rank_variable, size_variable }),
     }
 }
 
@@ -205,13 +176,13 @@ fn parse<T: FromStr>(
     variable: &'static str,
     expected: &'static str,
     fix: &'static str,
-) -> Result<Option<T>, BootstrapError> {
+) -> Result<Option<T>, Refusal> {
     let Some(value) = env(variable) else { return Ok(None) };
     match value.to_str().and_then(|text| text.parse().ok()) {
         Some(parsed) => Ok(Some(parsed)),
         None => {
             let value = value.to_string_lossy().into_owned();
-            Err(BootstrapError::Malformed { variable, value, expected, fix })
+            Err(Refusal::Malformed { variable, value, expected, fix })
         }
     }
 }
@@ -253,7 +224,7 @@ const RANKS: [&str; 4] = [RANK, "RANK", "JOB_COMPLETION_INDEX", "SLURM_PROCID"];
 /// The same for the number of ranks, which Kubernetes does not set.
 const SIZES: [&str; 3] = [SIZE, "WORLD_SIZE", "SLURM_NTASKS"];
 
-/// The setter of a variable, and thus the fix for a wrong one.
+/// The fixes for a wrong or missing variable, by what sets it.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
                              variable";
 const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
@@ -331,43 +302,40 @@ mod tests {
 
     use super::*;
 
-    fn detect(variables: &str) -> Result<Launch, BootstrapError> {
+    fn detect(variables: &str) -> Result<Detected, Refusal> {
         let variables: Vec<(&str, &str)> =
             variables.split_whitespace().map(|pair| pair.split_once('=').unwrap()).collect();
-        Launch::detect(&|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        Detected::from_variables(&|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+        })
     }
 
     #[test]
     fn a_complete_invitation_is_accepted_under_any_other_launcher() {
         let samite = "SAMITE_CONTROL=fd:7 SAMITE_RANK=2 SAMITE_SIZE=4 SAMITE_JOB=00000000000000ab";
-        let invitation = Invitation { fd: 7, rank: 2, size: 4, job: JobId(0xab), transport: None };
-        assert_eq!(detect(samite).unwrap(), Launch::Invited(invitation));
+        let invitation = Invitation { fd: 7, rank: 2, size: 4, job: JobId(0xab) };
+        assert_eq!(detect(samite).unwrap(), Detected::Invited(invitation));
         // `samite run` in a batch job: Slurm's variables are set but do not matter.
-        let in_slurm =
-            detect(&format!("{samite} SLURM_NTASKS=4 SLURM_PROCID=0 SAMITE_TRANSPORT=tcp;ofi_rxm"));
-        let Launch::Invited(invitation) = in_slurm.unwrap() else { panic!("there is an invitation") };
-        assert_eq!(invitation.transport.as_deref(), Some("tcp;ofi_rxm"));
+        let in_slurm = detect(&format!("{samite} SLURM_NTASKS=4 SLURM_PROCID=0"));
+        assert!(matches!(in_slurm.unwrap(), Detected::Invited(_)));
     }
 
     #[test]
     fn pmi_is_joined_in_the_version_that_its_launcher_speaks_best() {
         let hydra = "PMI_FD=9 PMI_RANK=1 PMI_SIZE=4 MPI_LOCALNRANKS=4 MPI_LOCALRANKID=1";
-        let job = |wire| Launch::Pmi(PmiJob { fd: 9, rank: 1, size: 4, wire });
+        let job = |wire| Detected::Pmi(PmiJob { fd: 9, rank: 1, size: 4, wire });
         assert_eq!(detect(hydra).unwrap(), job(Wire::One));
         let slurm =
             "PMI_FD=9 PMI_RANK=1 PMI_SIZE=4 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=1 PMI_JOBID=7.0";
         assert_eq!(detect(slurm).unwrap(), job(Wire::Two));
         assert_eq!(detect(&format!("{hydra} SAMITE_LAUNCHER=pmi")).unwrap(), job(Wire::One));
-        assert_eq!(
-            detect(&format!("{hydra} SAMITE_LAUNCHER=none")).unwrap(),
-            Launch::Alone { transport: None }
-        );
+        assert_eq!(detect(&format!("{hydra} SAMITE_LAUNCHER=none")).unwrap(), Detected::Alone);
     }
 
     #[test]
-    fn ranks_meet_where_they_are_told() {
+    fn ranks_meet_at_the_given_address() {
         let meets = |variables| match detect(variables).unwrap() {
-            Launch::Rendezvous(Rendezvous { address, rank, size }) => (address, rank, size),
+            Detected::Rendezvous(Rendezvous { address, rank, size }) => (address, rank, size),
             other => panic!("{other:?}"),
         };
         let at = |address: &str, rank, size| (address.to_owned(), rank, size);
@@ -390,18 +358,17 @@ mod tests {
         );
         // A launcher with a key-value space has precedence over torch's variables.
         let both = detect(&format!("{torchrun} PMI_FD=9 PMI_RANK=3 PMI_SIZE=8"));
-        assert!(matches!(both.unwrap(), Launch::Pmi(_)));
+        assert!(matches!(both.unwrap(), Detected::Pmi(_)));
         let one = "MASTER_ADDR=node1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=1";
-        assert_eq!(detect(one).unwrap(), Launch::Alone { transport: None });
+        assert_eq!(detect(one).unwrap(), Detected::Alone);
         let samite = "SAMITE_CONTROL=fd:7 SAMITE_RANK=2 SAMITE_SIZE=4 SAMITE_JOB=ab SAMITE_RENDEZVOUS=a:1";
-        assert!(matches!(detect(samite).unwrap(), Launch::Invited(_)));
+        assert!(matches!(detect(samite).unwrap(), Detected::Invited(_)));
     }
 
     #[test]
     fn alone_only_where_nothing_suggests_a_launcher() {
-        assert_eq!(detect("").unwrap(), Launch::Alone { transport: None });
-        let transport = Some("samite-shm".to_owned());
-        assert_eq!(detect("SAMITE_TRANSPORT=samite-shm").unwrap(), Launch::Alone { transport });
+        assert_eq!(detect("").unwrap(), Detected::Alone);
+        assert_eq!(detect("SAMITE_TRANSPORT=samite-shm").unwrap(), Detected::Alone);
         // An allocation of one task, the variables of a job script and a lone RANK do not indicate other processes.
         for alone in [
             "SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=0",
@@ -411,7 +378,7 @@ mod tests {
             "WORLD_SIZE=4",
             "RANK=3",
         ] {
-            assert_eq!(detect(alone).unwrap(), Launch::Alone { transport: None }, "{alone}");
+            assert_eq!(detect(alone).unwrap(), Detected::Alone, "{alone}");
         }
     }
 
@@ -467,11 +434,12 @@ mod tests {
 
     #[test]
     fn values_that_are_no_text_are_refused() {
+        let error = Detected::from_variables(&|name| (name == RANK).then(|| OsString::from_vec(vec![0xff])))
+            .unwrap_err();
+        assert!(matches!(error, Refusal::Incomplete { missing: CONTROL, .. }));
         let error =
-            Launch::detect(&|name| (name == RANK).then(|| OsString::from_vec(vec![0xff]))).unwrap_err();
-        assert!(matches!(error, BootstrapError::Incomplete { missing: CONTROL, .. }));
-        let error =
-            Launch::detect(&|name| (name == TRANSPORT).then(|| OsString::from_vec(vec![0xff]))).unwrap_err();
-        assert!(matches!(error, BootstrapError::Malformed { variable: TRANSPORT, .. }));
+            Detected::from_variables(&|name| (name == LAUNCHER).then(|| OsString::from_vec(vec![0xff])))
+                .unwrap_err();
+        assert!(matches!(error, Refusal::Malformed { variable: LAUNCHER, .. }));
     }
 }

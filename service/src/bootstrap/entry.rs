@@ -14,7 +14,7 @@ pub(crate) struct Entry {
     pub(crate) size: u32,
     /// The job's secret, which rank 0 makes.
     pub(crate) secret: Option<Secret>,
-    /// Its process. Ranks that see the same processes use it to notice its end.
+    /// The rank's process. Ranks that see the same processes use it to notice the rank's end.
     pub(crate) process: Option<(Place, Process)>,
     /// The address of its port.
     pub(crate) address: Vec<u8>,

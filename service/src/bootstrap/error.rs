@@ -3,14 +3,64 @@
 use std::io;
 
 use samite_control::ChannelError;
-use samite_os::pmi::PmixError;
 
-use super::pmi::PmiError;
+/// An error of the layer below, which a message includes.
+type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a process cannot join its job. Each message names a fix.
+/// The reason why a process cannot join its job. Its message names a fix; [`kind`](Self::kind) is for programs.
 #[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct BootstrapError(#[from] Refusal);
+
+/// The kind of a [`BootstrapError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum BootstrapError {
+pub enum BootstrapErrorKind {
+    /// Variables of a launcher are missing, malformed, or of two jobs.
+    Environment,
+    /// The launcher is not supported, or the one that started the process cannot be determined.
+    UnsupportedLauncher,
+    /// This process, or another one of the same rank, has joined the job before.
+    AlreadyJoined,
+    /// The launcher or the rendezvous cannot be reached, refuses this process, or broke off.
+    Launcher,
+    /// The launcher or another rank uses another version of Samite.
+    Version,
+    /// A system call failed.
+    System,
+}
+
+impl BootstrapError {
+    /// Returns the kind of the error.
+    #[must_use]
+    pub fn kind(&self) -> BootstrapErrorKind {
+        use BootstrapErrorKind as Kind;
+        match self.0 {
+            Refusal::Incomplete { .. }
+            | Refusal::Malformed { .. }
+            | Refusal::RankOutOfRange { .. }
+            | Refusal::PmixRank { .. }
+            | Refusal::Sizes { .. }
+            | Refusal::Mismatch { .. } => Kind::Environment,
+            Refusal::ForeignLauncher { .. } | Refusal::SeveralLaunchers { .. } => Kind::UnsupportedLauncher,
+            Refusal::JoinedBefore | Refusal::AlreadyJoined { .. } => Kind::AlreadyJoined,
+            Refusal::Pmix(_)
+            | Refusal::NoRendezvous { .. }
+            | Refusal::RefusedByRendezvous { .. }
+            | Refusal::NoPmi { .. }
+            | Refusal::Pmi(_)
+            | Refusal::Exchange { .. }
+            | Refusal::NoConnection { .. }
+            | Refusal::Control(_) => Kind::Launcher,
+            Refusal::Stranger { .. } | Refusal::Protocol { .. } => Kind::Version,
+            Refusal::System(_) => Kind::System,
+        }
+    }
+}
+
+/// The reason why a process cannot join its job, with the facts for its message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
     /// Some of the launcher's variables are set and others are not.
     #[error("{present} is set but {missing} is not: {fix}")]
     Incomplete {
@@ -22,11 +72,11 @@ pub enum BootstrapError {
         fix: &'static str,
     },
     /// A variable has an invalid value.
-    #[error("{variable} is `{value}`, but takes {expected}: {fix}")]
+    #[error("{variable} is `{value}`, but must be {expected}: {fix}")]
     Malformed {
         /// The variable.
         variable: &'static str,
-        /// Its value.
+        /// The variable's value.
         value: String,
         /// The valid values.
         expected: &'static str,
@@ -64,7 +114,7 @@ pub enum BootstrapError {
     /// Two launchers have set their variables.
     #[error(
         "{first} is set by one launcher and {second} by another, and samite cannot tell which of them has started this \
-         process: set SAMITE_LAUNCHER to `pmi` or `pmix`, or unset the variables of the one that is not meant"
+         process: set SAMITE_LAUNCHER to `pmi` or `pmix`, or unset the variables of the other one"
     )]
     SeveralLaunchers {
         /// A variable of the one.
@@ -75,9 +125,9 @@ pub enum BootstrapError {
     /// The launcher's PMIx server cannot be used.
     #[error(
         "joining the job over PMIx failed: {0}; the library is that of the launcher: Debian's package libpmix2, or below \
-         the folder in PMIX_PREFIX (`samite run -n N -- program` does without it)"
+         the folder in PMIX_PREFIX (or start it with `samite run -n N -- program`)"
     )]
-    Pmix(#[source] PmixError),
+    Pmix(#[source] Source),
     /// The environment and the PMIx server disagree.
     #[error(
         "PMIX_RANK is {variable}, and the launcher says that this is rank {rank} of {size}: variables of two jobs are \
@@ -98,19 +148,19 @@ pub enum BootstrapError {
          other program has it"
     )]
     NoRendezvous {
-        /// Host and port.
+        /// The host and port of the rendezvous.
         address: String,
-        /// The time for which it was tried.
+        /// The time spent on attempts to connect.
         seconds: f64,
         /// The last error.
         why: String,
     },
     /// The rendezvous refuses this process.
-    #[error("the rendezvous at {address} sent this process away: {why}")]
+    #[error("the rendezvous at {address} rejected this process: {why}")]
     RefusedByRendezvous {
         /// Host and port.
         address: String,
-        /// Its own text, with the fix.
+        /// The rendezvous's own text, with the fix.
         why: String,
     },
     /// This process has joined before.
@@ -119,7 +169,7 @@ pub enum BootstrapError {
     /// The descriptor that a PMI launcher passed is not there.
     #[error(
         "PMI_FD names descriptor {fd}, but the launcher's connection is not there: either this process or the one that \
-         started it has joined as this rank already, which goes once, or a wrapper has closed the descriptor; let the \
+         started it has joined as this rank already, which is possible only once, or a wrapper has closed the descriptor; let the \
          launcher start this program itself"
     )]
     NoPmi {
@@ -127,21 +177,21 @@ pub enum BootstrapError {
         fd: u32,
     },
     /// The PMI launcher does not give this rank its place.
-    #[error("joining the job over PMI failed: {0} (`samite run -n N -- program` does without it)")]
-    Pmi(#[source] PmiError),
+    #[error("joining the job over PMI failed: {0} (or start it with `samite run -n N -- program`)")]
+    Pmi(#[source] Source),
     /// The ranks cannot exchange their addresses.
     #[error(
-        "exchanging addresses over {launcher} failed: {source} (`samite run -n N -- program` does without it)"
+        "exchanging addresses over {launcher} failed: {source} (or start it with `samite run -n N -- program`)"
     )]
     Exchange {
         /// The launcher's protocol.
         launcher: &'static str,
         /// The error.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Source,
     },
     /// A rank has published malformed text.
     #[error(
-        "what rank {rank} has published over {launcher} is not of this release of samite: build every program of the job \
+        "the entry that rank {rank} has published over {launcher} is not of this release of samite: build every program of the job \
          with the same one"
     )]
     Stranger {
@@ -152,13 +202,13 @@ pub enum BootstrapError {
     },
     /// Two ranks have different numbers of ranks.
     #[error(
-        "this process believes to be one of {ours} ranks, and rank 0 says that there are {theirs}, over {launcher}: \
+        "this process expects {ours} ranks, but rank 0 has published {theirs} over {launcher}: \
          variables of two jobs are mixed; leave them as the launcher sets them"
     )]
     Sizes {
         /// The launcher's protocol.
         launcher: &'static str,
-        /// This process's number.
+        /// The number of ranks by this process's variables.
         ours: u32,
         /// Rank 0's number.
         theirs: u32,
@@ -201,7 +251,7 @@ pub enum BootstrapError {
          command of the release that the program is built with"
     )]
     Protocol {
-        /// This library's version.
+        /// The version of this library.
         ours: u32,
         /// The launcher's version.
         theirs: u32,
@@ -211,8 +261,21 @@ pub enum BootstrapError {
         "the connection to the launcher failed: {0}: see what `samite run` says, and whether something else writes to the \
          descriptor in SAMITE_CONTROL"
     )]
-    Control(#[from] ChannelError),
+    Control(#[source] Source),
     /// A system call failed.
     #[error("joining the job failed: {0}; `samite doctor` says what this host lacks")]
     System(#[from] io::Error),
+}
+
+// Not by `From`, since users need not see the types of the layers below.
+impl Refusal {
+    pub(crate) fn pmi(error: impl Into<Source>) -> Self {
+        Self::Pmi(error.into())
+    }
+    pub(crate) fn pmix(error: impl Into<Source>) -> Self {
+        Self::Pmix(error.into())
+    }
+    pub(crate) fn control(error: ChannelError) -> Self {
+        Self::Control(error.into())
+    }
 }

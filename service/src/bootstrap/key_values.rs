@@ -18,7 +18,7 @@ use samite_fabric::Address;
 use samite_os::alarm::Alarm;
 use samite_os::process;
 
-use super::BootstrapError;
+use super::Refusal;
 use super::entry::Entry;
 use crate::runtime::{Directory, Notice};
 
@@ -55,10 +55,10 @@ impl Candidate {
     /// secret, and the directory of the other ranks.
     ///
     /// # Errors
-    /// [`BootstrapError::Exchange`], [`BootstrapError::Stranger`] and [`BootstrapError::Sizes`].
-    pub(crate) fn join(mut self, address: &Address) -> Result<(Secret, KeyValuesDirectory), BootstrapError> {
+    /// [`Refusal::Exchange`], [`Refusal::Stranger`] and [`Refusal::Sizes`].
+    pub(crate) fn join(mut self, address: &Address) -> Result<(Secret, KeyValuesDirectory), Refusal> {
         let launcher = self.values.launcher();
-        let failed = |source| BootstrapError::Exchange { launcher, source };
+        let failed = |source| Refusal::Exchange { launcher, source };
         let mut secret = Secret([0; 16]);
         if self.rank == 0 {
             getrandom(&mut secret.0, GetRandomFlags::empty()).map_err(io::Error::from)?;
@@ -72,10 +72,10 @@ impl Candidate {
         };
         self.values.exchange(&entry.to_string()).map_err(failed)?;
         let of_0 = self.values.entry(0).map_err(failed)?;
-        let stranger = BootstrapError::Stranger { launcher, rank: 0 };
+        let stranger = Refusal::Stranger { launcher, rank: 0 };
         let Ok(Entry { size, secret: Some(secret), .. }) = of_0.parse() else { return Err(stranger) };
         if size != self.size {
-            return Err(BootstrapError::Sizes { launcher, ours: self.size, theirs: size });
+            return Err(Refusal::Sizes { launcher, ours: self.size, theirs: size });
         }
         let directory = KeyValuesDirectory::new(self.values, secret, here.map(|(place, _)| place))?;
         Ok((secret, directory))
@@ -231,7 +231,7 @@ impl Clerk {
         let thread = thread::Builder::new().name("samite-clerk".to_owned()).spawn(move || {
             for rank in asked {
                 let entry = values.entry(rank).map_err(|error| error.to_string()).and_then(|text| {
-                    let stranger = "what it has published is not of samite, or of another release";
+                    let stranger = "its entry is not of samite, or of another release";
                     text.parse().map_err(|_| stranger.to_owned())
                 });
                 if tell.send((rank, entry)).is_err() {

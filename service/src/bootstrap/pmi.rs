@@ -1,9 +1,9 @@
 //! The PMI protocol, over the descriptor from the launcher: PMI-1 as in Hydra, Intel's and Flux's launchers,
 //! PMI-2 as in Slurm.
 //!
-//! PMI-1.1 in an order that all of them accept: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one
-//! `barrier_in`, then a `get` before the first message to each rank, and `finalize`. The wrong name of a key-value space
-//! ends the job, so the name is requested and returned unchanged.
+//! PMI-1.1 in an order that all of them accept: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one `barrier_in`,
+//! then a `get` before the first message to each rank, and `finalize`. The wrong name of a key-value space ends the
+//! job, so the name is requested and returned unchanged.
 
 mod mapping;
 mod wire;
@@ -19,12 +19,12 @@ pub(super) use self::wire::Wire;
 use samite_control::Place;
 
 use self::wire::Words;
-use super::BootstrapError;
+use super::Refusal;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
 
 /// The environment's description of a job of a PMI launcher.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PmiJob {
+pub(crate) struct PmiJob {
     pub(crate) fd: u32,
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -36,12 +36,12 @@ impl PmiJob {
     /// Greets the launcher, and asks for this rank's place. The launcher has `patience` for each answer.
     ///
     /// # Errors
-    /// [`BootstrapError::NoPmi`] and [`BootstrapError::Pmi`].
-    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
-        let no_pmi = BootstrapError::NoPmi { fd: self.fd };
-        // One process joins as a rank, once: neither this one again, nor a child of it.
+    /// [`Refusal::NoPmi`] and [`Refusal::Pmi`].
+    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, Refusal> {
+        let no_pmi = Refusal::NoPmi { fd: self.fd };
+        // A process can join as a rank only once: afterwards neither this process nor a child of it can join.
         let taken = i32::try_from(self.fd).ok().and_then(|fd| take_inherited_fd(fd).ok()).ok_or(no_pmi)?;
-        self.join_over(taken.into(), patience).map_err(BootstrapError::Pmi)
+        self.join_over(taken.into(), patience).map_err(Refusal::pmi)
     }
 
     fn join_over(self, stream: UnixStream, patience: Duration) -> Result<Candidate, PmiError> {
@@ -71,30 +71,30 @@ impl PmiJob {
 /// The reason why communication with the launcher failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PmiError {
+pub(crate) enum PmiError {
     /// The launcher has closed the connection.
     #[error("the launcher closed the connection; has another process of this rank joined before?")]
     Closed,
     /// There was no answer in time.
     #[error("no answer to `{0}` in time; has every process of the job come as far as `samite::init`?")]
     NoAnswer(&'static str),
-    /// Its answer is no PMI.
-    #[error("it said `{0}`, which is no PMI")]
+    /// The launcher's answer is not PMI.
+    #[error("the launcher sent `{0}`, which is not PMI")]
     Malformed(String),
-    /// It answered another question.
-    #[error("it answered `{got}` to `{command}`")]
+    /// The launcher answered another question.
+    #[error("the launcher answered `{got}` to `{command}`")]
     Unexpected {
         /// The command.
         command: &'static str,
         /// The answer.
         got: String,
     },
-    /// It refused.
-    #[error("it refused `{command}`: {why}")]
+    /// The launcher refused the command.
+    #[error("the launcher refused `{command}`: {why}")]
     Refused {
         /// The command.
         command: &'static str,
-        /// Its text or code.
+        /// The launcher's text or code.
         why: String,
     },
     /// Environment and launcher do not agree.
@@ -114,7 +114,7 @@ pub enum PmiError {
     NoSuchEntry(u32),
     /// The address is too long.
     #[error(
-        "{length} bytes are to be published, and it takes {limit}: choose one transport with SAMITE_TRANSPORT"
+        "{length} bytes are to be published, but the launcher's limit is {limit}: choose one transport with SAMITE_TRANSPORT"
     )]
     TooLong {
         /// The length of the text.

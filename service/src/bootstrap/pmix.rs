@@ -11,12 +11,12 @@ use std::time::Duration;
 use samite_control::Place;
 use samite_os::pmi::{Client, Fact, PmixError};
 
-use super::BootstrapError;
+use super::Refusal;
 use super::key_values::{Candidate, KeyValues, KeyValuesError};
 
 /// The environment's description of a job of a launcher with a PMIx server.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PmixJob {
+pub(crate) struct PmixJob {
     pub(crate) rank: u32,
 }
 
@@ -24,21 +24,21 @@ impl PmixJob {
     /// Connects to the server, and asks for this rank's place. The server has `patience` for each answer.
     ///
     /// # Errors
-    /// [`BootstrapError::JoinedBefore`], [`BootstrapError::Pmix`] and [`BootstrapError::PmixRank`].
-    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, BootstrapError> {
+    /// [`Refusal::JoinedBefore`], [`Refusal::Pmix`] and [`Refusal::PmixRank`].
+    pub(crate) fn join(self, patience: Duration) -> Result<Candidate, Refusal> {
         /// A process has one connection to its server, which a second rank would share.
         static JOINED: AtomicBool = AtomicBool::new(false);
         if JOINED.swap(true, Ordering::Relaxed) {
-            return Err(BootstrapError::JoinedBefore);
+            return Err(Refusal::JoinedBefore);
         }
         let client = connect(patience).map_err(|error| {
             // A late answer may still come, to the thread that waits for it.
             JOINED.store(matches!(error, PmixError::NoAnswer(_)), Ordering::Relaxed);
-            BootstrapError::Pmix(error)
+            Refusal::pmix(error)
         })?;
-        let (rank, size) = (client.rank(), client.fact(Fact::JobSize).map_err(BootstrapError::Pmix)?);
+        let (rank, size) = (client.rank(), client.fact(Fact::JobSize).map_err(Refusal::pmix)?);
         if rank != self.rank || rank >= size {
-            return Err(BootstrapError::PmixRank { variable: self.rank, rank, size });
+            return Err(Refusal::PmixRank { variable: self.rank, rank, size });
         }
         // If it is unknown, the ranks may be on as many hosts.
         let hosts = client.fact(Fact::Hosts).unwrap_or(size);

@@ -1,8 +1,8 @@
 //! A rendezvous at an address that every process gets with its rank and the number of ranks, for
 //! launchers that provide no more than that (torchrun, Kubernetes' indexed jobs, plain srun).
 //!
-//! `samite rendezvous` serves it, or else a thread of rank 0. Rank 0 cannot know which: it opens a server, connects to the
-//! address like every other rank, and closes its own server if it reached another one.
+//! `samite rendezvous` serves it, or else a thread of rank 0. Rank 0 cannot know which: it opens a server, connects to
+//! the address like every other rank, and closes its own server if it reached another one.
 
 mod guest;
 
@@ -14,20 +14,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use samite_control::printable::one_line;
+use samite_control::rendezvous::{Join, Reception, Server};
+use samite_control::{Channel, Connection, Incoming, JobId, PROTOCOL, Ticket, liveness};
 use samite_fabric::SplitMix64;
 use samite_os::process;
 
 pub(crate) use self::guest::Guest;
-use samite_control::printable::one_line;
-use samite_control::rendezvous::{Join, Reception, Server};
-use samite_control::{Channel, Incoming, JobId, PROTOCOL, Ticket, liveness};
 
-use super::{BootstrapError, Connection};
+use super::Refusal;
 use crate::watch::{nap, timespec};
 
 /// The environment's description of a job with a rendezvous.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Rendezvous {
+pub(crate) struct Rendezvous {
     /// Host and port.
     pub(crate) address: String,
     pub(crate) rank: u32,
@@ -36,7 +36,7 @@ pub struct Rendezvous {
 
 /// A rank that has joined.
 pub(crate) struct Met {
-    /// Its ticket, with this host's address in it.
+    /// The process's ticket, with this host's address in it.
     pub(crate) ticket: Ticket,
     pub(crate) guest: Guest,
 }
@@ -45,8 +45,8 @@ impl Rendezvous {
     /// Joins: waits until all ranks have come, at most `patience`.
     ///
     /// # Errors
-    /// [`BootstrapError::NoRendezvous`], [`BootstrapError::RefusedByRendezvous`].
-    pub(crate) fn join(self, detection: Duration, patience: Duration) -> Result<Met, BootstrapError> {
+    /// [`Refusal::NoRendezvous`], [`Refusal::RefusedByRendezvous`].
+    pub(crate) fn join(self, detection: Duration, patience: Duration) -> Result<Met, Refusal> {
         let deadline = now() + patience;
         // Rank 0 opens a server. If that fails, perhaps because `samite rendezvous` has the port, it is only a client.
         let opened = (self.rank == 0).then(|| self.open(detection, patience)).transpose();
@@ -55,7 +55,7 @@ impl Rendezvous {
             Err(error) => (None, format!("; it cannot be opened by this process either: {error}")),
         };
         loop {
-            let failed = |why| BootstrapError::NoRendezvous {
+            let failed = |why| Refusal::NoRendezvous {
                 address: self.address.clone(),
                 seconds: patience.as_secs_f64(),
                 why: format!("{why}{not_here}"),
@@ -64,18 +64,15 @@ impl Rendezvous {
             liveness::bound_by_kernel(&stream, detection)?;
             let local = stream.local_addr()?.ip();
             let mut channel = Channel::new(stream);
-            channel.send(&Join {
-                protocol: PROTOCOL,
-                rank: self.rank,
-                size: self.size,
-                host: host_name(),
-            })?;
+            channel
+                .send(&Join { protocol: PROTOCOL, rank: self.rank, size: self.size, host: host_name() })
+                .map_err(Refusal::control)?;
             // The server names the missing ranks when its own patience has ended.
             match answer(&mut channel, deadline + ANSWER_WITHIN) {
                 Ok(Reception::Welcome { mut ticket, is_hosted }) => {
                     if ticket.protocol != PROTOCOL {
                         let (ours, theirs) = (PROTOCOL, ticket.protocol);
-                        return Err(BootstrapError::Protocol { ours, theirs });
+                        return Err(Refusal::Protocol { ours, theirs });
                     }
                     ticket.place.address = Some(local).filter(|address| !address.is_loopback());
                     let host = host.take().filter(|host: &Host| host.job == ticket.job);
@@ -85,7 +82,7 @@ impl Rendezvous {
                 }
                 Ok(Reception::Refused { why }) => {
                     let why = one_line(&why).into_owned();
-                    return Err(BootstrapError::RefusedByRendezvous { address: self.address, why });
+                    return Err(Refusal::RefusedByRendezvous { address: self.address, why });
                 }
                 // The server may be starting, and another process may have answered before.
                 Err(_) if now() < deadline => pause(deadline),
@@ -141,13 +138,13 @@ fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String>
     loop {
         match channel.receive() {
             Ok(Incoming::Message(reception)) => return Ok(reception),
-            Ok(Incoming::Closed) => return Err("what listens there closed the connection".to_owned()),
-            Err(error) => return Err(format!("what listens there is no rendezvous of samite ({error})")),
+            Ok(Incoming::Closed) => return Err("the service there closed the connection".to_owned()),
+            Err(error) => return Err(format!("the service there is no rendezvous of samite ({error})")),
             Ok(Incoming::Nothing) => {}
         }
         let left = deadline.saturating_duration_since(now());
         if left.is_zero() {
-            return Err("what listens there does not answer".to_owned());
+            return Err("the service there does not answer".to_owned());
         }
         // The loop reads the event.
         let _ = poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timespec(left)));
@@ -187,12 +184,12 @@ fn host_name() -> String {
         (Ok(process::Place { boot, pid_namespace }), Ok(network)) => {
             format!("{:032x}.{pid_namespace:x}.{network:x}", u128::from_be_bytes(boot))
         }
-        // Then it shares a host with no other process.
+        // The process then shares a host with no other process.
         _ => format!("{:016x}", SplitMix64::from_entropy().next_u64()),
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "who waits for others to come, waits a limited time")]
+#[expect(clippy::disallowed_methods, reason = "the wait for other ranks is bounded")]
 fn now() -> Instant {
     Instant::now()
 }

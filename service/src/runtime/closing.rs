@@ -1,12 +1,15 @@
 //! The end of a runtime: later calls are refused, and the peers are informed.
 
+use std::time::Duration;
+
 use samite_fabric::Port;
 use samite_os::Refused;
-use samite_p2p::{Awaited, Error, Fate, Operation, Report};
 
 use super::state::Core;
 use super::{Directory, Runtime, error_of};
+use crate::error::{Awaited, Error, Fate, Operation, Public, Report};
 use crate::patience::{Patience, Rest};
+use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::nap;
 
@@ -30,7 +33,7 @@ impl<P: Port> Runtime<P> {
         let start_ns = self.clock.now_ns();
         core.ask_ns = 0;
         // A rank that was given up is dead for the others, and has not left in good order.
-        core.attend(start_ns)?;
+        core.attend(start_ns).map_err(Public::public)?;
         core.engine.close(start_ns);
         let taken = self.linger(&mut core, start_ns, was_alone);
         core.tell_at_end();
@@ -71,9 +74,9 @@ impl<P: Port> Runtime<P> {
         while let Some(rank) = core.engine.not_closed() {
             let now_ns = self.clock.now_ns();
             if now_ns > until_ns {
-                return Err(not_taken(rank, now_ns - start_ns));
+                return Err(not_taken(rank, Duration::from_nanos(now_ns - start_ns)));
             }
-            let events = core.step(now_ns, &mut ())?;
+            let events = core.step(now_ns, &mut ()).map_err(Public::public)?;
             match patience.rest(now_ns, events > 0) {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => rustix::thread::sched_yield(),
@@ -95,15 +98,15 @@ impl<P: Port> Runtime<P> {
 }
 
 /// Returns the error for a rank that has not taken the messages sent to it before this one left.
-fn not_taken(rank: u32, age_ns: u64) -> Error {
+fn not_taken(rank: u32, age: Duration) -> Error {
     let report = Report {
         operation: Operation::Send,
-        peer: Some(rank),
+        peer: Some(Rank(rank)),
         tag: 0,
         mask: 0,
         other_tags: None,
         bytes: 0,
-        age_ns,
+        age,
         awaited: Awaited::Room,
         is_stopped: false,
     };

@@ -70,7 +70,7 @@ pub(crate) enum Notice {
     GaveUp {
         rank: u32,
         incarnation: u32,
-        /// The incarnation of this rank that it has given up.
+        /// The incarnation of this rank that the other rank has given up.
         verdict_on: u32,
         why: String,
     },
@@ -78,7 +78,7 @@ pub(crate) enum Notice {
     Asked {
         at_end: bool,
     },
-    /// This rank itself was given up.
+    /// The others have given up this rank.
     Condemned {
         why: String,
     },

@@ -7,7 +7,9 @@ use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
 use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId};
 
+use super::Completion;
 use super::directory::{Directory, Notice};
+use crate::error::Public;
 use crate::figures::figures_of;
 use crate::patience::Burst;
 
@@ -57,13 +59,28 @@ impl<P: Port> Core<P> {
         polled
     }
 
-    /// Abandons a request. A rank that was given up does not even report that: the others take it for dead, and a
-    /// message from it would mislead them. But none of them may read a buffer that its caller gets back.
+    /// Abandons a request. A rank that the others gave up does not report this to them: they take it for dead, and a
+    /// message from it would mislead them. But none of them may read a buffer that the caller gets back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
             None => self.engine.forget(id),
-            Some(_) => self.engine.conceal(),
+            Some(_) => {
+                self.engine.conceal();
+                // Its set has taken it out.
+                self.engine.unwatch(id);
+            }
         }
+    }
+
+    /// Ends a receive that is to report a failure, with the failure as its result: a call that returns cannot leave the
+    /// receive posted. Returns `None` if there is no failure to report.
+    #[cold]
+    pub(super) fn end_by_failure<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let error = self.engine.failure_pending(id)?;
+        // The request has matched no message, so it ends here, and its owner gets the buffer.
+        self.engine.cancel(id);
+        let memory = self.engine.collect(id, lent).and_then(|ended| ended.memory);
+        Some(Completion { result: Err(error.public()), memory })
     }
 
     /// Abandons all requests whose buffers are lent.
@@ -150,11 +167,12 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Informs peers that this rank has given up: they would wait for it, since the path to them is cut off.
+    /// Informs peers that this rank has given them up. Otherwise they would wait for it, since the path to them is cut
+    /// off.
     #[cold]
     fn tell_given_up(&mut self) {
         for GivenUp { rank, incarnation, cause } in self.engine.given_up() {
-            self.directory.give_up(rank, incarnation, cause.to_string());
+            self.directory.give_up(rank, incarnation, cause.public().to_string());
         }
     }
 

@@ -1,17 +1,17 @@
 //! Waiting: for a request, for a message, for notices, and asleep.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use samite_fabric::Port;
 use samite_os::{BiasedGuard, Refused};
-use samite_p2p::{
-    Awaited, Cause, Completion, Engine, Error, Fate, Operation, Outcome, Pattern, Report, RequestId,
-};
+use samite_p2p::{Awaited, Engine, Operation, Outcome, Pattern, Report, RequestId};
 
 use super::state::{Core, Sleeper};
-use super::{Bounds, Runtime, error_of, unfinished};
+use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::Cancel;
 use crate::deal;
+use crate::error::{Cause, Error, Fate, Public};
 use crate::patience::{Patience, Rest};
 use crate::request::Group;
 use crate::watch::nap;
@@ -49,19 +49,16 @@ impl<P: Port> Runtime<P> {
                 }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
-                        let completion = core.engine.collect(id, lent)?;
+                        let end = Completion::from(core.engine.collect(id, lent)?);
                         drop(core);
-                        let result = completion.result.map_err(|error| self.explain(error, bounds));
-                        return Some(Completion { result, ..completion });
+                        let result = end.result.map_err(|error| self.explain(error, bounds));
+                        return Some(Completion { result, ..end });
                     }
                     Outcome::FailurePending => {
-                        // A blocking call cannot leave its receive posted: it ends, and the caller decides.
-                        if let Some(error) = core.engine.failure_pending(id) {
-                            // It has matched no message, so it ends here, and its owner gets the buffer.
-                            core.engine.cancel(id);
-                            let memory = core.engine.collect(id, lent).and_then(|ended| ended.memory);
+                        if let Some(end) = core.end_by_failure(id, lent) {
                             drop(core);
-                            return Some(Completion { result: Err(self.explain(error, bounds)), memory });
+                            let result = end.result.map_err(|error| self.explain(error, bounds));
+                            return Some(Completion { result, ..end });
                         }
                     }
                     Outcome::Pending => {}
@@ -75,7 +72,7 @@ impl<P: Port> Runtime<P> {
                     Ok(_) => {}
                     Err(error) => {
                         core.forget(id);
-                        return Some(Completion { result: Err(error), memory: None });
+                        return Some(Completion { result: Err(error.public()), memory: None });
                     }
                 }
             }
@@ -93,7 +90,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Err(error) => {
                     core.forget(id);
-                    return Some(Completion { result: Err(error), memory: None });
+                    return Some(Completion { result: Err(error.public()), memory: None });
                 }
             }
             if let Some(ended) = lent.ended(&core.engine) {
@@ -119,34 +116,52 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
+    /// result; it continues with the time until which this thread may rest. The caller explains an error when the lock
+    /// is free.
+    ///
+    /// [`wait`](Self::wait) has a loop of its own: it polls in bursts without reading the clock, and lends a buffer.
+    fn drive_until<'a, R>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        cancel: Option<&Cancel>,
+        mut turn: impl FnMut(&mut Core<P>, u64, Result<usize, samite_p2p::Error>) -> ControlFlow<R, u64>,
+    ) -> Result<R, Refused> {
+        let mut patience = Patience::new(self.crowded);
+        loop {
+            let now_ns = self.clock.now_ns();
+            let stepped = core.step(now_ns, &mut ());
+            let came = matches!(stepped, Ok(1..));
+            if came {
+                self.rouse(&mut core);
+            }
+            let until_ns = match turn(&mut core, now_ns, stepped) {
+                ControlFlow::Break(result) => return Ok(result),
+                ControlFlow::Continue(until_ns) => until_ns,
+            };
+            core = self.rest(core, patience.rest(now_ns, came), until_ns, cancel)?;
+            core.waited_ns += self.clock.now_ns() - now_ns;
+        }
+    }
+
     /// Waits until `look` returns a value.
     pub(super) fn until<R>(
         &self,
         bounds: &Bounds,
         pattern: &Pattern,
         awaited: Awaited,
-        mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, Error>,
+        mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Result<R, Error> {
-        let mut core = self.lock()?;
+        let core = self.lock()?;
         let start_ns = self.clock.now_ns();
-        let mut patience = Patience::new(self.crowded);
-        loop {
-            let now_ns = self.clock.now_ns();
-            let stepped = core.step(now_ns, &mut ());
+        let until_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
+        let mut turn = |core: &mut Core<P>, now_ns: u64, stepped: Result<usize, samite_p2p::Error>| {
             core.sought = None;
-            let events = stepped?;
-            if events > 0 {
-                self.rouse(&mut core);
-            }
-            match look(&mut core.engine) {
-                Ok(None) => {}
-                Ok(Some(found)) => return Ok(found),
-                Err(error) => {
-                    drop(core);
-                    return Err(self.explain(error, &bounds.after(Duration::from_nanos(now_ns - start_ns))));
-                }
-            }
             let age = Duration::from_nanos(now_ns - start_ns);
+            let events = stepped.map_err(|error| (error.public(), None))?;
+            if let Some(found) = look(&mut core.engine).map_err(|error| (error.public(), Some(age)))? {
+                return Ok(Some(found));
+            }
             let report = Report {
                 operation: Operation::Receive,
                 peer: pattern.source.as_rank(),
@@ -161,18 +176,27 @@ impl<P: Port> Runtime<P> {
             // While polls have events, the awaited message may be among the next ones.
             let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
             if bounds.timeout.is_some_and(|timeout| age >= timeout.saturating_add(slack)) {
-                let report = Box::new(Report { other_tags: core.engine.other_tags(pattern), ..report });
-                return Err(Error::TimedOut { fate: Fate::NotDelivered, report });
+                let report = Report { other_tags: core.engine.other_tags(pattern), ..report };
+                let report = Box::new(report.public());
+                return Err((Error::TimedOut { fate: Fate::NotDelivered, report }, None));
             }
             if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
-                return Err(Error::Cancelled { fate: Fate::NotDelivered });
+                return Err((Error::Cancelled { fate: Fate::NotDelivered }, None));
             }
-            let until_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
             core.sought = Some(report);
-            core = self
-                .rest(core, patience.rest(now_ns, events > 0), until_ns, bounds.cancel.as_ref())
-                .map_err(|refused| error_of(refused, Fate::NotDelivered))?;
-            core.waited_ns += self.clock.now_ns() - now_ns;
+            Ok(None)
+        };
+        let end = self.drive_until(core, bounds.cancel.as_ref(), |core, now_ns, stepped| {
+            match turn(core, now_ns, stepped).transpose() {
+                Some(end) => ControlFlow::Break(end),
+                None => ControlFlow::Continue(until_ns),
+            }
+        });
+        match end.map_err(|refused| error_of(refused, Fate::NotDelivered))? {
+            Ok(found) => Ok(found),
+            // An error of the search itself is explained within the rest of the bounds.
+            Err((error, Some(age))) => Err(self.explain(error, &bounds.after(age))),
+            Err((error, None)) => Err(error),
         }
     }
 
@@ -181,17 +205,17 @@ impl<P: Port> Runtime<P> {
     /// the operation.
     #[cold]
     pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
-        let age_ns = match &error {
-            Error::PeerFailed { report: Some(report), .. } => report.age_ns,
-            _ => 0,
+        let age = match &error {
+            Error::PeerFailed { report: Some(report), .. } => report.age,
+            _ => Duration::ZERO,
         };
         match &mut error {
             Error::PeerFailed { rank, cause, .. } | Error::FailurePending { rank, cause }
                 if matches!(cause, Cause::Lost | Cause::Left) =>
             {
                 let within = if *cause == Cause::Lost { LOST_WORD_WITHIN } else { GOODBYE_WORD_WITHIN };
-                let bounds = bounds.after(Duration::from_nanos(age_ns));
-                if let Some(known) = self.await_word(*rank, within, &bounds) {
+                let bounds = bounds.after(age);
+                if let Some(known) = self.await_word(rank.0, within, &bounds) {
                     *cause = known;
                 }
             }
@@ -214,24 +238,18 @@ impl<P: Port> Runtime<P> {
 
     /// Waits for the launcher's report of a rank's end, if one is to come. Returns the latest known cause.
     fn await_word(&self, rank: u32, within: Duration, bounds: &Bounds) -> Option<Cause> {
-        let mut core = self.core.lock().ok()?;
-        let start_ns = self.clock.now_ns();
-        let deadline_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
+        let core = self.core.lock().ok()?;
+        let deadline_ns = deadline_after(self.clock.now_ns(), bounds.timeout.unwrap_or(Duration::MAX));
         let is_cancelled = || bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        let mut patience = Patience::new(self.crowded);
-        loop {
-            let now_ns = self.clock.now_ns();
-            let stepped = core.step(now_ns, &mut ());
-            if matches!(stepped, Ok(1..)) {
-                self.rouse(&mut core);
-            }
+        let known = self.drive_until(core, bounds.cancel.as_ref(), |core, now_ns, stepped| {
             let since_ns = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
             let until_ns = since_ns.map_or(0, |since_ns| deadline_after(since_ns, within).min(deadline_ns));
-            if now_ns >= until_ns {
-                return core.engine.latest_failure(rank);
+            match now_ns >= until_ns {
+                true => ControlFlow::Break(core.engine.latest_failure(rank).map(Public::public)),
+                false => ControlFlow::Continue(until_ns),
             }
-            core = self.rest(core, patience.rest(now_ns, false), until_ns, bounds.cancel.as_ref()).ok()?;
-        }
+        });
+        known.ok()?
     }
 
     /// Releases the lock and the processor, at most until `until_ns`, `cancel` or any event.
@@ -281,7 +299,7 @@ impl<P: Port> Runtime<P> {
         let now_ns = core.now_ns;
         let time = core.time_to_sleep(nap_time, until_ns);
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            // It wakes the thread that sleeps there, which wakes the others.
+            // A cancel wakes the thread that sleeps on the watch, which wakes the others.
             cancel.wakes(watch);
         }
         if cancel.is_some_and(Cancel::is_cancelled) {
@@ -365,7 +383,7 @@ const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 /// tcp; if it runs on, the agent reports after a second that it has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// How late a search for a message may end while polls have events: one poll takes a limited number of packets.
+/// The longest delay of a search's end while polls have events: one poll takes a limited number of packets.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
 /// Number of yields before the next poll. A rank that shares its core polls twice before it reads

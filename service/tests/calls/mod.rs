@@ -2,37 +2,37 @@
 
 use std::time::Duration;
 
-use samite::{Comm, Error, Source};
+use samite::{Comm, Error, Rank, Source};
 
 /// Returns the error of each refused call, with its name. `comm` has at least two ranks.
 ///
 /// # Panics
 /// If a call succeeds, or keeps a buffer.
 pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
-    let peer = comm.rank() ^ 1;
+    let peer = comm.rank().0 ^ 1;
     let mut buffer = [0_u8; 4];
     let owned = |failed: samite::Failed<u8>| {
         assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
         failed.error
     };
     let all = vec![
-        ("send", comm.send(&[1_u8], peer, 0).unwrap_err()),
-        ("recv", comm.recv(&mut buffer, peer, 0).unwrap_err()),
+        ("send", comm.send(&[1_u8], Rank(peer), 0).unwrap_err()),
+        ("recv", comm.recv(&mut buffer, Rank(peer), 0).unwrap_err()),
         ("recv from any", comm.recv(&mut buffer, Source::ANY, 0).unwrap_err()),
-        ("recv_vec", comm.recv_vec::<u8>(peer, 0).unwrap_err()),
-        ("sendrecv", comm.sendrecv(&[1_u8], peer, 0, &mut buffer, peer, 0).unwrap_err()),
-        ("isend", owned(comm.isend(vec![7_u8], peer, 0).unwrap_err())),
-        ("irecv", owned(comm.irecv(vec![7_u8], peer, 0).unwrap_err())),
-        ("scope isend", comm.scope(|scope| scope.isend(&[1_u8], peer, 0).map(drop)).unwrap_err()),
-        ("scope irecv", comm.scope(|scope| scope.irecv(&mut buffer, peer, 0).map(drop)).unwrap_err()),
-        ("probe", comm.probe(peer, 0).unwrap_err()),
-        ("try_probe", comm.try_probe(peer, 0).unwrap_err()),
-        ("claim", comm.claim(peer, 0).unwrap_err()),
-        ("try_claim", comm.try_claim(peer, 0).unwrap_err()),
-        ("incarnation", comm.incarnation(peer).unwrap_err()),
-        ("await_return", comm.await_return(peer, Duration::from_secs(600)).unwrap_err()),
+        ("recv_vec", comm.recv_vec::<u8>(Rank(peer), 0).unwrap_err()),
+        ("sendrecv", comm.sendrecv(&[1_u8], Rank(peer), 0, &mut buffer, Rank(peer), 0).unwrap_err()),
+        ("isend", owned(comm.isend(vec![7_u8], Rank(peer), 0).unwrap_err())),
+        ("irecv", owned(comm.irecv(vec![7_u8], Rank(peer), 0).unwrap_err())),
+        ("scope isend", comm.scope(|scope| scope.isend(&[1_u8], Rank(peer), 0).map(drop)).unwrap_err()),
+        ("scope irecv", comm.scope(|scope| scope.irecv(&mut buffer, Rank(peer), 0).map(drop)).unwrap_err()),
+        ("probe", comm.probe(Rank(peer), 0).unwrap_err()),
+        ("try_probe", comm.try_probe(Rank(peer), 0).unwrap_err()),
+        ("claim", comm.claim(Rank(peer), 0).unwrap_err()),
+        ("try_claim", comm.try_claim(Rank(peer), 0).unwrap_err()),
+        ("incarnation", comm.incarnation(Rank(peer)).unwrap_err()),
+        ("wait_for_restart", comm.wait_for_restart(Rank(peer), Duration::from_secs(600)).unwrap_err()),
     ];
-    assert_eq!((comm.transport(peer), comm.explain(peer)), (None, None));
+    assert_eq!((comm.transport(Rank(peer)), comm.explain(Rank(peer))), (None, None));
     assert_eq!(comm.stats().rank, comm.rank());
     all
 }

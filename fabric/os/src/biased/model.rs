@@ -86,7 +86,7 @@ fn two_may_come_first() {
 }
 
 #[test]
-fn nobody_is_in_once_it_is_closed() {
+fn no_thread_is_inside_after_the_close() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {

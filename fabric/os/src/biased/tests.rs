@@ -49,7 +49,7 @@ fn a_thread_does_not_lock_it_twice() {
 }
 
 #[test]
-fn whoever_waits_lets_others_in() {
+fn a_waiting_thread_lets_others_enter() {
     let (lock, condition) = (BiasedMutex::new(0).unwrap(), Condvar::new());
     std::thread::scope(|scope| {
         drop(lock.lock().unwrap());
@@ -80,7 +80,7 @@ fn a_panic_leaves_it_free() {
 }
 
 #[test]
-fn a_closed_one_gives_its_value_out_once_and_lets_nobody_in() {
+fn a_closed_lock_returns_its_value_once_and_admits_no_thread() {
     for is_shared in [false, true] {
         let lock = BiasedMutex::new(Arc::new(1)).unwrap();
         let value = Arc::clone(&lock.lock().unwrap());
@@ -139,7 +139,7 @@ fn threads_hear_of_the_end() {
 
 #[test]
 #[cfg(not(miri))]
-fn a_child_of_a_fork_is_refused_whoever_holds_it() {
+fn a_child_of_a_fork_is_refused_whichever_thread_holds_the_lock() {
     for is_shared in [false, true] {
         let lock = BiasedMutex::new(Arc::new(())).unwrap();
         let value = Arc::clone(&lock.lock().unwrap());

@@ -1,4 +1,4 @@
-/* That library.rs declares what this header does: cc -fsyntax-only -I FOLDER layout.c */
+/* Checks the declarations of library.rs against this header: cc -fsyntax-only -I FOLDER layout.c */
 #include <stddef.h>
 #include <pmix.h>
 

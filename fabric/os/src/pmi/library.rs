@@ -1,12 +1,12 @@
-//! `libpmix.so.2`: the functions that are called, and the types that they take, as the PMIx standard declares
+//! `libpmix.so.2`: the functions used here and their types, as the PMIx standard declares
 //! them (`pmix.h`, `pmix_common.h`; unchanged from version 3 to 5; `layout.c` beside this file checks them
 //! against a header).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// PMIX_MAX_NSLEN and its end.
+/// PMIX_MAX_NSLEN plus one for the final NUL.
 pub(super) const NAMESPACE_BYTES: usize = 256;
-/// PMIX_MAX_KEYLEN and its end.
+/// PMIX_MAX_KEYLEN plus one for the final NUL.
 pub(super) const KEY_BYTES: usize = 512;
 
 pub(super) const SUCCESS: c_int = 0;
@@ -15,7 +15,7 @@ pub(super) const ERR_NOT_FOUND: c_int = -46;
 
 /// PMIX_GLOBAL: for all ranks.
 pub(super) const GLOBAL: u8 = 3;
-/// PMIX_RANK_WILDCARD: what is known of the job as a whole.
+/// PMIX_RANK_WILDCARD: values that belong to the whole job.
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 
 pub(super) const TYPE_BOOL: u16 = 1;
@@ -38,7 +38,7 @@ pub(super) struct Value {
     pub(super) data: Data,
 }
 
-/// What is used of the union in it, and its largest member (`pmix_envar_t`).
+/// The used members of its union, and its largest member (`pmix_envar_t`).
 #[repr(C)]
 pub(super) union Data {
     pub(super) flag: bool,
@@ -73,17 +73,17 @@ const _: () = {
 /// Declares the functions.
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($type:ty),*) -> $result:ty;)*) => {
-        /// The functions of a library that was loaded; it is never unloaded.
+        /// The functions of a loaded library; it is never unloaded.
         pub(super) struct Library {
             $(pub(super) $field: unsafe extern "C" fn($($type),*) -> $result,)*
         }
 
         impl Library {
             /// # Safety
-            /// `handle` is that of a `libpmix.so.2`.
+            /// `handle` belongs to a `libpmix.so.2`.
             unsafe fn resolve(handle: *mut c_void) -> Result<Library, String> {
                 $(
-                    // SAFETY: the caller's promise; the name is a C string.
+                    // SAFETY: the caller promises that `handle` belongs to a `libpmix.so.2`; the name is a C string.
                     let address = unsafe { libc::dlsym(handle, $name.as_ptr()) };
                     if address.is_null() {
                         return Err(last_error());
@@ -111,7 +111,7 @@ functions! {
 }
 
 impl Library {
-    /// The first of `files` that can be loaded; why the last cannot.
+    /// Loads the first of `files` that can be loaded. Returns the error of the last one if none can.
     pub(super) fn load(files: impl IntoIterator<Item = CString>) -> Result<Library, String> {
         let mut failure = "no file to load".to_owned();
         for file in files {
@@ -142,12 +142,12 @@ impl Library {
     }
 
     pub(super) fn describe(&self, status: c_int) -> String {
-        // SAFETY: any number may be asked for; the result is a constant C string.
+        // SAFETY: every number is valid; the result is a constant C string.
         unsafe { CStr::from_ptr((self.error_string)(status)) }.to_string_lossy().into_owned()
     }
 }
 
-/// Of a text like `OpenPMIx 4.2.2, repo rev: v4.2.2`.
+/// Parses the major version of a text like `OpenPMIx 4.2.2, repo rev: v4.2.2`.
 fn major(version: &str) -> Option<u32> {
     let number = version.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?;
     number.parse().ok()
@@ -163,7 +163,7 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The first version whose types are those above.
+/// The first version with the types above.
 const VERSION_MIN: u32 = 3;
 
 #[cfg(test)]

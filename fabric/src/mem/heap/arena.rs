@@ -102,7 +102,7 @@ impl Arena {
     /// Returns a block for this layout, and true if it is zero.
     fn take(&self, layout: Layout) -> Option<(NonNull<u8>, bool)> {
         let class = Class::of(layout)?;
-        // In a child, the lock may be held by a thread that does not exist there.
+        // In a child of fork(2), the lock may be held by a thread that does not exist there.
         if self.is_retired() {
             return None;
         }
@@ -192,7 +192,7 @@ unsafe impl GlobalAlloc for Arena {
         match (self.offset_of(block), Class::of(layout)) {
             // SAFETY: the caller gives up a block of this layout, which has this class.
             (Some(offset), Some(class)) => unsafe { self.give(class, offset) },
-            // SAFETY: it does not lie in the arena, so it is `System`'s.
+            // SAFETY: the block does not lie in the arena, so it is `System`'s.
             _ => unsafe { System.dealloc(block, layout) },
         }
     }

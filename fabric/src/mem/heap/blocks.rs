@@ -17,7 +17,7 @@ use samite_os::shared::PAGE;
 
 /// The free blocks of an arena, and the part that has never been in a block.
 pub(super) struct Blocks {
-    /// By the first granule of a free block: the first granule of the next block in its list, 0 at the end.
+    /// Indexed by a free block's first granule: the first granule of the next block in its list, or 0 at the end.
     next: Links,
     /// The granules from here to `len` have never been in a block.
     top: usize,
@@ -144,8 +144,8 @@ impl Class {
     }
 }
 
-/// One word for each granule. Not a `Vec`, which would come from the allocator that it is part of. Untouched words take
-/// no memory.
+/// An array of one word for each granule. It is not a `Vec`, whose memory would come from the allocator that contains
+/// it. Untouched words take no memory.
 struct Links(NonNull<[u32]>);
 
 impl Links {
@@ -180,7 +180,7 @@ impl Drop for Links {
     }
 }
 
-// SAFETY: it owns its words.
+// SAFETY: the type owns its words.
 unsafe impl Send for Links {}
 
 /// The smallest block, and the smallest allocation that an arena serves. Direct reads pay off only from some size on:
@@ -195,7 +195,7 @@ pub(super) const ALIGN: usize = 4096;
 /// away the pages of another with each message.
 const KEPT: usize = 32 << 20;
 
-/// One for each power of two up to the largest arena.
+/// The number of size classes: one for each power of two up to the largest arena.
 const CLASSES: usize = (super::arena::BYTES_MAX / GRANULE).ilog2() as usize + 1;
 
 #[cfg(test)]

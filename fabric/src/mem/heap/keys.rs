@@ -38,7 +38,7 @@ impl Keys {
     /// Puts a new key in a free slot of the table. Returns `None` if there is none.
     pub(super) fn begin<W: Word>(&self, words: &[W]) -> Option<u64> {
         let (likely, slots) = (self.likely_free.load(Ordering::Relaxed), words.len() / LINE);
-        // It wraps after 2^52 keys.
+        // The serial number wraps after 2^52 keys.
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) << SLOT_BITS;
         let mut keys = (likely..slots).chain(1..likely).map(|slot| (slot, serial | slot as u64));
         let (slot, key) = keys.find(|&(slot, key)| words[slot * LINE].replace_zero(key))?;
@@ -84,7 +84,7 @@ pub(super) trait Word {
     fn store_zero(&self);
     /// Stores `key` if the word is 0, with release order. Returns true if it was 0.
     fn replace_zero(&self, key: u64) -> bool;
-    /// As std::sync::atomic::fence.
+    /// Executes a fence, as `std::sync::atomic::fence` does.
     fn fence(order: Ordering);
 }
 

@@ -8,7 +8,7 @@ use crate::copy::copy_out;
 use samite_os::process::Process;
 use samite_os::shared::{SharedFile, View};
 
-/// A peer's arena, as far as it was in use when it was mapped. It is mapped for reading, and any word may have any
+/// The part of a peer's arena that was in use when it was mapped. It is mapped for reading, and any word may have any
 /// value: its contents are checked and never trusted.
 pub(crate) struct PeerHeap {
     file: SharedFile,

@@ -91,7 +91,7 @@ impl Block {
 }
 
 static ZEROS: [u8; SIZE_MAX] = [0; SIZE_MAX];
-/// Its period is so long that it distinguishes one seed from another.
+/// A pattern whose period is so long that its bytes distinguish one seed from another.
 static PATTERN: [u8; SIZE_MAX + 256] = {
     let mut bytes = [0; SIZE_MAX + 256];
     let mut i = 0;
@@ -220,7 +220,7 @@ fn only_whole_pages_go_back_to_the_system() {
             }
             let before = used();
             for &block in &freed {
-                // SAFETY: it was allocated with this layout, and is not used again.
+                // SAFETY: the block was allocated with this layout, and is not used again.
                 unsafe { arena.dealloc(block, layout) };
             }
             assert_eq!(used() < before, len >= page, "{len} in pages of {page}");
@@ -235,7 +235,7 @@ fn only_whole_pages_go_back_to_the_system() {
     }
 }
 
-/// As in the child of a fork, which shares the blocks with its parent.
+/// Tests a retired arena, like that in a child of fork(2), which shares the blocks with its parent.
 #[test]
 fn a_retired_arena_gives_nothing_and_takes_nothing() {
     let arena = arena_of(1 << 20);
@@ -265,7 +265,7 @@ fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
         // SAFETY: the size is not 0.
         let block = unsafe { Heap.alloc(layout) };
         let is_inside = ARENA.get().is_some_and(|made| made.as_ref().unwrap().offset_of(block).is_some());
-        // SAFETY: it was allocated with this layout.
+        // SAFETY: the block was allocated with this layout.
         unsafe { Heap.dealloc(block, layout) };
         is_inside
     };
@@ -327,7 +327,7 @@ fn what_is_exposed_is_read_until_the_end() {
         drop(exposed);
         assert_eq!(theirs.read(key, offset, &mut read), Ok(false), "a stale key");
     }
-    // Beyond the part that was in use when it was mapped.
+    // This block lies beyond the part of the arena that was in use when the peer mapped it.
     let far = slice(arena, 100 << 20);
     far[99 << 20] = 9;
     let exposed = arena.expose(&far[99 << 20..]).unwrap();
@@ -374,7 +374,7 @@ fn other_files_are_no_heaps() {
     let unreachable = |fd| matches!(PeerHeap::open(this, fd), Err(PortError::Unreachable { .. }));
     let plain = fs::File::open("/proc/self/stat").unwrap();
     let (short, other) = (SharedFile::create(c"a", 100).unwrap(), SharedFile::create(c"b", 1 << 20).unwrap());
-    // Its owner could truncate it under a reader.
+    // The owner of an unsealed file could truncate it while a peer reads it.
     let unsealed = fs::File::from(memfd_create("c", MemfdFlags::ALLOW_SEALING).unwrap());
     unsealed.set_len(1 << 20).unwrap();
     unsealed.write_all_at(&keys::VERSION.to_ne_bytes(), 0).unwrap();

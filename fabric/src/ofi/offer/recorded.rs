@@ -7,7 +7,7 @@ use samite_fabric_sys as sys;
 
 use super::Offer;
 
-/// Returns all of them.
+/// Returns all recorded offers.
 #[must_use]
 pub fn all() -> Vec<Offer> {
     vec![verbs_rxm(), cxi(), efa(), psm3(), opx()]
@@ -85,7 +85,7 @@ pub fn efa() -> Offer {
     }
 }
 
-/// `psm3`, of its offers the one with immediates and messages: prov/psm3/src/psmx3_attr.c and psmx3.h.
+/// Returns the offer of `psm3` that has immediates and messages, from prov/psm3/src/psmx3_attr.c and psmx3.h.
 #[must_use]
 pub fn psm3() -> Offer {
     Offer {

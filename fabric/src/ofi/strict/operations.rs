@@ -232,7 +232,7 @@ unsafe extern "C" fn writemsg(ep: *mut sys::fid_ep, message: *const sys::fi_msg_
 /// Returns the pieces of an operation, their descriptors for the provider below, and the registrations that they use.
 ///
 /// # Safety
-/// There are `count` pieces and descriptors, which are null or those of open registrations.
+/// There are `count` pieces and `count` descriptors. Each descriptor is null or belongs to an open registration.
 unsafe fn gathered(
     rules: &Rules,
     pieces: *const iovec,

@@ -11,7 +11,7 @@ const LEN: usize = 4 << 20;
 const PACKET: usize = 9000;
 /// A loss that has not shown by then never does: there was nothing on its way when the peer died.
 const STEPS_AFTER: usize = 1000;
-/// Where the peer, which is this program again, finds its parent.
+/// The variable with the path at which the peer, which runs this same program, finds its parent.
 const RENDEZVOUS: &str = "SAMITE_TEST_RENDEZVOUS";
 
 #[test]
@@ -32,7 +32,7 @@ fn a_killed_peer_takes_nobody_with_it() {
                 .spawn()
                 .expect("this program starts");
             let (stream, _) = listener.accept().expect("the peer comes");
-            // Not at equal distances, so that each death finds another step.
+            // The numbers of steps have unequal distances, so that each death comes at a different step.
             let steps = 20 + 97 * round * round;
             survive(&mut node, &stream, round, steps, || {
                 peer.kill().expect("it runs");
@@ -50,7 +50,7 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
     let first = 1_000_000 * round as u64;
     let (mut posted, mut step) = (first, 0);
     let mut kill = Some(kill);
-    // It is lost when an operation fails; and then fenced, whether that was so or not.
+    // A failed operation reports the peer as lost. Afterwards the peer is fenced, even if no operation has failed.
     while !node.heard.0.contains(&Heard::Lost(to)) && step < steps + STEPS_AFTER {
         if step == steps {
             kill.take().expect("once")();
@@ -65,7 +65,7 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
         match post {
             Ok(Post::Done) => posted += 1,
             Ok(Post::Again | Post::Over) => {}
-            // Where there is no fence, a post may be the first to find out.
+            // On a port without a fence, a post may be the first call to detect the death.
             Err(error) => assert!(error == PortError::PeerGone(to) || !node.port.caps().fence, "{error}"),
         }
         node.poll();
@@ -89,7 +89,7 @@ fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kil
     node.heard.0.clear();
 }
 
-/// What the peer does until it is killed: writes to its parent and sends to it.
+/// Runs the peer until it is killed: it writes and sends to its parent.
 fn serve(stream: &UnixStream) {
     let mut node = Node::open(2);
     let (_region, from) = node.region(vec![1; LEN], ALL);

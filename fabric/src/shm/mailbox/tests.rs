@@ -187,10 +187,10 @@ fn claims_from_many_threads_do_not_collide() {
         for thread in 0..8u8 {
             let (address, config) = (&address, &config);
             scope.spawn(move || {
-                for life in 0..count {
+                for number in 0..count {
                     let mut sender = Shm::open(config).unwrap();
                     let to = sender.resolve(address).unwrap();
-                    while sender.send(to, &[thread, life], &[]).unwrap() == Post::Again {
+                    while sender.send(to, &[thread, number], &[]).unwrap() == Post::Again {
                         std::thread::yield_now();
                     }
                 }
@@ -201,14 +201,14 @@ fn claims_from_many_threads_do_not_collide() {
         }
     });
     for thread in 0..8 {
-        let lives = heard.iter().filter_map(|heard| match heard {
+        let numbers = heard.iter().filter_map(|heard| match heard {
             Heard::Packet(bytes) if bytes[0] == thread => Some(bytes[1]),
             _ => None,
         });
-        let mut lives: Vec<u8> = lives.collect();
+        let mut numbers: Vec<u8> = numbers.collect();
         // Each claim is a sender of its own, and senders are not ordered among each other.
-        lives.sort_unstable();
-        assert!(lives.into_iter().eq(0..count));
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..count));
     }
 }
 
@@ -234,7 +234,7 @@ proptest! {
             mapped[file][index.index(mapped[file].len())].store(value, Ordering::Relaxed);
             let _ = sender.send(to, &[0; 40], &[0; 800]);
             let mut sink = Recorder::default();
-            // This does not break the port itself, unless memory runs out.
+            // Such writes do not break the port itself, unless memory runs out.
             prop_assert!(receiver.poll(&mut sink).is_ok());
         }
     }

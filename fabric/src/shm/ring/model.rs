@@ -20,7 +20,7 @@ impl Model {
     }
 }
 
-/// One end's view of them.
+/// The producer's or the consumer's view of the rings.
 struct End {
     model: Arc<Model>,
     ring: usize,

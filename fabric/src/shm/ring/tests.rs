@@ -10,7 +10,7 @@ struct Heap {
     read: [AtomicU64; RINGS],
 }
 
-/// One end's view of them.
+/// The producer's or the consumer's view of the rings.
 struct End {
     heap: Arc<Heap>,
     ring: usize,
@@ -233,18 +233,18 @@ fn a_producer_says_when_it_is_due_and_what_is_too_long() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
     assert_eq!(producer.push(&[], &[0; LINES / 2 * LINE]), Push::TooLong);
-    producer.set_due(3);
+    producer.set_check_at(3);
     for len in [8, 8, 600] {
         assert_eq!(producer.push(&[], &vec![0; len]), Push::Done);
         assert!(pop(&mut consumer, &mut into).is_some());
     }
     for len in [8, 8, 600] {
-        assert_eq!(producer.push(&[], &vec![0; len]), Push::Due);
+        assert_eq!(producer.push(&[], &vec![0; len]), Push::AtCheck);
     }
-    producer.set_due(u64::MAX);
+    producer.set_check_at(u64::MAX);
     assert_eq!(producer.push(&[], &[0; 8]), Push::Done);
-    producer.set_due(0);
-    assert_eq!(producer.push(&[], &[0; 8]), Push::Due);
+    producer.set_check_at(0);
+    assert_eq!(producer.push(&[], &[0; 8]), Push::AtCheck);
     assert!(producer.move_to(2));
     assert_eq!(producer.push(&[], &[0; 8]), Push::Done, "nothing is due in a ring that was just entered");
     assert_eq!(pop(&mut consumer, &mut into), Some(vec![0; 8]));
@@ -338,7 +338,7 @@ proptest! {
     }
 }
 
-/// In each of the rings, of which the first is smaller than a buffer, and the last larger.
+/// Tests each of the rings: the first is smaller than a buffer, and the last is larger.
 #[test]
 fn a_length_that_the_ring_cannot_hold_is_garbage() {
     let sizes = [16, 64, 256];

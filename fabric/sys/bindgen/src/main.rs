@@ -10,7 +10,7 @@ use bindgen::{Builder, EnumVariation, RustTarget};
 const HEADERS: [&str; 7] =
     ["fabric.h", "fi_atomic.h", "fi_cm.h", "fi_domain.h", "fi_endpoint.h", "fi_rma.h", "fi_tagged.h"];
 
-/// What the shared library exports; the other `fi_*` functions are `static inline` and written in Rust.
+/// The functions that the shared library exports; the other `fi_*` functions are `static inline` and written in Rust.
 const EXPORTED: &str =
     "fi_(getinfo|freeinfo|dupinfo|fabric|open|version|strerror|tostr|tostr_r|getparams|freeparams)";
 
@@ -28,7 +28,7 @@ fn main() {
         .allowlist_file(".*/rdma/(fabric|fi_[a-z]+)\\.h")
         .allowlist_recursively(false)
         .allowlist_function(EXPORTED)
-        // The mutex and condition of FI_WAIT_MUTEX_COND: would bring pthread's layouts along.
+        // The mutex and condition of FI_WAIT_MUTEX_COND would require pthread's layouts.
         .blocklist_type("fi_mutex_cond")
         .default_enum_style(EnumVariation::Consts)
         .prepend_enum_name(false)
@@ -49,7 +49,8 @@ fn main() {
     io::stdout().write_all(with_signed_errors(bindings).as_bytes()).expect("standard output is writable");
 }
 
-/// Gives the error numbers that are an enumeration (those that are no errno) the type of the others, which are macros.
+/// Changes the type of the error numbers in the enumeration (the ones that are not errno values) to the type of the
+/// macros.
 fn with_signed_errors(bindings: String) -> String {
     let (_, constant) = bindings.split_once("pub const FI_EOTHER: ").expect("an error of that name");
     let (name, _) = constant.split_once(' ').expect("a type, then a value");
@@ -58,7 +59,7 @@ fn with_signed_errors(bindings: String) -> String {
     bindings.replace(&unsigned, &signed)
 }
 
-/// Gives each macro the type of the parameter or field that it is for: in C a macro has none.
+/// Assigns to each macro the type of its parameter or field, because macros in C have no type.
 #[derive(Debug)]
 struct MacroTypes;
 

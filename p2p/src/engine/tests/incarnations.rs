@@ -1,4 +1,4 @@
-//! The end of an incarnation, and what it leaves to the receivers of its messages.
+//! Tests of the end of an incarnation, and of the messages that it leaves to their receivers.
 
 use super::*;
 

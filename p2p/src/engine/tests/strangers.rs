@@ -1,29 +1,30 @@
-//! Packets that no honest rank sends: refused and counted by cause, at the cost of nobody else.
+//! Tests with packets that no honest rank sends. They are refused and counted by cause, and harm no other peer.
 
 use super::*;
 use samite_fabric::Remote;
+use samite_fabric::wire::Item;
 
-use crate::wire::{Data, Fin, Rts, Verdict, Way, kind};
+use crate::wire::{Abort, Data, Fin, Rts, TransferMode, Verdict, kind};
 
-fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
+pub(super) fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
     receiver.inner.sink(&mut ()).packet(packet);
 }
 
-/// A packet from rank 0 to rank 1, both in life 7.
-fn packet(protocol: Protocol, kind: u8, sequence: u32, body: &[u8]) -> Vec<u8> {
+/// A packet from rank 0 to rank 1, both in incarnation 7.
+pub(super) fn packet(protocol: Protocol, kind: u8, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut header = Header::new(protocol, kind, Flags::empty());
     (header.incarnation, header.to, header.sequence) = (7.into(), 7.into(), sequence.into());
     [header.as_bytes(), body].concat()
 }
 
-fn hello(secret: [u8; 16], to: u32, address_len: u16) -> Vec<u8> {
-    let hello =
-        Hello { secret, to_incarnation: to.into(), address_len: address_len.into(), reserved: [0; 2] };
+pub(super) fn hello(secret: [u8; 16], to: u32, address_len: u16) -> Vec<u8> {
+    let (to_incarnation, number) = (to.into(), 0.into());
+    let hello = Hello { secret, to_incarnation, number, address_len: address_len.into(), reserved: [0; 2] };
     [hello.as_bytes(), b"here"].concat()
 }
 
 fn rts(send: u64) -> Vec<u8> {
-    Rts::new(0, 100_000, send, Way::Push).as_bytes().to_vec()
+    Rts::new(0, 100_000, send, TransferMode::Push).as_bytes().to_vec()
 }
 
 /// Rank 1, which has heard rank 0's hello, and the number of the next packet it expects.
@@ -53,7 +54,7 @@ fn each_cause_has_its_counter() {
         &other_version,
         &Vec::new(),
         &vec![1; 31],
-        &packet(Protocol::Control, control::HELLO, 0, &[9; 23]),
+        &packet(Protocol::Control, control::HELLO, 0, &[9; 27]),
         &late,
         &unknown,
         &hello([0; 16], 7, 4),
@@ -71,7 +72,7 @@ fn each_cause_has_its_counter() {
     assert_eq!((version, malformed, misdirected, unknown), (1, 3, 1, 1));
     assert_eq!((secret, bad, notification), (2, 3, 1));
     assert_eq!((receiver.counters().failed_peers, rejected.total()), (0, 12));
-    // And the one that all of them tried to be is still welcome.
+    // The rank that all these packets claimed to come from can still introduce itself.
     arrive(&mut receiver, &hello([9; 16], 7, 4));
     assert!(peer_state(&receiver, 0).is_heard());
 }
@@ -126,17 +127,18 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
 }
 
-/// One is called for, and given up; the bytes of the other follow its envelope.
+/// Two messages have one name. The receiver requests the first and abandons it; the bytes of the second follow its
+/// envelope.
 #[test]
 fn a_stream_outlives_a_message_of_its_name() {
-    // Its sender lives, and says no more than this.
+    // The sender is alive and sends nothing else.
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let [_sender, mut receiver] = engines;
     let expected = peer_state(&receiver, 0).expected();
     let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100_000), 10).unwrap();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &rts(77)));
-    let stream = Rts::new(0, 1000, 77, Way::Stream).as_bytes().to_vec();
+    let stream = Rts::new(0, 1000, 77, TransferMode::Stream).as_bytes().to_vec();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + 1, &stream));
     receiver.poll(20, &mut ()).unwrap();
     assert!(matches!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::TimedOut { .. })));
@@ -149,7 +151,7 @@ fn a_stream_outlives_a_message_of_its_name() {
 
 #[test]
 fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
-    let begins = |send, len| Rts::new(0, len, send, Way::Stream).as_bytes().to_vec();
+    let begins = |send, len| Rts::new(0, len, send, TransferMode::Stream).as_bytes().to_vec();
     let more = |offset: u64, len: usize| {
         let data = Data { operation: 77.into(), offset: offset.into() };
         [data.as_bytes(), &vec![0; len]].concat()
@@ -183,6 +185,71 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
     }
 }
 
+/// Rank 0, which lives, and rank 1 with a receive that has got the envelope of a stream from rank 0, named 77.
+struct Streaming {
+    _sender: Engine<Loopback>,
+    receiver: Engine<Loopback>,
+    recv: RequestId,
+    /// The number of the next packet from rank 0.
+    expected: u32,
+}
+
+fn streaming(len: usize, receive: impl FnOnce(&mut Engine<Loopback>, Pattern) -> RequestId) -> Streaming {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let [_sender, mut receiver] = engines;
+    let expected = peer_state(&receiver, 0).expected();
+    let recv = receive(&mut receiver, Pattern::exact(0, 0, 0));
+    let stream = Rts::new(0, len, 77, TransferMode::Stream).as_bytes().to_vec();
+    arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &stream));
+    assert_eq!(receiver.inner.stack().streams.len(), 1);
+    Streaming { _sender, receiver, recv, expected: expected + 1 }
+}
+
+#[test]
+fn a_stream_does_not_end_as_a_message_that_was_called_for() {
+    for kind in [kind::DATA, kind::ABORT] {
+        let receive = |receiver: &mut Engine<Loopback>, pattern| {
+            receiver.irecv(0, pattern, Memory::zeroed(100), NEVER).unwrap()
+        };
+        let Streaming { mut receiver, recv, expected, .. } = streaming(100, receive);
+        let name = recv.to_wire().into();
+        let body = match kind {
+            kind::DATA => [Data { operation: name, offset: 0.into() }.as_bytes(), &bytes(100)].concat(),
+            _ => Abort { recv: name }.as_bytes().to_vec(),
+        };
+        arrive(&mut receiver, &packet(Protocol::P2p, kind, expected, &body));
+        assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+        assert!(receiver.inner.stack().streams.is_empty());
+        assert!(receiver.collect(recv, &mut ()).unwrap().result.is_err());
+    }
+}
+
+#[test]
+fn single_bytes_that_wait_for_their_buffer_are_one_piece_of_work() {
+    let mut into = vec![0; 1000];
+    let receive = |receiver: &mut Engine<Loopback>, pattern| {
+        let begun = receiver.recv(0, pattern, &mut [0; 1000], 0, NEVER, &mut ());
+        let Ok(Received::Pending(recv)) = begun else { panic!("{begun:?}") };
+        recv
+    };
+    let Streaming { _sender, mut receiver, recv, expected } = streaming(1000, receive);
+    for (number, (offset, byte)) in (expected..).zip(bytes(1000).into_iter().enumerate()) {
+        let data = Data { operation: 77.into(), offset: (offset as u64).into() };
+        let body = [data.as_bytes(), &[byte]].concat();
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::STREAM, number, &body));
+        assert_eq!(receiver.inner.stack().movers.len(), 1);
+        if offset == 500 {
+            receiver.poll(0, &mut Writing::new(recv, &mut into)).unwrap();
+            assert!(receiver.inner.stack().movers.is_empty() && into[..501] == bytes(501));
+        }
+    }
+    let mut lent = Writing::new(recv, &mut into);
+    let collected = receiver.collect(recv, &mut lent);
+    assert_eq!(lent.result(collected).map(|status| status.bytes), Ok(1000));
+    assert!(into == bytes(1000));
+}
+
 #[test]
 fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
     for called in [true, false] {
@@ -191,11 +258,11 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let [_, receiver] = &mut engines;
         let expected = peer_state(receiver, 0).expected();
         let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100), NEVER).unwrap();
-        let way = Way::Read(Remote { key: 1, address: 2 });
-        let rts = Rts::new(0, 100, 77, way);
+        let mode = TransferMode::Read(Remote { key: 1, address: 2 });
+        let rts = Rts::new(0, 100, 77, mode);
         arrive(receiver, &packet(Protocol::P2p, kind::RTS, expected, rts.as_bytes()));
         if called {
-            // This port reads nobody's memory.
+            // The receiver's port cannot read the memory of others.
             receiver.poll(0, &mut ()).unwrap();
         }
         let data = Data { operation: recv.to_wire().into(), offset: 0.into() };
@@ -240,4 +307,128 @@ fn answers_to_what_is_not_the_peers_are_ignored() {
     let fin = Fin::new(u64::MAX, Verdict::Delivered);
     arrive(&mut receiver, &packet(Protocol::P2p, kind::FIN, expected, fin.as_bytes()));
     assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (1, 0));
+}
+
+#[test]
+fn a_rank_that_speaks_another_version_fails_with_both_versions() {
+    let [_, mut receiver] = pair(&Config::default());
+    let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(8), NEVER).unwrap();
+    let of_version_1 = |kind, secret| {
+        let mut packet = packet(Protocol::Control, kind, 0, &hello(secret, 7, 4));
+        packet[0] = 1;
+        packet
+    };
+    // The first is of a stranger, the second no hello.
+    for packet in [of_version_1(control::HELLO, [8; 16]), of_version_1(control::CREDIT, [9; 16])] {
+        arrive(&mut receiver, &packet);
+        assert!(peer_state(&receiver, 0).is_alive());
+    }
+    // The place of the packet's number is this version's own.
+    let mut hello_of_version_1 = of_version_1(control::HELLO, [9; 16]);
+    hello_of_version_1[12..16].fill(5);
+    arrive(&mut receiver, &hello_of_version_1);
+    assert_eq!((receiver.counters().rejected.version, receiver.counters().failed_peers), (3, 1));
+    let version = Cause::Version { theirs: 1, ours: 2 };
+    let Err(Error::PeerFailed { rank: 0, cause, .. }) = receiver.collect(recv, &mut ()).unwrap().result
+    else {
+        panic!("its sender has failed")
+    };
+    assert_eq!(cause, version);
+    assert_eq!(receiver.given_up().map(|verdict| verdict.cause).collect::<Vec<_>>(), [version]);
+    // A later incarnation may speak this version.
+    let mut next = packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4));
+    next[8] = 8;
+    arrive(&mut receiver, &next);
+    assert!(peer_state(&receiver, 0).is_heard());
+}
+
+#[test]
+fn a_packet_is_of_the_rank_that_has_its_number() {
+    let [_, mut receiver] = pair_of(5, &Config::default());
+    let mut from_4 = packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4));
+    from_4[4] = 4;
+    from_4[Header::LEN + 20] = 77;
+    arrive(&mut receiver, &from_4);
+    let peer = peer_of(&receiver, 4);
+    assert_ne!(peer.index(), 4, "its number is not its rank");
+    let header = receiver.inner.link().header(peer, Protocol::P2p, kind::FIN, Flags::empty(), 0);
+    assert_eq!(header.sender.get(), 77, "the number that it has given to this side");
+    let mut envelope = packet(Protocol::P2p, kind::RTS, 1, &rts(5));
+    envelope[4] = peer.index() as u8;
+    arrive(&mut receiver, &envelope);
+    let status = receiver.probe(&Pattern { source: Source::ANY, ..Pattern::exact(0, 0, 0) }).unwrap();
+    assert_eq!(status.map(|status| status.source), Some(4));
+    // No peer has any of these numbers.
+    let before = receiver.counters().rejected.unknown;
+    for number in [4, 77, u32::MAX] {
+        envelope[4..8].copy_from_slice(&number.to_le_bytes());
+        arrive(&mut receiver, &envelope);
+    }
+    assert_eq!((receiver.counters().rejected.unknown, receiver.counters().failed_peers), (before + 3, 0));
+}
+
+/// An eager packet from rank 0 with this tag, and these flags.
+pub(super) fn eager(sequence: u32, tag: u8, flags: Flags) -> Vec<u8> {
+    let mut packet = packet(Protocol::P2p, kind::EAGER, sequence, &[tag, 0, 0, 0, 0, 0, 0, 0, b'x']);
+    packet[3] = flags.bits();
+    packet
+}
+
+#[test]
+fn an_urgent_packet_is_answered_once() {
+    let answers = |receiver: &Engine<Loopback>| peer_state(receiver, 0).packets_waiting();
+    // The sender is alive and sends nothing else.
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let [_sender, mut receiver] = engines;
+    let expected = peer_state(&receiver, 0).expected();
+    arrive(&mut receiver, &eager(expected, 1, Flags::empty()));
+    assert_eq!(answers(&receiver), 0, "nothing waits for it");
+    for number in [1, 2] {
+        arrive(&mut receiver, &eager(expected + number, 1, Flags::URGENT));
+        assert_eq!(answers(&receiver), 1, "one packet acknowledges all that have arrived");
+    }
+    assert_eq!(receiver.usage().unexpected_messages, 3, "they were handled");
+    receiver.poll(0, &mut ()).unwrap();
+    assert_eq!(answers(&receiver), 0);
+    let mut goodbye = packet(Protocol::Control, control::BYE, expected + 3, &[]);
+    goodbye[3] = Flags::URGENT.bits();
+    arrive(&mut receiver, &goodbye);
+    assert_eq!((answers(&receiver), peer_state(&receiver, 0).failure()), (1, Some(Cause::Left)));
+}
+
+#[test]
+fn the_messages_of_a_bundle_arrive_in_order() {
+    let item = |kind, context: u32, body: &[u8]| {
+        let (len, context) = ((body.len() as u16).into(), context.into());
+        [Item { kind, reserved: 0, len, context }.as_bytes(), body].concat()
+    };
+    let eager = |context, byte| item(kind::EAGER, context, &[9, 0, 0, 0, 0, 0, 0, 0, byte]);
+    let bundle = |sequence, items: &[u8]| {
+        let mut packet = packet(Protocol::P2p, kind::EAGER, sequence, items);
+        packet[3] = Flags::BUNDLE.bits();
+        packet
+    };
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let items = [eager(3, b'a'), eager(4, b'b'), item(kind::RTS, 3, &rts(5)), eager(3, b'c')].concat();
+    arrive(&mut receiver, &bundle(expected, &items));
+    for (context, byte) in [(3, b'a'), (4, b'b'), (3, b'c')] {
+        let pattern = Pattern { context, ..Pattern::exact(0, 0, 9) };
+        let recv = receiver.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap();
+        assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
+    }
+    assert_eq!(receiver.usage().unexpected_messages, 1, "the envelope");
+    for broken in [&items[..items.len() - 1], &[], &[0; 8]] {
+        let (mut receiver, expected) = acquainted(&Config::default());
+        arrive(&mut receiver, &bundle(expected, broken));
+        assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+    }
+    // Items after a goodbye are ignored.
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let mut packet = packet(Protocol::Control, 0, expected, &[]);
+    packet[3] = (Flags::BUNDLE | Flags::URGENT).bits();
+    packet.extend([item(control::BYE, 0, &[]), item(control::HELLO, 0, &[])].concat());
+    arrive(&mut receiver, &packet);
+    assert_eq!(peer_state(&receiver, 0).failure(), Some(Cause::Left));
+    assert_eq!(peer_state(&receiver, 0).packets_waiting(), 1);
 }

@@ -1,4 +1,4 @@
-//! Messages whose bytes follow their envelope, and what may happen between the first of them and the last.
+//! Tests of messages whose bytes follow their envelope, and of events between the first byte and the last.
 
 use super::*;
 use crate::choose::cost;
@@ -205,7 +205,7 @@ fn a_claimed_message_goes_on_coming() {
     }
 }
 
-/// What may become of a sender.
+/// Ends a sender in one of several ways.
 fn end_sender(engines: &mut [Engine<Loopback>; 2], way: usize) {
     match way {
         0 => {
@@ -243,9 +243,9 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
     }
 }
 
-/// Names of messages begin anew with each life.
+/// Names of messages begin anew with each incarnation.
 #[test]
-fn a_claimed_message_of_a_former_life_leaves_one_of_the_same_name_alone() {
+fn a_claimed_message_of_a_former_incarnation_leaves_one_of_the_same_name_alone() {
     let hub = Hub::new();
     let config = Config { window_min: 1 << 20, ..Config::default() };
     let mut engines = pair_over(2, [hub.port(), hub.port()], &config);
@@ -295,7 +295,7 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
             panic!("its sender has ended")
         };
         let died = Cause::Died("signal 9".into());
-        // The port, which cut the address off, takes the next life there for lost too.
+        // The port, which cut the address off, takes the next incarnation there for lost too.
         assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
         assert_eq!((engines[1].usage().requests, engines[1].inner.stack().claims.len()), (0, 0));
     }
@@ -357,7 +357,7 @@ fn one_for_which_there_is_no_credit_waits_with_its_sender_and_the_next_ones_need
 fn a_short_message_does_not_overtake_one_that_waits_for_credit() {
     let mut engines = pair(&Config { window_min: 4000, eager_max: 3000, stream_max: 0, ..Config::default() });
     settle(&mut engines);
-    // There is credit for the first and the last.
+    // The credit suffices for the first message and the last, but not for the second.
     let sends = [3000, 3000, 1].map(|len| {
         let memory = Memory::new(bytes(len));
         engines[0].isend(0, 1, 1, 5, memory, NEVER).unwrap()
@@ -386,4 +386,19 @@ fn an_address_is_asked_for_once() {
     assert_eq!(engine.wanted().collect::<Vec<_>>(), [1, 2]);
     engine.seek(1).unwrap();
     assert_eq!(engine.wanted().count(), 0);
+}
+
+#[test]
+fn a_connection_lost_amid_a_message_is_no_verdict_of_its_sender() {
+    let mut engines = rich();
+    let send = begin(&mut engines, NEVER);
+    let [mut sender, receiver] = engines;
+    drop(receiver);
+    let data = bytes(LEN);
+    sender.inner.drive(&mut Reading(send, &data));
+    assert_eq!(peer_state(&sender, 1).failure(), Some(Cause::Lost));
+    assert_eq!(sender.given_up().count(), 0);
+    sender.peer_failed(1, None, Cause::Died("killed by SIGKILL".to_owned())).unwrap();
+    let failed = peer_state(&sender, 1).failure();
+    assert!(matches!(failed, Some(Cause::Died(_))), "the launcher's report explains it: {failed:?}");
 }

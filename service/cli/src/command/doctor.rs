@@ -130,7 +130,7 @@ fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {
 /// Checks that a program started here finds its job.
 fn launcher() -> Finding {
     match Launch::detect(&environment) {
-        Ok(Launch::Alone { .. }) => Finding::pass("launcher", "none: programs are started with `samite run`"),
+        Ok(Launch::Alone) => Finding::pass("launcher", "none: programs are started with `samite run`"),
         Ok(_) => Finding::pass("launcher", "this process has been started as a rank of a job"),
         Err(error) => {
             let said = error.to_string();

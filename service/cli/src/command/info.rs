@@ -5,8 +5,8 @@ use std::process::Command;
 
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use samite::World;
 use samite::bootstrap::Launch;
+use samite::{Comm, Rank};
 use samite_control::variable::{OF_JOINING, OF_THE_LAUNCHER};
 use samite_control::{Parameter, Reader, Settings, environment};
 use samite_fabric::{Caps, Port, Reach, shm::Shm};
@@ -148,8 +148,8 @@ fn providers(transports: &[Transport]) -> Section {
     let json = json.collect();
     const LEGEND: &str = concat!(
         "  Packet: the most bytes in one. Put, get, change: the memory of a peer that can be written, read, changed\n",
-        "  in one step. Immediate: what can go with a put. Fence: whether a dead peer's operations can be ended at\n",
-        "  once, so that their memory is free again.\n",
+        "  in one step. Immediate: the bytes that can go with a put. Fence: whether a dead peer's operations can be ended\n",
+        "  at once, so that their memory is free again.\n",
     );
     let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
     Section { name: "transports", text, json }
@@ -158,7 +158,7 @@ fn providers(transports: &[Transport]) -> Section {
 /// Asks one rank of the present job for all ranks; without a job, starts one of two ranks on this host.
 fn peers() -> Result<Section, String> {
     let error = |error: &dyn std::fmt::Display| error.to_string();
-    let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone { .. });
+    let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone);
     if alone {
         let program = std::env::current_exe().map_err(|found| error(&found))?;
         let mut command = Command::new(&program);
@@ -180,22 +180,21 @@ fn peers() -> Result<Section, String> {
         });
     }
     let world = samite::init().map_err(|found| error(&found))?;
-    let json = paths(&world).map_err(|found| error(&found))?;
+    let json = paths(world.comm()).map_err(|found| error(&found))?;
     Ok(Section { name: "peers", text: peers_text(&json), json })
 }
 
 /// Lets every rank send to every other, and returns the transport of each message.
-fn paths(world: &World) -> Result<Value, samite::Error> {
-    let others = || (0..world.size()).filter(|&rank| rank != world.rank());
-    let world = world.within(std::time::Duration::from_secs(8));
+fn paths(comm: &Comm) -> Result<Value, samite::Error> {
+    let others = || (0..comm.size()).map(Rank).filter(|&rank| rank != comm.rank());
+    let bounded = comm.with_timeout(std::time::Duration::from_secs(8));
     let exchange = |tag| {
-        others().try_for_each(|rank| world.send(&[world.rank()], rank, tag))?;
-        others().try_for_each(|rank| world.recv(&mut [0u32], rank, tag).map(|_| ()))
+        others().try_for_each(|rank| bounded.send(&[comm.rank().0], rank, tag))?;
+        others().try_for_each(|rank| bounded.recv(&mut [0u32], rank, tag).map(|_| ()))
     };
     exchange(0)?;
-    let rows = others()
-        .map(|rank| json!({ "from": world.rank(), "to": rank, "path": world.explain(rank) }))
-        .collect();
+    let rows =
+        others().map(|rank| json!({ "from": comm.rank(), "to": rank, "path": comm.explain(rank) })).collect();
     // The path to a rank is forgotten when that rank leaves, so no rank leaves before all have asked.
     exchange(1)?;
     Ok(rows)
@@ -295,7 +294,7 @@ fn parameters(settings: &Settings) -> Section {
             "origin": origin, "read_by": reader(parameter.reader),
         }));
     }
-    let meaning = "  `samite info --parameters --markdown` adds what each means.\n";
+    let meaning = "  `samite info --parameters --markdown` adds the meaning of each.\n";
     Section { name: "parameters", text: format!("Parameters\n{}{meaning}", table(&rows)), json: json.into() }
 }
 

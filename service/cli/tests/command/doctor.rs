@@ -48,7 +48,7 @@ fn what_is_wrong_fails_with_the_fix() {
 }
 
 #[test]
-fn too_many_ranks_are_told() {
+fn too_many_ranks_are_reported() {
     let (_, answer) = examine(&[], "-n 4000");
     assert_eq!(check(&answer, "processors")["verdict"], "warn", "{answer:#}");
 }

@@ -1,7 +1,7 @@
 //! Messages that their receiver cannot take: the sender gets an error, and later messages arrive.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
-use samite::{Comm, Error};
+use samite::{Comm, Error, Rank};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -23,14 +23,14 @@ fn memory(field: usize) -> u64 {
 /// Checks that no message is left but the one sent last.
 fn assert_all_is_used_up(world: &Comm) {
     match world.rank() {
-        0 => {
-            world.send(&[7_u8], 1, 9).unwrap();
-            world.recv(&mut [0_u8], 1, 9).unwrap();
+        Rank(0) => {
+            world.send(&[7_u8], Rank(1), 9).unwrap();
+            world.recv(&mut [0_u8], Rank(1), 9).unwrap();
         }
         _ => {
-            world.recv(&mut [0_u8], 0, 9).unwrap();
-            assert_eq!(world.try_probe(0, 1), Ok(None));
-            world.send(&[7_u8], 0, 9).unwrap();
+            world.recv(&mut [0_u8], Rank(0), 9).unwrap();
+            assert_eq!(world.try_probe(Rank(0), 1), Ok(None));
+            world.send(&[7_u8], Rank(0), 9).unwrap();
         }
     }
 }
@@ -41,40 +41,40 @@ fn what_there_is_no_memory_for_is_used_up() {
         return run("what_there_is_no_memory_for_is_used_up");
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
-    world.sendrecv(&[1_u8], 1 - world.rank(), 0, &mut [0_u8], 1 - world.rank(), 0).unwrap();
+    let world = world.comm().with_timeout(PATIENCE);
+    world.sendrecv(&[1_u8], Rank(1 - world.rank().0), 0, &mut [0_u8], Rank(1 - world.rank().0), 0).unwrap();
     if world.rank() == 0 {
         for _ in 0..3 {
             // Untouched pages take no memory.
-            world.isend(vec![0_u8; LENGTH], 1, 1).unwrap().wait().unwrap();
+            world.isend(vec![0_u8; LENGTH], Rank(1), 1).unwrap().wait().unwrap();
         }
     } else {
         let limit = Some(memory(0) + LENGTH as u64 / 2);
         setrlimit(Resource::As, Rlimit { current: limit, maximum: limit }).unwrap();
         let is_refused = |error: Error| matches!(error, Error::Exhausted { .. });
-        assert!(is_refused(world.recv_vec::<u8>(0, 1).unwrap_err()));
-        assert!(is_refused(world.claim(0, 1).unwrap().recv::<u64>().unwrap_err()));
-        assert!(is_refused(world.claim(0, 1).unwrap().recv::<[u8; 16]>().unwrap_err()));
+        assert!(is_refused(world.recv_vec::<u8>(Rank(0), 1).unwrap_err()));
+        assert!(is_refused(world.claim(Rank(0), 1).unwrap().recv::<u64>().unwrap_err()));
+        assert!(is_refused(world.claim(Rank(0), 1).unwrap().recv::<[u8; 16]>().unwrap_err()));
     }
     assert_all_is_used_up(&world);
 }
 
 #[test]
-fn what_is_no_whole_element_is_used_up() {
+fn a_message_of_no_whole_elements_is_used_up() {
     if !is_rank() {
-        return run("what_is_no_whole_element_is_used_up");
+        return run("a_message_of_no_whole_elements_is_used_up");
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     // Eager, a stream, by rendezvous.
     for length in [3, 100_001, 1_000_001] {
         if world.rank() == 0 {
             let data = vec![1_u8; length];
-            world.send(&data, 1, 1).unwrap();
-            world.isend(data, 1, 1).unwrap().wait().unwrap();
+            world.send(&data, Rank(1), 1).unwrap();
+            world.isend(data, Rank(1), 1).unwrap().wait().unwrap();
         } else {
             for _ in 0..2 {
-                let error = world.claim(0, 1).unwrap().recv::<u32>().unwrap_err();
+                let error = world.claim(Rank(0), 1).unwrap().recv::<u32>().unwrap_err();
                 assert!(
                     matches!(&error, Error::PartialElement { status, element: 4 } if status.bytes == length),
                     "{error}"
@@ -84,8 +84,8 @@ fn what_is_no_whole_element_is_used_up() {
     }
     // A message that is dropped unread has the same effect.
     match world.rank() {
-        0 => world.send(&vec![1_u8; 1_000_000], 1, 1).unwrap(),
-        _ => drop(world.claim(0, 1).unwrap()),
+        Rank(0) => world.send(&vec![1_u8; 1_000_000], Rank(1), 1).unwrap(),
+        _ => drop(world.claim(Rank(0), 1).unwrap()),
     }
     assert_all_is_used_up(&world);
 }
@@ -97,17 +97,26 @@ fn memory_for_bytes_that_do_not_come_is_not_touched() {
         return run("memory_for_bytes_that_do_not_come_is_not_touched");
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let mut pid = [0_i32];
-    world.sendrecv(&[getpid().as_raw_pid()], 1 - world.rank(), 0, &mut pid, 1 - world.rank(), 0).unwrap();
+    world
+        .sendrecv(
+            &[getpid().as_raw_pid()],
+            Rank(1 - world.rank().0),
+            0,
+            &mut pid,
+            Rank(1 - world.rank().0),
+            0,
+        )
+        .unwrap();
     if world.rank() == 0 {
-        let sent = world.isend(vec![0_u8; LENGTH], 1, 1).unwrap();
+        let sent = world.isend(vec![0_u8; LENGTH], Rank(1), 1).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
-        // Its receiver has given it up.
+        // The receiver has abandoned the message.
         let error = sent.wait().unwrap_err().error;
-        assert!(matches!(error, Error::Abandoned { rank: 1, .. }), "{error}");
+        assert!(matches!(error, Error::Abandoned { rank: Rank(1), .. }), "{error}");
     } else {
-        let message = world.within(PATIENCE / 200).claim(0, 1).unwrap();
+        let message = world.with_timeout(PATIENCE / 200).claim(Rank(0), 1).unwrap();
         let before = memory(1);
         let error = message.recv::<[u64; 4]>().unwrap_err();
         assert!(matches!(error, Error::TimedOut { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! Claimed messages whose senders end before the receive.
 
 use rustix::process::{Signal, getpid, kill_process};
-use samite::{Cause, Error};
+use samite::{Cause, Done, Error, Rank};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::text;
@@ -20,27 +20,29 @@ fn data() -> Vec<u8> {
 /// knows that all of it was sent.
 fn claim_of_one_that_ends(end: impl FnOnce(), expected: impl FnOnce(&Cause) -> bool) {
     let world = samite::init().unwrap();
-    let comm = world.within(PATIENCE);
+    let comm = world.comm().with_timeout(PATIENCE);
     if comm.rank() == 0 {
         for _ in 0..WARM_UP {
-            comm.send(&data(), 1, 0).unwrap();
+            comm.send(&data(), Rank(1), 0).unwrap();
         }
-        comm.recv(&mut [0_u8], 1, 0).unwrap();
-        comm.send(&data(), 1, 1).unwrap();
-        comm.send(&[0_u8], 1, 2).unwrap();
-        comm.recv(&mut [0_u8], 1, 2).unwrap();
+        comm.recv(&mut [0_u8], Rank(1), 0).unwrap();
+        comm.send(&data(), Rank(1), 1).unwrap();
+        comm.send(&[0_u8], Rank(1), 2).unwrap();
+        comm.recv(&mut [0_u8], Rank(1), 2).unwrap();
         return end();
     }
     for _ in 0..WARM_UP {
-        assert!(comm.recv_vec::<u8>(0, 0).unwrap().0 == data());
+        assert!(comm.recv_vec::<u8>(Rank(0), 0).unwrap().buffer == data());
     }
-    comm.send(&[0_u8], 0, 0).unwrap();
-    let message = comm.claim(0, 1).unwrap();
-    comm.recv(&mut [0_u8], 0, 2).unwrap();
-    comm.send(&[0_u8], 0, 2).unwrap();
-    let Err(Error::PeerFailed { rank: 0, cause, .. }) = comm.probe(0, 3) else { panic!("rank 0 ends") };
+    comm.send(&[0_u8], Rank(0), 0).unwrap();
+    let message = comm.claim(Rank(0), 1).unwrap();
+    comm.recv(&mut [0_u8], Rank(0), 2).unwrap();
+    comm.send(&[0_u8], Rank(0), 2).unwrap();
+    let Err(Error::PeerFailed { rank: Rank(0), cause, .. }) = comm.probe(Rank(0), 3) else {
+        panic!("rank 0 ends")
+    };
     assert!(expected(&cause), "{cause}");
-    let (received, status) = message.recv::<u8>().unwrap();
+    let Done { buffer: received, status } = message.recv::<u8>().unwrap();
     assert!(status.bytes == LONG && received == data());
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
-use samite::{Cause, Error, Source};
+use samite::{Cause, Error, Rank, Source};
 
 use crate::ranks::{PATIENCE, is_rank, job_of_test, output_of};
 
@@ -18,28 +18,29 @@ fn five_hundred_ranks_talk_on_one_host() {
         return;
     }
     let world = samite::init().unwrap();
-    let (rank, size) = (world.rank(), world.size());
+    let comm = world.comm();
+    let (rank, size) = (comm.rank(), comm.size());
     assert_eq!(size, 512);
     // First in a ring, then with one rank, which then has all others as peers.
     let mut from = [u32::MAX];
-    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
-    world.sendrecv(&[rank], right, RING, &mut from, left, RING).unwrap();
-    assert_eq!(from, [left]);
+    let (left, right) = (Rank((rank.0 + size - 1) % size), Rank((rank.0 + 1) % size));
+    comm.sendrecv(&[rank.0], right, RING, &mut from, left, RING).unwrap();
+    assert_eq!(from, [left.0]);
     let all: u32 = (1..size).sum();
     if rank == 0 {
         let mut sum = 0_u32;
         for _ in 1..size {
             let mut number = [0];
-            let status = world.recv(&mut number, Source::ANY, TO_ONE).unwrap();
-            assert_eq!(number, [status.source]);
+            let status = comm.recv(&mut number, Source::ANY, TO_ONE).unwrap();
+            assert_eq!(number, [status.peer.0]);
             sum += number[0];
         }
         assert_eq!(sum, all);
-        (1..size).for_each(|to| world.send(&[sum], to, ANSWER).unwrap());
+        (1..size).for_each(|to| comm.send(&[sum], Rank(to), ANSWER).unwrap());
     } else {
-        world.send(&[rank], 0, TO_ONE).unwrap();
+        comm.send(&[rank.0], Rank(0), TO_ONE).unwrap();
         let mut sum = [0];
-        world.recv(&mut sum, 0, ANSWER).unwrap();
+        comm.recv(&mut sum, Rank(0), ANSWER).unwrap();
         assert_eq!(sum, [all]);
     }
 }
@@ -56,33 +57,34 @@ fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
     let is_told = |error: &Error| {
         let text = error.to_string();
         matches!(error, Error::Exhausted { .. }) && text.contains("raise SAMITE_SHM_PEERS_MAX")
     };
     // Pairs fill each other's room.
-    let pair = world.rank() ^ 1;
+    let pair = Rank(comm.rank().0 ^ 1);
     let exchange = |number: u32| {
         let mut from = [u32::MAX];
         patient.sendrecv(&[number], pair, RING, &mut from, pair, RING).unwrap();
         assert_eq!(from, [number]);
     };
     exchange(0);
-    let other = world.rank() ^ 2;
-    if world.rank() >= 2 {
-        // It stays until the other has tried: the other's leaving ends the wait.
-        let left = world.recv(&mut [0_u8], other, TO_ONE).unwrap_err();
+    let other = comm.rank().0 ^ 2;
+    if comm.rank() >= Rank(2) {
+        // This rank stays until the other has tried: the leaving of the other ends the wait.
+        let left = comm.recv(&mut [0_u8], Rank(other), TO_ONE).unwrap_err();
         assert!(matches!(left, Error::PeerFailed { cause: Cause::Left, .. }), "{left}");
         return exchange(11);
     }
     for number in 1..10 {
         // The error comes at once each time, since the peer has not failed.
-        let refused = world.send(&[1_u8], other, TO_ONE).unwrap_err();
+        let refused = comm.send(&[1_u8], Rank(other), TO_ONE).unwrap_err();
         assert!(is_told(&refused), "{refused}");
-        let refused = world.isend(vec![1_u8; 1 << 20], other, TO_ONE).unwrap().wait().unwrap_err();
+        let refused = comm.isend(vec![1_u8; 1 << 20], Rank(other), TO_ONE).unwrap().wait().unwrap_err();
         assert!(is_told(&refused.error), "{refused}");
         exchange(number);
     }
-    assert_eq!(world.stats().failed_peers, 0);
+    assert_eq!(comm.stats().failed_peers, 0);
 }

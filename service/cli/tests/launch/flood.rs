@@ -1,10 +1,7 @@
 //! Floods each listening socket of a job with unauthenticated connections while the job works.
 
-#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a flood lasts some seconds, and what happens meanwhile has its time"
-)]
+#![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
+#![expect(clippy::disallowed_methods, reason = "a flood lasts some seconds, and events during it take time")]
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,8 +19,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::ranks::{PATIENCE, is_rank, job_of_test};
-use crate::strangers::doors;
+use crate::strangers::listeners;
 use crate::support::{Job, Running, Scratch};
+use samite::Rank;
 
 /// The behaviour of an unauthenticated client.
 #[derive(Clone, Copy)]
@@ -156,19 +154,19 @@ fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
 fn take_part(talks: bool) {
     // A rank that cannot join prints nothing, which fails the test.
     let Ok(world) = samite::init() else { return };
-    println!("\njoined {} {}", world.rank(), std::process::id());
-    let others = 1..world.size();
-    if world.rank() != 0 {
-        while world.recv(&mut [0_u8], 0, 7).is_ok() {
-            world.send(&[1_u8], 0, 7).unwrap();
+    println!("\njoined {} {}", world.comm().rank(), std::process::id());
+    let others = 1..world.comm().size();
+    if world.comm().rank() != 0 {
+        while world.comm().recv(&mut [0_u8], Rank(0), 7).is_ok() {
+            world.comm().send(&[1_u8], Rank(0), 7).unwrap();
         }
         return;
     }
     let mut alive: Vec<u32> = others.collect();
     while !alive.is_empty() {
         alive.retain(|&rank| {
-            let sent = if talks { world.send(&[1_u8], rank, 7) } else { Ok(()) };
-            let received = sent.and_then(|()| world.recv(&mut [0_u8], rank, 7).map(drop));
+            let sent = if talks { world.comm().send(&[1_u8], Rank(rank), 7) } else { Ok(()) };
+            let received = sent.and_then(|()| world.comm().recv(&mut [0_u8], Rank(rank), 7).map(drop));
             match received {
                 Ok(()) => true,
                 Err(samite::Error::PeerFailed { .. }) => {
@@ -293,7 +291,7 @@ fn kill(process: &str) {
 }
 
 #[test]
-fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
+fn a_flooded_coordinator_lets_agents_in_and_tells_of_ranks_that_are_killed() {
     let scratch = Scratch::new("flood");
     let mut job = Job::new("-n 6 --on-failure continue --hosts 127.0.0.1:5,127.0.0.2:1 --ssh");
     job.command.arg(shell_that_asks(&scratch, &HOSTS)).args([
@@ -303,10 +301,10 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
         "echo $SAMITE_RANK $$; exec sleep 1000",
     ]);
     let mut job = job.start();
-    let (invited, front) = invitations(&scratch);
+    let (invited, coordinator) = invitations(&scratch);
     let (is_over, connections) = (AtomicBool::new(false), Default::default());
     thread::scope(|scope| {
-        let flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
+        let flood = Flood::start(scope, &is_over, &connections, &[coordinator], KEPT);
         let Running { stdout, stderr, .. } = &mut job;
         let (stdout, stderr) = (lines(scope, stdout), lines(scope, stderr));
         let mut processes = vec![String::new(); 6];
@@ -339,18 +337,18 @@ fn a_flooded_front_lets_agents_in_and_tells_of_ranks_that_are_killed() {
 }
 
 #[test]
-fn a_flooded_front_keeps_its_deadline() {
+fn a_flooded_coordinator_keeps_its_deadline() {
     let scratch = Scratch::new("flood-deadline");
     let mut job = Job::new("-n 2 --timeout 2 --hosts 127.0.0.1,127.0.0.2 --ssh");
     job.command.arg(shell_that_asks(&scratch, &HOSTS)).args(["--", "sleep", "1000"]);
     let began = Instant::now();
     let mut job = job.start();
-    let (invited, front) = invitations(&scratch);
+    let (invited, coordinator) = invitations(&scratch);
     let (is_over, connections) = (AtomicBool::new(false), Default::default());
     thread::scope(|scope| {
-        let _flood = Flood::start(scope, &is_over, &connections, &[front], KEPT);
+        let _flood = Flood::start(scope, &is_over, &connections, &[coordinator], KEPT);
         go(&scratch, HOSTS[0], &invited[0]);
-        assert_eq!(job.front.wait().unwrap().code(), Some(124));
+        assert_eq!(job.coordinator.wait().unwrap().code(), Some(124));
     });
     // Ranks have half a second to report their waits.
     assert!(began.elapsed() < 4 * SOON, "{:?}", began.elapsed());
@@ -375,7 +373,7 @@ fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
         }
         let ports: Vec<_> = processes
             .iter()
-            .flat_map(|process| doors(Pid::from_raw(process.parse().unwrap()).unwrap()))
+            .flat_map(|process| listeners(Pid::from_raw(process.parse().unwrap()).unwrap()))
             .collect();
         assert!(ports.len() >= 5, "{ports:?}");
         let flood = Flood::start(scope, &is_over, &connections, &ports, KEPT_AT_PORTS);

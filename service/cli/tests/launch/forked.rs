@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use samite::{Cancel, Comm, Error, Message, Request, World};
+use samite::{Cancel, Comm, Error, Message, Rank, Request, World};
 use samite_os::fork::in_a_child;
 
 use crate::calls::refusals;
@@ -25,7 +25,7 @@ struct Belongings {
 
 /// Tries in the child every call that could affect the rank. Returns true if all are refused.
 fn misuse(of: &Belongings) -> bool {
-    let bounded = of.comm.until(&of.cancel).within(PATIENCE);
+    let bounded = of.comm.with_cancel(&of.cancel).with_timeout(PATIENCE);
     for comm in [&of.comm, &bounded] {
         for (call, error) in refusals(comm) {
             assert_eq!(error, Error::Forked, "{call}");
@@ -33,7 +33,7 @@ fn misuse(of: &Belongings) -> bool {
     }
     let mut receive = of.receive.take().unwrap();
     receive.cancel();
-    assert_eq!(receive.is_done(), Err(Error::Forked));
+    assert_eq!(receive.test().unwrap().unwrap_err().error, Error::Forked);
     assert_eq!(receive.wait().unwrap_err().error, Error::Forked);
     assert_eq!(of.message.take().unwrap().recv::<u8>().unwrap_err(), Error::Forked);
     of.cancel.cancel();
@@ -53,7 +53,8 @@ const THREADS: u64 = 100;
 fn count(comm: &Comm, tag: u64, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let mut from = [u64::MAX];
-        comm.sendrecv(&[number], comm.rank() ^ 1, tag, &mut from, comm.rank() ^ 1, tag).unwrap();
+        comm.sendrecv(&[number], Rank(comm.rank().0 ^ 1), tag, &mut from, Rank(comm.rank().0 ^ 1), tag)
+            .unwrap();
         assert_eq!(from, [number], "in order and unaltered");
     }
 }
@@ -61,8 +62,8 @@ fn count(comm: &Comm, tag: u64, numbers: std::ops::Range<u64>) {
 /// Rank 0 forks children while `threads` other threads exchange messages with rank 1.
 fn forks(threads: u64) {
     let world = samite::init().unwrap();
-    let comm = world.within(PATIENCE);
-    let peer = comm.rank() ^ 1;
+    let comm = world.comm().with_timeout(PATIENCE);
+    let peer = Rank(comm.rank().0 ^ 1);
     count(&comm, NUMBERS, 0..10);
     comm.send(&[1_u8], peer, TO_CHILD).unwrap();
     comm.send(&[2_u8], peer, TO_CHILD).unwrap();
@@ -87,8 +88,8 @@ fn forks(threads: u64) {
                     let goes_on = u64::from(!is_over.load(Ordering::Relaxed));
                     let mut told = [goes_on];
                     match comm.rank() {
-                        0 => comm.send(&told, 1, THREADS + thread).unwrap(),
-                        _ => drop(comm.recv(&mut told, 0, THREADS + thread).unwrap()),
+                        Rank(0) => comm.send(&told, Rank(1), THREADS + thread).unwrap(),
+                        _ => drop(comm.recv(&mut told, Rank(0), THREADS + thread).unwrap()),
                     }
                     if told == [0] {
                         break;
@@ -102,27 +103,27 @@ fn forks(threads: u64) {
             let forks = if threads == 0 { 2 } else { 20 };
             let mut refused = Vec::new();
             for fork in 0..forks {
-                count(&comm.until(&cancel), NUMBERS, 10 + 20 * fork..20 + 20 * fork);
+                count(&comm.with_cancel(&cancel), NUMBERS, 10 + 20 * fork..20 + 20 * fork);
                 refused.push(in_a_child(|| misuse(&belongings)).unwrap());
                 // Exit handlers of libraries in the child must not affect the parent.
                 refused.push(in_a_child(|| std::process::exit(i32::from(!misuse(&belongings)))).unwrap());
-                count(&comm.until(&cancel), NUMBERS, 20 + 20 * fork..30 + 20 * fork);
+                count(&comm.with_cancel(&cancel), NUMBERS, 20 + 20 * fork..30 + 20 * fork);
             }
             is_over.store(true, Ordering::Relaxed);
-            comm.send(&[10 + 20 * forks], 1, NUMBERS + 1).unwrap();
+            comm.send(&[10 + 20 * forks], Rank(1), NUMBERS + 1).unwrap();
             assert!(refused.into_iter().all(|refused| refused));
         } else {
             let forks = if threads == 0 { 2 } else { 20 };
             count(&comm, NUMBERS, 10..10 + 20 * forks);
             let mut all = [0];
-            comm.recv(&mut all, 0, NUMBERS + 1).unwrap();
+            comm.recv(&mut all, Rank(0), NUMBERS + 1).unwrap();
             assert_eq!(all, [10 + 20 * forks]);
         }
     });
     // The objects that the rank held when it forked are unchanged.
     for number in [1, 2] {
         let message = [&belongings.message, &belongings.claimed][number - 1].take().unwrap();
-        assert_eq!(message.recv::<u8>().unwrap().0, [number as u8]);
+        assert_eq!(message.recv::<u8>().unwrap().buffer, [number as u8]);
     }
     comm.send(&[9_u8], peer, NEVER).unwrap();
     let done = belongings.receive.take().unwrap().wait().unwrap();

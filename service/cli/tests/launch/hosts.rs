@@ -30,9 +30,9 @@ fn process(job: &Running, word: &str, number: usize) -> Pid {
 /// Returns the agent of the second host. Agents start in parallel, so their process ids may be in either order. The ids
 /// of the supervisors, their parents, follow the order of hosts.
 fn second_agent(job: &Running) -> Pid {
-    let guard = process(job, "guard", 1);
+    let supervisor = process(job, "supervisor", 1);
     let mut agents = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == "agent");
-    agents.find(|&pid| parent(pid) == Some(guard)).unwrap()
+    agents.find(|&pid| parent(pid) == Some(supervisor)).unwrap()
 }
 
 fn parent(pid: Pid) -> Option<Pid> {
@@ -90,7 +90,7 @@ fn a_host_that_is_started_late_is_reached() {
 }
 
 #[test]
-fn a_host_that_is_started_late_hears_who_has_failed() {
+fn a_host_that_is_started_late_is_informed_of_failed_ranks() {
     let scratch = Scratch::new("late-news");
     let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
     let script = format!("[ $SAMITE_RANK = 0 ] && exit 3; exec {} 20", ring.display());
@@ -110,7 +110,7 @@ fn the_environment_the_directory_and_the_input_are_those_of_the_caller() {
     let mut job = job(&scratch, "--env GREETING=hi --prefix", "echo $GREETING $SAMITE_MINE $(pwd); cat");
     job.command.env("SAMITE_MINE", "mine").current_dir(&scratch.0);
     let mut job = job.start();
-    std::io::Write::write_all(&mut job.front.stdin.take().unwrap(), b"input\n").unwrap();
+    std::io::Write::write_all(&mut job.coordinator.stdin.take().unwrap(), b"input\n").unwrap();
     let (code, stdout, stderr) = job.finish();
     assert_eq!((code, &stderr[..]), (Some(0), ""));
     let mut lines: Vec<_> = stdout.lines().collect();
@@ -128,10 +128,10 @@ fn no_command_line_and_no_environment_has_a_secret() {
     job.lines(4);
     // Everything that supervisors and agents get in a form that other users can see.
     let lines = job.pids().into_iter().map(command_line);
-    let mut lines: Vec<_> = lines.filter(|line| matches!(&line[1][..], "guard" | "agent")).collect();
+    let mut lines: Vec<_> = lines.filter(|line| matches!(&line[1][..], "supervisor" | "agent")).collect();
     lines.sort_by_key(|line| line.len());
     let samite = env!("CARGO_BIN_EXE_samite");
-    assert_eq!(lines[..2], [[samite, "guard"], [samite, "guard"]]);
+    assert_eq!(lines[..2], [[samite, "supervisor"], [samite, "supervisor"]]);
     for line in &lines[2..] {
         let [name, agent, descriptor] = &line[..] else { panic!("{line:?}") };
         assert_eq!((&name[..], &agent[..]), ("samite", "agent"));
@@ -147,15 +147,15 @@ const CLINGING: &str =
     "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000; sleep 1000";
 
 #[test]
-fn whoever_is_killed_no_process_is_left() {
+fn no_process_is_left_when_any_is_killed() {
     let scratch = Scratch::new("kill");
     type Choose = fn(&Running) -> Pid;
-    let front: Choose = |job| process(job, "run", 0);
-    let guard: Choose = |job| process(job, "guard", 1);
+    let coordinator: Choose = |job| process(job, "run", 0);
+    let supervisor: Choose = |job| process(job, "supervisor", 1);
     for (word, choose, message) in [
-        ("run", front, ""),
+        ("run", coordinator, ""),
         // Either of its ranks may be the first to end; the message counts the other one.
-        ("guard", guard, "was killed by SIGTERM (signal 15); ending the job\n"),
+        ("supervisor", supervisor, "was killed by SIGTERM (signal 15); ending the job\n"),
         (
             "agent",
             second_agent,
@@ -189,7 +189,7 @@ fn with_continue_the_ranks_of_other_hosts_go_on() {
 }
 
 #[test]
-fn what_goes_wrong_at_the_start_is_told() {
+fn errors_at_the_start_are_reported() {
     let scratch = Scratch::new("wrong");
     let told = |arguments: &str, shell: &str| {
         let mut job = Job::new(&format!("{arguments} --ssh"));
@@ -209,7 +209,7 @@ fn what_goes_wrong_at_the_start_is_told() {
     ));
     assert!(
         told("-n 2 --hosts 127.0.0.1", "false").starts_with(
-            "samite: no agent was started on host 127.0.0.1: `false 127.0.0.1` exited with code 1; what it printed is above."
+            "samite: no agent was started on host 127.0.0.1: `false 127.0.0.1` exited with code 1; its output is above."
         )
     );
     let unreachable = told("-n 2 --hosts nowhere.invalid", here);

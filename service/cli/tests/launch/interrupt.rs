@@ -51,6 +51,22 @@ fn each_signal_ends_the_wait_for_agents() {
 }
 
 #[test]
+fn each_signal_ends_a_job_of_stopped_ranks() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        let mut job = Job::shell("-n 2 --timeout 60", "echo $$; kill -STOP $$").start();
+        let ranks = job.lines(2);
+        let is_stopped = |pid: &String| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        while !ranks.iter().all(is_stopped) {}
+        job.signal(signal);
+        let (ended, _, stderr) = job.finish();
+        assert_eq!(ended, Some(code), "{stderr}");
+    }
+}
+
+#[test]
 fn ranks_that_were_started_end_with_the_wait_for_other_agents() {
     let scratch = Scratch::new("half");
     let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
@@ -85,7 +101,7 @@ fn a_second_interrupt_kills_while_agents_are_awaited() {
 #[test]
 fn a_remote_shell_that_stays_behind_is_ended() {
     let scratch = Scratch::new("lingering");
-    // As ssh does while a process of the other side holds its output.
+    // The shell stays, as ssh does while a process of the other side holds its output.
     let shell = "#!/bin/sh\nshift\n\"$@\"\nexec sleep 1000\n";
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let mut job = remote(&scratch, "-n 1 --hosts 127.0.0.1", shell, "echo ready").start();
@@ -119,10 +135,10 @@ fn messages_that_are_not_taken_do_not_hold_up_the_end() {
     let mut job = Job::shell("-n 2", "yes >&2 & read line; exit 3").start();
     fill(job.stderr.get_ref());
     let processes = job.processes();
-    job.front.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    job.coordinator.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     job.signal(Signal::TERM);
     processes.wait();
-    job.front.wait().unwrap();
+    job.coordinator.wait().unwrap();
 }
 
 #[test]
@@ -135,12 +151,12 @@ fn an_error_that_is_not_taken_does_not_hold_up_the_end() {
             while rustix::io::write(&stderr, &vec![b'x'; part]).is_ok() {}
         }
         rustix::io::ioctl_fionbio(&stderr, false).unwrap();
-        let mut front = job.command.stderr(stderr).spawn().unwrap();
-        await_that_signals_are_left_to_the_system(&front);
-        let process = Pid::from_child(&front);
+        let mut coordinator = job.command.stderr(stderr).spawn().unwrap();
+        await_that_signals_are_left_to_the_system(&coordinator);
+        let process = Pid::from_child(&coordinator);
         kill_process(process, Signal::TERM).unwrap();
         Processes::from(vec![pidfd_open(process, PidfdFlags::empty()).unwrap()]).wait();
-        assert_eq!(front.wait().unwrap().signal(), Some(15), "{arguments}");
+        assert_eq!(coordinator.wait().unwrap().signal(), Some(15), "{arguments}");
     }
 }
 
@@ -152,7 +168,7 @@ fn a_stopped_agent_does_not_hold_up_a_second_interrupt() {
     kill_process(job.agent_pid(), Signal::STOP).unwrap();
     job.signal(Signal::INT);
     // Two pending signals of a kind count as one.
-    while signals(&job.front, "ShdPnd").is_some_and(|pending| pending & bit(Signal::INT) != 0) {}
+    while signals(&job.coordinator, "ShdPnd").is_some_and(|pending| pending & bit(Signal::INT) != 0) {}
     job.signal(Signal::INT);
     processes.wait();
     assert_eq!(job.finish().0, Some(130));
@@ -164,8 +180,8 @@ fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     let file = scratch.0.join("stats");
     mkfifoat(rustix::fs::CWD, &file, Mode::RUSR | Mode::WUSR).unwrap();
     let job = Job::shell(&format!("-n 1 --stats={}", file.display()), "true").start();
-    let process = pidfd_open(job.front_pid(), PidfdFlags::empty()).unwrap();
-    await_that_signals_are_left_to_the_system(&job.front);
+    let process = pidfd_open(job.coordinator_pid(), PidfdFlags::empty()).unwrap();
+    await_that_signals_are_left_to_the_system(&job.coordinator);
     job.signal(Signal::INT);
     let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap(), 1);
@@ -174,14 +190,14 @@ fn statistics_that_are_not_read_do_not_hold_up_the_end() {
 
 /// Waits until the launcher waits for a reader of its output: then it leaves interrupts to the system.
 #[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
-fn await_that_signals_are_left_to_the_system(front: &Child) {
+fn await_that_signals_are_left_to_the_system(coordinator: &Child) {
     let is_left_to_the_system = || {
-        let blocked = signals(front, "SigBlk");
+        let blocked = signals(coordinator, "SigBlk");
         blocked.is_some_and(|blocked| blocked != 0 && blocked & bit(Signal::INT) == 0)
     };
     let begin = std::time::Instant::now();
     while !is_left_to_the_system() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the front blocks interrupts");
+        assert!(begin.elapsed() < Duration::from_secs(60), "the coordinator blocks interrupts");
     }
 }
 
@@ -205,7 +221,7 @@ fn bit(signal: Signal) -> u64 {
 }
 
 #[test]
-fn an_agent_that_waits_for_its_orders_ends_when_told() {
+fn an_agent_that_waits_for_its_plan_ends_on_a_signal() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (ours, theirs) = UnixStream::pair().unwrap();
         // A shell starts background commands with interrupts ignored, and nohup with hang-ups ignored.

@@ -28,12 +28,12 @@ fn kill(process: Pid) {
 }
 
 #[test]
-fn killing_the_front_ends_all() {
+fn killing_the_coordinator_ends_all() {
     let (mut job, _) = clinging("-n 3");
     let processes = all_processes(&job);
-    kill(job.front_pid());
+    kill(job.coordinator_pid());
     processes.wait();
-    assert_eq!(job.front.wait().unwrap().code(), None);
+    assert_eq!(job.coordinator.wait().unwrap().code(), None);
     job.finish();
 }
 
@@ -78,20 +78,20 @@ fn killing_a_stopped_job_ends_all() {
     for rank in ranks {
         kill_process(rank, Signal::STOP).unwrap();
     }
-    kill(job.front_pid());
+    kill(job.coordinator_pid());
     processes.wait();
-    assert_eq!(job.front.wait().unwrap().code(), None);
+    assert_eq!(job.coordinator.wait().unwrap().code(), None);
     job.finish();
 }
 
 #[test]
-fn killing_the_fronts_process_group_ends_all() {
+fn killing_the_coordinators_process_group_ends_all() {
     let mut job = Job::shell("-n 3", CLINGING);
     std::os::unix::process::CommandExt::process_group(&mut job.command, 0);
     let mut job = job.start();
     job.lines(3);
     let processes = all_processes(&job);
-    rustix::process::kill_process_group(job.front_pid(), Signal::KILL).unwrap();
+    rustix::process::kill_process_group(job.coordinator_pid(), Signal::KILL).unwrap();
     processes.wait();
     job.finish();
 }

@@ -1,7 +1,7 @@
 //! Ranks that leave, fail after they have closed their world, or fail again and again: the reports to the others, and
 //! the end of a receive from any source.
 
-#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+#![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read, Write};
@@ -9,7 +9,7 @@ use std::process::{abort, exit};
 use std::thread;
 
 use rustix::process::Signal;
-use samite::{Cause, Comm, Error, Source};
+use samite::{Cause, Comm, Error, Rank, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test};
 use crate::support::{Job, Scratch, text};
@@ -38,9 +38,9 @@ fn hand_out(world: &Comm) {
                 }
                 let next = open.pop_front().unwrap_or(0);
                 open.extend(Some(next).filter(|&next| next != 0));
-                let _ = world.send(&[next], status.source, TASK);
+                let _ = world.send(&[next], status.peer, TASK);
             }
-            Err(Error::FailurePending { rank: 1, .. }) => failures += 1,
+            Err(Error::FailurePending { rank: Rank(1), .. }) => failures += 1,
             Err(Error::Deserted) => break,
             Err(error) => panic!("{error}"),
         }
@@ -54,7 +54,7 @@ fn hand_out(world: &Comm) {
 fn a_farm_survives_every_way_to_fail() {
     let name = "leaving::a_farm_survives_every_way_to_fail";
     if !is_rank() {
-        for (on_failure, lives) in [("continue", 1), ("restart=2", 3)] {
+        for (on_failure, incarnations) in [("continue", 1), ("restart=2", 3)] {
             for (how, code) in [("abort", 134), ("exit", 3), ("err", 1)] {
                 for transport in &TRANSPORTS[1..] {
                     let arguments = format!("-n 4 --on-failure {on_failure} --timeout 60 {transport}");
@@ -62,7 +62,7 @@ fn a_farm_survives_every_way_to_fail() {
                     job.command.env("TEST_HOW", how);
                     let output = job.output();
                     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-                    let expected = format!("sum 2870, {lives} failures");
+                    let expected = format!("sum 2870, {incarnations} failures");
                     assert!(stdout.contains(&expected), "{arguments} {how}: {stdout}{stderr}");
                     assert_eq!(output.status.code(), Some(code), "{arguments} {how}: {stderr}");
                 }
@@ -71,20 +71,21 @@ fn a_farm_survives_every_way_to_fail() {
         return;
     }
     let world = samite::init().unwrap();
-    if world.rank() == 0 {
-        return hand_out(&world);
+    let comm = world.comm();
+    if comm.rank() == 0 {
+        return hand_out(comm);
     }
     let mut result = [0_u64; 2];
     loop {
-        world.send(&result, 0, ASK).unwrap();
+        comm.send(&result, Rank(0), ASK).unwrap();
         let mut task = [0_u64];
-        world.recv(&mut task, 0, TASK).unwrap();
+        comm.recv(&mut task, Rank(0), TASK).unwrap();
         let [task] = task;
-        if world.rank() == 1 {
+        if comm.rank() == 1 {
             match &told("TEST_HOW")[..] {
                 "abort" => abort(),
                 "exit" => exit(3),
-                // As a `main` that returns an error.
+                // This process ends like a `main` that returns an error.
                 _ => {
                     drop(world);
                     exit(1);
@@ -100,8 +101,8 @@ fn a_farm_survives_every_way_to_fail() {
 
 /// Rank 0 closes its world and runs on until its standard input ends; then it fails.
 #[test]
-fn a_failure_long_after_the_goodbye_is_told() {
-    let name = "leaving::a_failure_long_after_the_goodbye_is_told";
+fn a_failure_long_after_the_goodbye_is_reported() {
+    let name = "leaving::a_failure_long_after_the_goodbye_is_reported";
     if !is_rank() {
         for transport in &TRANSPORTS[1..] {
             let mut job = job_of_test(name, &format!("-n 2 --on-failure continue {transport}")).start();
@@ -114,16 +115,17 @@ fn a_failure_long_after_the_goodbye_is_told() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    if world.rank() == 0 {
-        patient.send(&[1_u8], 1, 1).unwrap();
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    if comm.rank() == 0 {
+        patient.send(&[1_u8], Rank(1), 1).unwrap();
         drop(world);
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         exit(3);
     }
-    patient.recv(&mut [0_u8], 0, 1).unwrap();
-    let error = patient.recv(&mut [0_u8], 0, 1).unwrap_err();
-    assert!(matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Left, .. }), "{error}");
+    patient.recv(&mut [0_u8], Rank(0), 1).unwrap();
+    let error = patient.recv(&mut [0_u8], Rank(0), 1).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: Rank(0), cause: Cause::Left, .. }), "{error}");
     assert_eq!(patient.recv(&mut [0_u8], Source::ANY, 1), Err(Error::Deserted));
     println!("\ndeserted");
     let error = loop {
@@ -133,9 +135,12 @@ fn a_failure_long_after_the_goodbye_is_told() {
         }
     };
     let cause = Cause::Died("it exited with code 3".to_owned());
-    assert_eq!(error, Error::FailurePending { rank: 0, cause: cause.clone() });
-    let error = patient.send(&[0_u8], 0, 1).unwrap_err();
-    assert!(matches!(&error, Error::PeerFailed { rank: 0, cause: told, .. } if *told == cause), "{error}");
+    assert_eq!(error, Error::FailurePending { rank: Rank(0), cause: cause.clone() });
+    let error = patient.send(&[0_u8], Rank(0), 1).unwrap_err();
+    assert!(
+        matches!(&error, Error::PeerFailed { rank: Rank(0), cause: told, .. } if *told == cause),
+        "{error}"
+    );
     println!("\nheard of it");
 }
 
@@ -147,7 +152,7 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
         for transport in &TRANSPORTS[1..] {
             let output = job_of_test(name, &format!("-n 2 --on-failure restart {transport}")).output();
             let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-            assert!(stdout.contains("served by life 3"), "{transport}: {stdout}{stderr}");
+            assert!(stdout.contains("served by incarnation 3"), "{transport}: {stdout}{stderr}");
             let again = ["it was started again", "it is started again in 0.1 s"];
             let expected = again.map(|again| format!("samite run: rank 0 exited with code 7; {again}\n"));
             assert_eq!(stderr, expected.concat(), "{transport}");
@@ -156,12 +161,13 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    let life = world.incarnation(world.rank()).unwrap().unwrap();
-    if world.rank() == 0 {
-        patient.send(&[life], 1, 1).unwrap();
-        patient.recv(&mut [0_u32], 1, 2).unwrap();
-        if life < 3 {
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    let incarnation = comm.incarnation(comm.rank()).unwrap().unwrap();
+    if comm.rank() == 0 {
+        patient.send(&[incarnation], Rank(1), 1).unwrap();
+        patient.recv(&mut [0_u32], Rank(1), 2).unwrap();
+        if incarnation < 3 {
             drop(world);
             exit(7);
         }
@@ -172,17 +178,17 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
     loop {
         match patient.recv(&mut from, Source::ANY, 1) {
             Ok(status) => {
-                seen.push(format!("life {}", from[0]));
-                patient.send(&from, status.source, 2).unwrap();
+                seen.push(format!("incarnation {}", from[0]));
+                patient.send(&from, status.peer, 2).unwrap();
             }
-            Err(Error::FailurePending { rank: 0, cause: Cause::Died(how) }) => seen.push(how),
+            Err(Error::FailurePending { rank: Rank(0), cause: Cause::Died(how) }) => seen.push(how),
             Err(Error::Deserted) => break,
             Err(error) => panic!("{error}: {seen:?}"),
         }
     }
     let exited = "it exited with code 7";
-    assert_eq!(seen, ["life 1", exited, "life 2", exited, "life 3"]);
-    println!("\nserved by life {}", from[0]);
+    assert_eq!(seen, ["incarnation 1", exited, "incarnation 2", exited, "incarnation 3"]);
+    println!("\nserved by incarnation {}", from[0]);
 }
 
 /// While a rank pauses before its restart, the job ends as at any other time.
@@ -190,7 +196,7 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
 fn a_job_ends_while_a_rank_waits_to_be_started_again() {
     // Each incarnation writes a line, until the pause is some seconds long.
     let scratch = Scratch::new("pause");
-    let script = format!("echo >> {0}/lives; exit 3", scratch.0.display());
+    let script = format!("echo >> {0}/incarnations; exit 3", scratch.0.display());
     let mut job = Job::shell("-n 1 --on-failure restart=1000", &script).start();
     let mut line = String::new();
     while !line.contains("again in 0.8 s") {
@@ -201,7 +207,19 @@ fn a_job_ends_while_a_rank_waits_to_be_started_again() {
     job.signal(Signal::INT);
     let (code, _, stderr) = job.finish();
     assert_eq!((code, &stderr[..]), (Some(3), "samite run: rank 0 exited with code 3; the others go on\n"));
-    assert_eq!(std::fs::read_to_string(scratch.0.join("lives")).unwrap().len(), 5);
+    assert_eq!(std::fs::read_to_string(scratch.0.join("incarnations")).unwrap().len(), 5);
+}
+
+#[test]
+fn a_rank_that_is_not_started_again_has_used_up_its_restarts() {
+    for (restarts, last) in [(1, "1 restart"), (2, "2 restarts")] {
+        let job = Job::shell(&format!("-n 1 --on-failure restart={restarts}"), "exit 3");
+        let (code, _, stderr) = job.start().finish();
+        assert_eq!(code, Some(3), "{stderr}");
+        let last = format!("samite run: rank 0 exited with code 3, after {last}; the others go on");
+        assert_eq!(stderr.lines().last(), Some(&last[..]), "{stderr}");
+        assert_eq!(stderr.lines().count(), restarts + 1, "{stderr}");
+    }
 }
 
 /// Rank 1 removes the program and fails; rank 0 exits when the failed restart was reported.
@@ -248,7 +266,8 @@ fn a_panic_that_is_caught_is_a_failure() {
         return;
     }
     let world = samite::init().unwrap();
-    if world.rank() == 1 {
+    let comm = world.comm();
+    if comm.rank() == 1 {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _world = world;
             panic!("on purpose");
@@ -257,8 +276,8 @@ fn a_panic_that_is_caught_is_a_failure() {
         return;
     }
     loop {
-        match world.recv(&mut [0_u8], Source::ANY, 0) {
-            Err(Error::FailurePending { rank: 1, .. }) => {}
+        match comm.recv(&mut [0_u8], Source::ANY, 0) {
+            Err(Error::FailurePending { rank: Rank(1), .. }) => {}
             result => return assert_eq!(result.unwrap_err(), Error::Deserted),
         }
     }
@@ -277,7 +296,7 @@ fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
         let mut message = String::new();
         job.stderr.read_line(&mut message).unwrap();
         assert!(message.contains("was killed by SIGKILL"), "{message}");
-        job.front.stdin.take().unwrap().write_all(ends_with.as_bytes()).unwrap();
+        job.coordinator.stdin.take().unwrap().write_all(ends_with.as_bytes()).unwrap();
         assert_eq!(job.finish().0, Some(code), "{arguments} {ends_with}");
     }
     // Rank 0's last process counts, and a time-out has precedence.

@@ -5,6 +5,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::{Job, Running, Scratch, text};
+use samite::Rank;
 
 /// The variable that names a pipe to which the test writes.
 const PIPE: &str = "SAMITE_TEST_PIPE";
@@ -36,7 +38,7 @@ fn a_profile_tells_what_was_exchanged() {
             assert_eq!((figures(0, "sent"), figures(0, "bytes_sent")), (5, bytes), "{profile}");
             assert_eq!((figures(1, "received"), figures(1, "bytes_received")), (5, bytes), "{profile}");
             assert_eq!((figures(2, "sent"), figures(2, "received")), (0, 0), "{profile}");
-            // The last message was expected, perhaps the long one too.
+            // The three short messages are unexpected. The long one and the last one may have met a posted receive.
             assert!((3..=5).contains(&figures(1, "unexpected")), "{profile}");
             assert!((3..=5).contains(&figures(1, "unexpected_max")), "{profile}");
             assert_eq!(figures(1, "unexpected_messages"), 0);
@@ -56,21 +58,21 @@ fn a_profile_tells_what_was_exchanged() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     match world.rank() {
-        0 => {
+        Rank(0) => {
             for _ in 0..3 {
-                world.send(&[0_u8; 100], 1, 1).unwrap();
+                world.send(&[0_u8; 100], Rank(1), 1).unwrap();
             }
-            world.send(&vec![0_u8; LONG], 1, 2).unwrap();
-            world.send(&[0_u8; 0], 1, 3).unwrap();
+            world.send(&vec![0_u8; LONG], Rank(1), 2).unwrap();
+            world.send(&[0_u8; 0], Rank(1), 3).unwrap();
         }
-        1 => {
-            world.recv(&mut vec![0_u8; LONG], 0, 2).unwrap();
-            world.recv(&mut [0_u8; 0], 0, 3).unwrap();
-            // These have arrived before the long one, and were not expected.
+        Rank(1) => {
+            world.recv(&mut vec![0_u8; LONG], Rank(0), 2).unwrap();
+            world.recv(&mut [0_u8; 0], Rank(0), 3).unwrap();
+            // The short messages have arrived before the long one, and were not expected.
             for _ in 0..3 {
-                world.recv(&mut [0_u8; 100], 0, 1).unwrap();
+                world.recv(&mut [0_u8; 100], Rank(0), 1).unwrap();
             }
         }
         _ => {}
@@ -93,38 +95,38 @@ fn of_a_killed_rank_its_partners_tell() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     if world.rank() == 1 {
-        world.send(&[1_u64], 0, 1).unwrap();
-        world.recv(&mut [0_u64], 0, 2).unwrap();
+        world.send(&[1_u64], Rank(0), 1).unwrap();
+        world.recv(&mut [0_u64], Rank(0), 2).unwrap();
         kill_process(getpid(), Signal::KILL).unwrap();
     }
-    world.recv(&mut [0_u64], 1, 1).unwrap();
+    world.recv(&mut [0_u64], Rank(1), 1).unwrap();
     // Only after the other's death is known.
-    world.send(&[0_u64], 1, 2).unwrap();
-    world.recv(&mut [0_u64], 1, 3).unwrap_err();
+    world.send(&[0_u64], Rank(1), 2).unwrap();
+    world.recv(&mut [0_u64], Rank(1), 3).unwrap_err();
 }
 
 /// First rank 0 waits for rank 1, which reads from a pipe; then rank 1 waits for rank 0, which reads its input.
 #[test]
-fn a_running_job_shows_who_waits_for_whom() {
+fn a_running_job_shows_the_awaited_ranks() {
     if is_rank() {
         let world = samite::init().unwrap();
-        let world = world.within(PATIENCE);
+        let world = world.comm().with_timeout(PATIENCE);
         if world.rank() == 0 {
-            world.recv(&mut [0_u32; 2], 1, 5).unwrap();
+            world.recv(&mut [0_u32; 2], Rank(1), 5).unwrap();
             println!("received");
             io::stdin().lock().read_line(&mut String::new()).unwrap();
-            world.send(&[0_u8; 3], 1, 7).unwrap();
+            world.send(&[0_u8; 3], Rank(1), 7).unwrap();
         } else {
             fs::read(pipe()).unwrap();
-            world.send(&[1_u32, 2], 0, 5).unwrap();
-            world.recv(&mut [0_u8; 3], 0, 7).unwrap();
+            world.send(&[1_u32, 2], Rank(0), 5).unwrap();
+            world.recv(&mut [0_u8; 3], Rank(0), 7).unwrap();
         }
         return;
     }
     let scratch = Scratch::new("observe");
-    let (pipe, mut job) = begin("observe::a_running_job_shows_who_waits_for_whom", &scratch, "-n 2");
+    let (pipe, mut job) = begin("observe::a_running_job_shows_the_awaited_ranks", &scratch, "-n 2");
     let sockets = scratch.0.join("samite");
     // At first the rank may not answer, or may wait for something else.
     let view = loop {
@@ -148,7 +150,7 @@ fn a_running_job_shows_who_waits_for_whom() {
     // Jobs of other tests may be listed too.
     let row = listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{listed}"));
     let row: Vec<_> = row.split_whitespace().collect();
-    assert_eq!((row[1], row[2]), (&*job.front.id().to_string(), "2"));
+    assert_eq!((row[1], row[2]), (&*job.coordinator.id().to_string(), "2"));
 
     OpenOptions::new().write(true).open(&pipe).unwrap().write_all(b"go").unwrap();
     await_line(&mut job, "received");
@@ -169,18 +171,67 @@ fn a_running_job_shows_who_waits_for_whom() {
     let shown = text(&shown.stdout);
     assert!(shown.contains("makes no calls") && shown.contains("recv from 0, tag 7, 3 bytes"), "{shown}");
 
-    job.front.stdin.take().unwrap().write_all(b"\n").unwrap();
+    job.coordinator.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert_eq!(job.finish().0, Some(0));
     assert_eq!(files(&sockets), [] as [PathBuf; 0], "the socket is removed");
     assert!(!samite(&format!("top {name} --once"), &scratch).status.success());
 }
+
+/// Observers take all descriptors of the launcher and read no answer. The answer contains the program's arguments, so
+/// that it does not fit into a socket.
+#[test]
+fn without_a_descriptor_left_the_launcher_sleeps_until_there_is_one() {
+    let scratch = Scratch::new("observers");
+    let mut job = Job::shell("-n 1", "echo there; read line");
+    job.command.args(vec!["a".repeat(100_000); 8]).env("XDG_RUNTIME_DIR", &scratch.0);
+    let mut limited = Command::new("sh");
+    let limit = format!("ulimit -n {DESCRIPTORS}; exec \"$@\"");
+    limited.args(["-c", &limit, "sh"]).arg(job.command.get_program()).args(job.command.get_args());
+    for (name, value) in job.command.get_envs() {
+        limited.env(name, value.unwrap());
+    }
+    job.command = limited;
+    let mut job = job.start();
+    job.lines(1);
+    let [socket] = &files(&scratch.0.join("samite"))[..] else { panic!("one socket") };
+    let observers: Vec<_> = (0..DESCRIPTORS).map(|_| UnixStream::connect(socket).unwrap()).collect();
+    let process = PathBuf::from(format!("/proc/{}", job.coordinator.id()));
+    let descriptors = || fs::read_dir(process.join("fd")).unwrap().count();
+    until(|| descriptors() >= DESCRIPTORS - 1);
+    // All that are accepted have their answers after 100 ms, and the others wait to be accepted. A process that spins
+    // never gives up the core of its own accord, so its count of sleeps stands still.
+    let naps = || {
+        let status = fs::read_to_string(process.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = naps();
+    until(|| naps() > before + 2);
+
+    drop(observers);
+    until(|| samite("top --once --json", &scratch).status.success());
+    job.coordinator.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(job.finish().0, Some(0));
+}
+
+/// Waits until a condition holds.
+#[expect(clippy::disallowed_methods, reason = "a test that would hang fails after a while")]
+fn until(condition: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "it does not come about");
+    }
+}
+
+/// The descriptors of a launcher that are enough to start one rank.
+const DESCRIPTORS: usize = 40;
 
 #[test]
 fn what_a_killed_launcher_leaves_is_removed() {
     if is_rank() {
         let world = samite::init().unwrap();
         println!("there");
-        let _ = world.recv(&mut [0_u8], 0, 1);
+        let _ = world.comm().recv(&mut [0_u8], Rank(0), 1);
         return;
     }
     let scratch = Scratch::new("stale");

@@ -52,7 +52,7 @@ fn answer() -> String {
     });
     let rank = |rank: u32, ending: serde_json::Value| {
         json!({
-            "rank": rank, "host": evil, "life": 1, "is_stopped": false, "ending": ending, "figures": figures,
+            "rank": rank, "host": evil, "incarnation": 1, "is_stopped": false, "ending": ending, "figures": figures,
             "is_answer": true, "figures_age_ms": 1
         })
     };
@@ -93,7 +93,7 @@ fn text_of_a_job_does_nothing_to_the_terminal() {
 }
 
 #[test]
-fn what_is_not_understood_is_quoted_without_effect() {
+fn unknown_answers_are_quoted_without_effect() {
     let scratch = Scratch::new("foreign");
     let line = answer().replace(&json!("lost").to_string(), "\"\\u001b[2J\"");
     let _job = pretend(&place(&scratch), move |mut connection| drop(connection.write_all(line.as_bytes())));

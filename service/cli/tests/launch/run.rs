@@ -117,7 +117,7 @@ fn ranks_that_ignore_sigterm_are_killed() {
 }
 
 #[test]
-fn a_core_dump_is_told_when_there_is_one() {
+fn a_core_dump_is_reported() {
     let scratch = Scratch::new("core");
     let script = "ulimit -c unlimited 2>/dev/null; kill -ABRT $$";
     // Core dumps depend on this machine's configuration.
@@ -137,7 +137,7 @@ fn with_continue_the_survivors_go_on() {
     let mut message = String::new();
     job.stderr.read_line(&mut message).unwrap();
     assert_eq!(message, "samite run: rank 1 was killed by SIGKILL (signal 9); the others go on\n");
-    job.front.stdin.take().unwrap().write_all(b"still here\n").unwrap();
+    job.coordinator.stdin.take().unwrap().write_all(b"still here\n").unwrap();
     assert_eq!(job.finish(), (Some(137), "still here\n".to_owned(), String::new()));
 }
 
@@ -205,7 +205,7 @@ fn stopping_and_continuing_reach_the_ranks() {
     job.signal(Signal::TSTP);
     // The coordinator stops itself once it has forwarded the signal; SIGCONT wakes it and is forwarded too.
     let options = rustix::process::WaitIdOptions::STOPPED | rustix::process::WaitIdOptions::NOWAIT;
-    rustix::process::waitid(rustix::process::WaitId::Pid(job.front_pid()), options).unwrap();
+    rustix::process::waitid(rustix::process::WaitId::Pid(job.coordinator_pid()), options).unwrap();
     job.signal(Signal::CONT);
     assert_eq!(job.lines(1), ["on"]);
     job.signal(Signal::TERM);
@@ -230,7 +230,7 @@ fn nothing_is_mixed_when_all_ranks_flood() {
 }
 
 #[test]
-fn a_flood_that_nobody_reads_holds_up_neither_stderr_nor_signals_nor_failures() {
+fn an_unread_flood_delays_neither_stderr_nor_signals_nor_failures() {
     // No process reads stdout, so rank 0 blocks in a write.
     let script =
         "if [ $SAMITE_RANK = 0 ]; then yes; else trap 'exit 9' USR1; echo ready >&2; sleep 1000 & wait; fi";
@@ -250,16 +250,16 @@ fn a_flood_that_nobody_reads_holds_up_neither_stderr_nor_signals_nor_failures() 
 #[test]
 fn standard_input_goes_to_rank_0() {
     let mut job = Job::shell("-n 3 --prefix", "cat").start();
-    job.front.stdin.take().unwrap().write_all(b"one\ntwo").unwrap();
+    job.coordinator.stdin.take().unwrap().write_all(b"one\ntwo").unwrap();
     assert_eq!(job.finish(), (Some(0), "[0] one\n[0] two".to_owned(), String::new()));
 }
 
 #[test]
 fn who_writes_to_a_closed_output_gets_sigpipe() {
     let mut job = Job::shell("-n 2", "yes").command;
-    let mut front = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(front.stdout.take());
-    assert_eq!(front.wait().unwrap().code(), Some(141));
+    let mut coordinator = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(coordinator.stdout.take());
+    assert_eq!(coordinator.wait().unwrap().code(), Some(141));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn options_end_where_the_program_begins() {
 }
 
 #[test]
-fn misuse_is_told_in_one_sentence() {
+fn misuse_is_reported_in_one_sentence() {
     let mut messages = String::new();
     for arguments in [
         "-n 0 true",
@@ -311,13 +311,13 @@ fn too_many_ranks_for_the_descriptors_are_refused_before_any_starts() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_told() {
+fn output_that_cannot_be_written_is_reported() {
     let mut job = Job::shell("-n 1", "echo result");
     job.command.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
     let output = job.command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         text(&output.stderr),
-        "samite agent: what the ranks print to stdout cannot be written, and is lost: No space left on device (os error 28)\n"
+        "samite agent: the ranks' output to stdout cannot be written and is lost: No space left on device (os error 28)\n"
     );
 }

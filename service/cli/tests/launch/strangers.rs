@@ -40,7 +40,7 @@ fn who_does_not_know_the_secret_is_turned_away() {
 }
 
 #[test]
-fn rubbish_at_the_launchers_door_is_turned_away() {
+fn garbage_at_the_launchers_listener_is_rejected() {
     // Half a message, no message, one for another host, one without end, noise; and many connections without a byte.
     let ended = met_by(
         "rubbish",
@@ -57,7 +57,7 @@ fn rubbish_at_the_launchers_door_is_turned_away() {
 }
 
 #[test]
-fn rubbish_at_the_ports_of_ranks_disturbs_nobody() {
+fn garbage_at_the_ports_of_ranks_disturbs_no_rank() {
     let scratch = Scratch::new("ports");
     let ring = Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
     let mut job = Job::new("-n 4 --transport tcp;ofi_rxm --hosts 127.0.0.1,127.0.0.2 --ssh");
@@ -69,18 +69,18 @@ fn rubbish_at_the_ports_of_ranks_disturbs_nobody() {
     job.lines(4);
     // The launcher closes its listener when the last agent has connected, which may have started its ranks by then.
     // The ports of ranks without input may be open already.
-    let is_closed = (0..10_000).any(|_| doors(job.front_pid()).is_empty());
-    assert!(is_closed, "the launcher's door is closed");
-    drop(job.front.stdin.take());
+    let is_closed = (0..10_000).any(|_| listeners(job.coordinator_pid()).is_empty());
+    assert!(is_closed, "the launcher no longer listens");
+    drop(job.coordinator.stdin.take());
 
     let mut let_in = [0, 0];
     let mut open = Vec::new();
-    while job.front.try_wait().unwrap().is_none() {
-        for door in job.pids().into_iter().flat_map(doors) {
+    while job.coordinator.try_wait().unwrap().is_none() {
+        for listener in job.pids().into_iter().flat_map(listeners) {
             for (bytes, count) in [&[0xff; 3000][..], b"GET / HTTP/1.1\r\n\r\n"].into_iter().zip(&mut let_in)
             {
                 // The job may have ended.
-                let Ok(mut stranger) = TcpStream::connect_timeout(&door, Duration::from_secs(1)) else {
+                let Ok(mut stranger) = TcpStream::connect_timeout(&listener, Duration::from_secs(1)) else {
                     continue;
                 };
                 *count += usize::from(stranger.write_all(bytes).is_ok());
@@ -95,7 +95,7 @@ fn rubbish_at_the_ports_of_ranks_disturbs_nobody() {
 }
 
 /// Returns the addresses at which a process listens, as this host reaches them.
-pub(crate) fn doors(pid: Pid) -> Vec<SocketAddr> {
+pub(crate) fn listeners(pid: Pid) -> Vec<SocketAddr> {
     let process = format!("/proc/{}", pid.as_raw_nonzero());
     // The process may have ended meanwhile.
     let Ok(files) = fs::read_dir(format!("{process}/fd")) else { return Vec::new() };

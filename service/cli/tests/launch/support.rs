@@ -57,7 +57,7 @@ impl Job {
         Running {
             stdout: BufReader::new(child.stdout.take().unwrap()),
             stderr: BufReader::new(child.stderr.take().unwrap()),
-            front: child,
+            coordinator: child,
             mark: self.mark,
         }
     }
@@ -65,7 +65,7 @@ impl Job {
 
 /// A running job.
 pub(crate) struct Running {
-    pub(crate) front: Child,
+    pub(crate) coordinator: Child,
     pub(crate) stdout: BufReader<ChildStdout>,
     pub(crate) stderr: BufReader<ChildStderr>,
     mark: String,
@@ -81,17 +81,18 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.front_pid(), signal).unwrap();
+        kill_process(self.coordinator_pid(), signal).unwrap();
     }
 
-    pub(crate) fn front_pid(&self) -> Pid {
-        Pid::from_child(&self.front)
+    pub(crate) fn coordinator_pid(&self) -> Pid {
+        Pid::from_child(&self.coordinator)
     }
 
     /// Returns the agent, which is the coordinator's only child.
     pub(crate) fn agent_pid(&self) -> Pid {
-        let front = self.front.id();
-        let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
+        let coordinator = self.coordinator.id();
+        let children =
+            fs::read_to_string(format!("/proc/{coordinator}/task/{coordinator}/children")).unwrap();
         Pid::from_raw(children.trim().parse().unwrap()).unwrap()
     }
 
@@ -109,11 +110,11 @@ impl Running {
 
     /// Waits for the end and checks that no process is left. Returns the exit code and the rest of stdout and stderr.
     pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
-        drop(self.front.stdin.take());
+        drop(self.coordinator.stdin.take());
         let mut texts = [String::new(), String::new()];
         self.stdout.read_to_string(&mut texts[0]).unwrap();
         self.stderr.read_to_string(&mut texts[1]).unwrap();
-        let status = self.front.wait().unwrap();
+        let status = self.coordinator.wait().unwrap();
         assert_eq!(processes(&self.mark), [], "nothing is left");
         let [stdout, stderr] = texts;
         (status.code(), stdout, stderr)

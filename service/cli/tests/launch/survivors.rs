@@ -1,12 +1,12 @@
 //! Exchanges with a dead or unreachable rank among others: every exchange ends, and the survivors continue together.
 
-#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+#![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use samite::{Cause, Comm, Error, Source};
+use samite::{Cause, Comm, Error, Rank, Source};
 
 use crate::ranks::{TRANSPORTS, is_rank, job_of_test};
 use crate::support::{Job, text};
@@ -14,7 +14,7 @@ use crate::support::{Job, text};
 /// Time for reports to reach the survivors: much more than they take, and much less than any other wait here.
 const SOON: Duration = Duration::from_secs(1);
 
-#[expect(clippy::disallowed_methods, reason = "what is tested is how long it takes")]
+#[expect(clippy::disallowed_methods, reason = "the test measures time")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -25,10 +25,10 @@ fn around(world: &Comm, length: usize, tag: u64) -> Result<(), Error> {
     let mut from = vec![0_u8; length];
     let status = world.sendrecv(
         &vec![1_u8; length],
-        (rank + 1) % size,
+        Rank((rank.0 + 1) % size),
         tag,
         &mut from,
-        (rank + size - 1) % size,
+        Rank((rank.0 + size - 1) % size),
         tag,
     )?;
     assert_eq!((status.bytes, from), (length, vec![1_u8; length]));
@@ -49,34 +49,35 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         return;
     }
     let world = samite::init().unwrap();
+    let comm = world.comm();
     for (round, length) in [8, 20_000, 1 << 20].into_iter().enumerate() {
-        around(&world, length, round as u64).unwrap();
+        around(comm, length, round as u64).unwrap();
     }
-    if world.rank() == 2 {
-        // Both others are in the exchange in which rank 2 takes no part, or about to be.
+    if comm.rank() == 2 {
+        // Ranks 0 and 1 are in the exchange in which rank 2 takes no part, or about to begin it.
         for _ in 0..2 {
-            world.recv(&mut [0_u8], Source::ANY, 8).unwrap();
+            comm.recv(&mut [0_u8], Source::ANY, 8).unwrap();
         }
         kill_process(getpid(), Signal::KILL).unwrap();
     }
-    world.send(&[1_u8], 2, 8).unwrap();
+    comm.send(&[1_u8], Rank(2), 8).unwrap();
     // A short send would be over before the death.
     for (round, length) in [1 << 20, 8, 20_000, 1 << 20].into_iter().enumerate() {
         let begin = now();
-        let error = around(&world, length, 9).unwrap_err();
+        let error = around(comm, length, 9).unwrap_err();
         let is_told = match &error {
-            Error::PeerFailed { rank: 2, .. } => true,
+            Error::PeerFailed { rank: Rank(2), .. } => true,
             // Rank 0 knew of the death before and cancelled its half.
-            Error::Abandoned { rank: 0, .. } => round == 0 && world.rank() == 1,
+            Error::Abandoned { rank: Rank(0), .. } => round == 0 && comm.rank() == 1,
             _ => false,
         };
         assert!(is_told, "{error}");
-        let error = world.recv(&mut [0_u8], 2, 8).unwrap_err();
-        assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
+        let error = comm.recv(&mut [0_u8], Rank(2), 8).unwrap_err();
+        assert!(matches!(error, Error::PeerFailed { rank: Rank(2), .. }), "{error}");
         assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
         // The two survivors exchange under another tag, as a new round would.
-        let (mut from, other) = (vec![0_u8; length], 1 - world.rank());
-        world.sendrecv(&vec![1_u8; length], other, 10, &mut from, other, 10).unwrap();
+        let (mut from, other) = (vec![0_u8; length], Rank(1 - comm.rank().0));
+        comm.sendrecv(&vec![1_u8; length], other, 10, &mut from, other, 10).unwrap();
         assert_eq!(from, vec![1_u8; length]);
     }
     println!("\nwent on");
@@ -99,8 +100,8 @@ fn an_exchange_without_a_network_ends() {
     let world = samite::init().unwrap();
     for length in [8, 1 << 20] {
         let begin = now();
-        let error = around(&world, length, 1).unwrap_err();
-        // One of three may leave before this one has tried.
+        let error = around(world.comm(), length, 1).unwrap_err();
+        // One of the three ranks may leave before this rank has tried.
         let is_told = match &error {
             // Or the other rank has found that out before.
             Error::PeerFailed { cause: Cause::Unreachable(why) | Cause::GaveUp(why), .. } => {

@@ -1,4 +1,4 @@
-//! `samite run` on a terminal: rank 0 reads what is typed, if the job is in the foreground.
+//! `samite run` on a terminal: rank 0 reads the typed bytes, if the job is in the foreground.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -21,7 +21,7 @@ fn keys_sort_and_end_it() {
         with_job("keys", |job, scratch| {
             let mut terminal = Terminal::start(scratch);
             terminal.await_text("sent/s");
-            terminal.await_text("nothing");
+            terminal.await_text("report");
             terminal.keys.write_all(b"l").unwrap();
             terminal.await_text("▼");
             terminal.keys.write_all(end).unwrap();
@@ -37,7 +37,7 @@ fn it_is_drawn_again_when_the_size_changes() {
         let mut terminal = Terminal::start(scratch);
         terminal.await_text("reverse");
         terminal.resize(90, 20);
-        terminal.await_text("nothing");
+        terminal.await_text("report");
         terminal.keys.write_all(b"q").unwrap();
         assert_eq!(terminal.finish(), Some(0));
         job.signal(Signal::TERM);
@@ -48,12 +48,12 @@ fn it_is_drawn_again_when_the_size_changes() {
 fn a_signal_or_the_end_of_the_job_ends_it() {
     with_job("signal", |job, scratch| {
         let mut terminal = Terminal::start(scratch);
-        terminal.await_text("nothing");
+        terminal.await_text("report");
         kill_process(Pid::from_child(&terminal.top), Signal::TERM).unwrap();
         assert_eq!(terminal.finish(), Some(128 + 15));
 
         let mut terminal = Terminal::start(scratch);
-        terminal.await_text("nothing");
+        terminal.await_text("report");
         job.signal(Signal::TERM);
         terminal.await_text(LEAVE);
         terminal.await_text("has ended");
@@ -61,13 +61,13 @@ fn a_signal_or_the_end_of_the_job_ends_it() {
     });
 }
 
-/// As with Ctrl-S, or over a connection that hangs.
+/// The terminal's output is stopped, as with Ctrl-S, or over a connection that hangs.
 #[test]
 fn a_signal_ends_it_on_a_terminal_that_takes_nothing() {
     with_job("stopped", |job, scratch| {
         for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
             let mut terminal = Terminal::start(scratch);
-            terminal.await_text("nothing");
+            terminal.await_text("report");
             tcflow(&terminal.screen, Action::OOff).unwrap();
             terminal.resize(90, 20);
             let top = Pid::from_child(&terminal.top);

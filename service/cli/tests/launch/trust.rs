@@ -44,8 +44,8 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     }
     let job = job.start();
     let mut invitation = invitation(&scratch, HOST);
-    let front = SocketAddr::from((Ipv4Addr::LOCALHOST, invitation["port"].as_u64().unwrap() as u16));
-    let listener = TcpListener::bind((false_one, front.port())).unwrap();
+    let coordinator = SocketAddr::from((Ipv4Addr::LOCALHOST, invitation["port"].as_u64().unwrap() as u16));
+    let listener = TcpListener::bind((false_one, coordinator.port())).unwrap();
     invitation["is_given"] = json!(false);
     if !ssh {
         invitation["addresses"] = json!([false_one, Ipv4Addr::LOCALHOST]);
@@ -56,7 +56,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     thread::spawn(move || {
         let (stranger, _) = listener.accept().unwrap();
         drop(listener);
-        said.send(play(trick, stranger, front, &plan)).unwrap();
+        said.send(play(trick, stranger, coordinator, &plan)).unwrap();
     });
     std::fs::write(scratch.0.join(format!("go-{HOST}")), format!("{invitation}\n")).unwrap();
     let said = heard.recv_timeout(PATIENCE).expect("the false launcher was called");
@@ -97,9 +97,9 @@ fn plan(marker: &str) -> Vec<u8> {
 }
 
 /// Plays the false launcher. Returns the bytes from the agent and from the launcher.
-fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn play(trick: Trick, mut agent: TcpStream, coordinator: SocketAddr, plan: &[u8]) -> (Vec<u8>, Vec<u8>) {
     agent.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (mut by_agent, mut by_front) = (Vec::new(), Vec::new());
+    let (mut by_agent, mut by_coordinator) = (Vec::new(), Vec::new());
     match trick {
         Trick::Commands => agent.write_all(plan).unwrap(),
         Trick::Pretends => {
@@ -109,9 +109,9 @@ fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (
             agent.write_all(plan).unwrap();
         }
         Trick::Relays => {
-            let launcher = TcpStream::connect(front).unwrap();
+            let launcher = TcpStream::connect(coordinator).unwrap();
             thread::scope(|scope| {
-                scope.spawn(|| by_front = pass_on(&launcher, &agent));
+                scope.spawn(|| by_coordinator = pass_on(&launcher, &agent));
                 by_agent = pass_on(&agent, &launcher);
             });
         }
@@ -122,7 +122,7 @@ fn play(trick: Trick, mut agent: TcpStream, front: SocketAddr, plan: &[u8]) -> (
     }
     // The read ends when the agent, or a process that it has started, closes the connection.
     let _ = agent.read_to_end(&mut by_agent);
-    (by_agent, by_front)
+    (by_agent, by_coordinator)
 }
 
 fn pass_on(mut from: &TcpStream, mut to: &TcpStream) -> Vec<u8> {
@@ -146,16 +146,16 @@ fn a_false_launcher_is_not_obeyed() {
 #[test]
 fn a_false_launcher_that_speaks_the_protocol_is_not_obeyed_and_learns_no_secret() {
     let (by_agent, _) = with_false_launcher("trust-pretends", Trick::Pretends, false);
-    // It did get a proof, but of its own message.
+    // The false launcher did get a proof, but of its own message.
     assert!(String::from_utf8(by_agent).unwrap().contains("\"proof\""));
 }
 
 #[test]
 fn a_false_launcher_cannot_take_the_agents_place() {
-    let (by_agent, by_front) = with_false_launcher("trust-relays", Trick::Relays, false);
-    let [by_agent, by_front] = [by_agent, by_front].map(|text| String::from_utf8(text).unwrap());
+    let (by_agent, by_coordinator) = with_false_launcher("trust-relays", Trick::Relays, false);
+    let [by_agent, by_coordinator] = [by_agent, by_coordinator].map(|text| String::from_utf8(text).unwrap());
     assert!(by_agent.contains("\"proof\""), "{by_agent}");
-    assert!(by_front.contains("\"nonce\"") && !by_front.contains("start"), "{by_front}");
+    assert!(by_coordinator.contains("\"nonce\"") && !by_coordinator.contains("start"), "{by_coordinator}");
 }
 
 #[test]

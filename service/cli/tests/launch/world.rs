@@ -2,13 +2,13 @@
 //!
 //! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
-#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+#![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
 use std::process::Command;
 
 use rustix::process::{Signal, getpid, kill_process};
-use samite::bootstrap::BootstrapError;
-use samite::{Cause, Error, InitError, Source, World};
+use samite::bootstrap::{BootstrapError, BootstrapErrorKind};
+use samite::{Cause, Error, InitError, Rank, Source, World};
 
 use crate::hosts;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
@@ -28,28 +28,28 @@ fn all_talk_to_all_in_every_size() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     // Eager, at its limit, by rendezvous.
     for length in [0_u32, 1, 1000, 16 << 10, 1_000_000] {
         let data = |from: u32, to: u32| -> Vec<u32> {
             (0..length).map(|index| index.wrapping_mul(from + 1).wrapping_add(to)).collect()
         };
         let ranks = 0..world.size();
-        let outgoing: Vec<_> = ranks.clone().map(|to| data(world.rank(), to)).collect();
+        let outgoing: Vec<_> = ranks.clone().map(|to| data(world.rank().0, to)).collect();
         let mut incoming = vec![vec![u32::MAX; length as usize]; world.size() as usize];
         world
             .scope(|scope| {
                 for (from, buffer) in ranks.clone().zip(&mut incoming) {
-                    scope.irecv(buffer, from, 7)?;
+                    scope.irecv(buffer, Rank(from), 7)?;
                 }
                 for (to, data) in ranks.clone().zip(&outgoing) {
-                    scope.isend(data, to, 7)?;
+                    scope.isend(data, Rank(to), 7)?;
                 }
                 Ok(())
             })
             .unwrap();
         for (from, received) in ranks.zip(incoming) {
-            assert_eq!(received, data(from, world.rank()));
+            assert_eq!(received, data(from, world.rank().0));
         }
     }
 }
@@ -67,25 +67,26 @@ fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32)
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    if world.rank() == 0 {
-        // Both have communicated with this rank before it ends.
-        for _ in 1..world.size() {
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    if comm.rank() == 0 {
+        // Both other ranks have communicated with this rank before it ends.
+        for _ in 1..comm.size() {
             patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
         }
         return end(world);
     }
-    patient.send(&[0_u8], 0, 1).unwrap();
-    match patient.recv(&mut [0_u8], 0, 2).unwrap_err() {
-        Error::PeerFailed { rank: 0, cause: seen, .. } => assert_eq!(&seen, cause),
+    patient.send(&[0_u8], Rank(0), 1).unwrap();
+    match patient.recv(&mut [0_u8], Rank(0), 2).unwrap_err() {
+        Error::PeerFailed { rank: Rank(0), cause: seen, .. } => assert_eq!(&seen, cause),
         other => panic!("{other}"),
     }
     // A new operation fails too, and the other survivor is reachable.
-    assert!(matches!(patient.send(&[0_u8], 0, 1), Err(Error::PeerFailed { rank: 0, .. })));
-    let other = 3 - world.rank();
+    assert!(matches!(patient.send(&[0_u8], Rank(0), 1), Err(Error::PeerFailed { rank: Rank(0), .. })));
+    let other = Rank(3 - comm.rank().0);
     let mut received = [0];
-    patient.sendrecv(&[world.rank()], other, 3, &mut received, other, 3).unwrap();
-    assert_eq!(received, [other]);
+    patient.sendrecv(&[comm.rank().0], other, 3, &mut received, other, 3).unwrap();
+    assert_eq!(received, [other.0]);
     println!("\nheard of it");
 }
 
@@ -102,7 +103,7 @@ fn survivors_hear_of_an_exit() {
     survivors_hear("survivors_hear_of_an_exit", |_world| std::process::exit(5), &cause, 5);
 }
 
-/// As a process ends whose main function returns an error.
+/// The process ends like one whose main function returns an error.
 #[test]
 fn survivors_hear_of_an_exit_after_the_goodbye() {
     let end = |world| {
@@ -158,17 +159,18 @@ fn who_receives_from_anybody_hears_of_every_death() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    if world.rank() > 0 {
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    if comm.rank() != 0 {
         for round in 0_u32.. {
-            patient.send(&[round], 0, 1).unwrap();
-            patient.recv(&mut [0_u32], 0, 2).unwrap();
-            if round == world.rank() && world.rank() < RANKS - 1 {
+            patient.send(&[round], Rank(0), 1).unwrap();
+            patient.recv(&mut [0_u32], Rank(0), 2).unwrap();
+            if round == comm.rank() && comm.rank() < Rank(RANKS - 1) {
                 kill_process(getpid(), Signal::KILL).unwrap();
             }
             if round == RANKS {
                 // If no other rank were left, this would be rank 0's only report.
-                patient.recv(&mut [0_u32], 0, 3).unwrap();
+                patient.recv(&mut [0_u32], Rank(0), 3).unwrap();
                 return;
             }
         }
@@ -178,8 +180,8 @@ fn who_receives_from_anybody_hears_of_every_death() {
         match patient.recv(&mut [0_u32], Source::ANY, 1) {
             // If that fails, the failure is pending.
             Ok(status) => {
-                let _ = patient.send(&[0_u32], status.source, 2);
-                served += u32::from(status.source == RANKS - 1);
+                let _ = patient.send(&[0_u32], status.peer, 2);
+                served += u32::from(status.peer == RANKS - 1);
             }
             Err(Error::FailurePending { rank, .. }) => heard_of.push(rank),
             Err(error) => panic!("{error}; {served} served, heard of {heard_of:?}"),
@@ -187,7 +189,7 @@ fn who_receives_from_anybody_hears_of_every_death() {
     }
     heard_of.sort_unstable();
     assert_eq!(heard_of, [1, 2, 3, 4], "each once");
-    patient.send(&[0_u32], RANKS - 1, 3).unwrap();
+    patient.send(&[0_u32], Rank(RANKS - 1), 3).unwrap();
     println!("\nheard of all");
 }
 
@@ -208,33 +210,34 @@ fn a_rank_that_is_started_again_is_reached_again() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    let life = world.incarnation(world.rank()).unwrap();
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    let incarnation = comm.incarnation(comm.rank()).unwrap();
     // No message has passed between the two.
-    let next = (world.rank() + 1) % world.size();
-    assert_eq!(world.await_return(next, PATIENCE), Ok(1));
-    if world.rank() == 0 {
-        for _ in 1..world.size() {
+    let next = (comm.rank().0 + 1) % comm.size();
+    assert_eq!(comm.wait_for_restart(Rank(next), PATIENCE), Ok(1));
+    if comm.rank() == 0 {
+        for _ in 1..comm.size() {
             patient.recv(&mut [0_u8], Source::ANY, 1).unwrap();
         }
-        if life == Some(1) {
+        if incarnation == Some(1) {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        assert_eq!(life, Some(2));
-        for rank in 1..world.size() {
-            patient.send(&[rank], rank, 2).unwrap();
+        assert_eq!(incarnation, Some(2));
+        for rank in 1..comm.size() {
+            patient.send(&[rank], Rank(rank), 2).unwrap();
         }
         return;
     }
-    assert_eq!(life, Some(1));
-    patient.send(&[1_u8], 0, 1).unwrap();
-    let error = patient.recv(&mut [0_u32], 0, 2).unwrap_err();
-    assert!(matches!(error, Error::PeerFailed { rank: 0, .. }), "{error}");
-    assert_eq!(world.await_return(0, PATIENCE), Ok(2));
-    patient.send(&[1_u8], 0, 1).unwrap();
+    assert_eq!(incarnation, Some(1));
+    patient.send(&[1_u8], Rank(0), 1).unwrap();
+    let error = patient.recv(&mut [0_u32], Rank(0), 2).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: Rank(0), .. }), "{error}");
+    assert_eq!(comm.wait_for_restart(Rank(0), PATIENCE), Ok(2));
+    patient.send(&[1_u8], Rank(0), 1).unwrap();
     let mut received = [0];
-    patient.recv(&mut received, 0, 2).unwrap();
-    assert_eq!(received, [world.rank()]);
+    patient.recv(&mut received, Rank(0), 2).unwrap();
+    assert_eq!(received, [comm.rank().0]);
     println!("\nreached again");
 }
 
@@ -252,8 +255,8 @@ fn who_ends_before_it_joins_is_heard_of_too() {
         return;
     }
     let world = samite::init().unwrap();
-    let error = world.within(PATIENCE).recv(&mut [0_u8], 0, 1).unwrap_err();
-    assert!(matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Died(_), .. }), "{error}");
+    let error = world.comm().with_timeout(PATIENCE).recv(&mut [0_u8], Rank(0), 1).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: Rank(0), cause: Cause::Died(_), .. }), "{error}");
     println!("\nheard of it");
 }
 
@@ -275,13 +278,13 @@ fn one_process_joins_as_a_rank_once() {
         return;
     }
     if std::env::args().any(|argument| argument == child) {
-        assert!(matches!(refusal(), BootstrapError::AlreadyJoined { .. }));
+        assert_eq!(refusal().kind(), BootstrapErrorKind::AlreadyJoined);
         println!("\nrefused as a child");
         return;
     }
-    let world = samite::init().unwrap();
+    let _world = samite::init().unwrap();
     // The same process again, and another that has inherited everything.
-    assert!(matches!(refusal(), BootstrapError::AlreadyJoined { rank } if rank == world.rank()));
+    assert_eq!(refusal().kind(), BootstrapErrorKind::AlreadyJoined);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("world::{name}"), "--nocapture", child]);
     assert!(command.status().unwrap().success());
@@ -291,7 +294,9 @@ fn one_process_joins_as_a_rank_once() {
 fn a_lost_descriptor_is_explained() {
     let name = "a_lost_descriptor_is_explained";
     if is_rank() {
-        assert!(matches!(refusal(), BootstrapError::NoConnection { .. }));
+        let error = refusal();
+        assert_eq!(error.kind(), BootstrapErrorKind::Launcher);
+        assert!(error.to_string().contains("connection is not there"), "{error}");
         return;
     }
     // A wrapper that closes unknown descriptors.
@@ -304,7 +309,9 @@ fn a_lost_descriptor_is_explained() {
 fn mixed_variables_are_refused() {
     let name = "mixed_variables_are_refused";
     if is_rank() {
-        assert!(matches!(refusal(), BootstrapError::Mismatch { size: 5, .. }));
+        let error = refusal();
+        assert_eq!(error.kind(), BootstrapErrorKind::Environment);
+        assert!(error.to_string().contains("of 5 in job"), "{error}");
         return;
     }
     let exe = std::env::current_exe().unwrap();

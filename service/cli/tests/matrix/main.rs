@@ -1,7 +1,7 @@
 //! Every public call in every situation in which it might wait for ever: each must end within its bound, with a
 //! permitted result. The calls are a table (`table.rs`), which a test compares with the public API.
 
-#![expect(clippy::print_stdout, reason = "ranks tell their test what they saw")]
+#![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
 mod table;
 
@@ -12,12 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use samite::{Comm, Error, World};
+use samite::{Comm, Error, Rank, World};
 use samite_os::fork::in_a_child;
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::text;
-use crate::table::{CALLS, Call, ENDS_OF_WORLD, GIVEN, Kind, NEVER, PEER, Rest, Situation};
+use crate::table::{CALLS, Call, GIVEN, Kind, NEVER, OF_WORLD, PEER, Rest, Situation};
 
 #[path = "../launch/ranks.rs"]
 mod ranks;
@@ -42,7 +42,7 @@ fn the_table_has_all_public_calls() {
     let api = std::fs::read_to_string(api).unwrap();
     let mut offered = BTreeSet::new();
     for line in api.lines() {
-        for owner in ["Comm", "Scope", "Request", "RequestSet", "Message", "World", "Cancel"] {
+        for owner in ["Comm", "Scope", "Request", "RequestSet", "PendingSet", "Message", "World", "Cancel"] {
             let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
             // Generics, the method and its arguments follow.
             let rest = &line[at + "fn samite::".len() + owner.len()..];
@@ -50,14 +50,14 @@ fn the_table_has_all_public_calls() {
             let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             // Methods of traits.
             if (generics.is_empty() || generics.starts_with('<'))
-                && !["drop", "fmt", "deref", "clone", "default"].contains(&method.as_str())
+                && !["drop", "fmt", "clone", "default"].contains(&method.as_str())
             {
                 offered.insert(format!("{owner}::{method}"));
             }
         }
     }
     let first = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
-    let names = CALLS.iter().map(|call| call.name).chain(ENDS_OF_WORLD.iter().copied());
+    let names = CALLS.iter().map(|call| call.name).chain(OF_WORLD.iter().copied());
     let tested: BTreeSet<String> = names.map(first).collect();
     assert!(offered.len() > 20, "{offered:?}");
     let missing: Vec<_> = offered.symmetric_difference(&tested).collect();
@@ -72,7 +72,7 @@ struct End {
     took: Duration,
 }
 
-#[expect(clippy::disallowed_methods, reason = "what is tested is how long it takes")]
+#[expect(clippy::disallowed_methods, reason = "the test measures time")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -113,7 +113,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
             match ends.recv_timeout(SOON) {
                 Ok(end) => {
                     waiting.remove(end.name);
-                    // It may have ended before the event.
+                    // The call may have ended before the event.
                     if matches!(end.kind, Kind::Waits) || !end.kind.allows(Situation::Alive, &end.result) {
                         end.check(situation);
                     }
@@ -135,11 +135,12 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
 
 /// Starts the sends that will be claimed, then calls `end` when rank 0 says so.
 fn play_peer(world: World, end: impl FnOnce(World)) {
-    let patient = world.within(PATIENCE);
-    patient.send(&[getpid().as_raw_pid()], 0, READY).unwrap();
+    let patient = world.comm().with_timeout(PATIENCE);
+    patient.send(&[getpid().as_raw_pid()], Rank(0), READY).unwrap();
     // Twice each: while rank 0 waits, and after.
-    let given: Vec<_> = (0..2 * CALLS.len()).map(|_| world.isend(vec![7_u8; 1 << 20], 0, GIVEN)).collect();
-    patient.recv(&mut [0_u8], 0, GO).unwrap();
+    let given: Vec<_> =
+        (0..2 * CALLS.len()).map(|_| world.comm().isend(vec![7_u8; 1 << 20], Rank(0), GIVEN)).collect();
+    patient.recv(&mut [0_u8], Rank(0), GO).unwrap();
     end(world);
     drop(given);
 }
@@ -159,17 +160,17 @@ fn with_processes(name: &str, situation: Situation, end: impl FnOnce(World)) {
         return;
     }
     let world = samite::init().unwrap();
-    if world.rank() == PEER {
+    if world.comm().rank() == PEER {
         return play_peer(world, end);
     }
     let mut pid = [0];
-    world.within(PATIENCE).recv(&mut pid, PEER, READY).unwrap();
+    world.comm().with_timeout(PATIENCE).recv(&mut pid, PEER, READY).unwrap();
     let comm = match situation {
-        Situation::Stopped => world.within(BOUND),
-        _ => (*world).clone(),
+        Situation::Stopped => world.comm().with_timeout(BOUND),
+        _ => world.comm().clone(),
     };
     let _killed = (situation == Situation::Stopped).then(|| Killed(Pid::from_raw(pid[0]).unwrap()));
-    in_threads(&comm, situation, || world.send(&[1_u8], PEER, GO).unwrap());
+    in_threads(&comm, situation, || world.comm().send(&[1_u8], PEER, GO).unwrap());
     println!("\nall ended");
 }
 
@@ -215,32 +216,37 @@ fn in_a_child_of_fork() {
         return;
     }
     let world = samite::init().unwrap();
-    let patient = world.within(PATIENCE);
-    patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
-    if world.rank() == 0 {
+    let comm = world.comm();
+    let patient = comm.with_timeout(PATIENCE);
+    patient
+        .sendrecv(&[1_u8], Rank(1 - comm.rank().0), READY, &mut [0_u8], Rank(1 - comm.rank().0), READY)
+        .unwrap();
+    if comm.rank() == 0 {
         let is_refused = in_a_child(|| {
             for call in CALLS {
-                run(call, (call.begin)(&world)).check(Situation::Forked);
+                run(call, (call.begin)(comm)).check(Situation::Forked);
             }
             true
         });
         assert!(is_refused.unwrap());
     }
-    patient.sendrecv(&[1_u8], 1 - world.rank(), READY, &mut [0_u8], 1 - world.rank(), READY).unwrap();
+    patient
+        .sendrecv(&[1_u8], Rank(1 - comm.rank().0), READY, &mut [0_u8], Rank(1 - comm.rank().0), READY)
+        .unwrap();
 }
 
 /// Rank 0 ends its World, while its peer stays and answers.
 fn ended_by(end: impl Fn(World) + Sync) {
     let is_over = AtomicBool::new(false);
     samite::local(2, |world| {
-        if world.rank() == PEER {
+        if world.comm().rank() == PEER {
             return play_peer(world, |world| {
                 while !is_over.load(Ordering::Relaxed) {
-                    let _ = world.try_probe(0, NEVER);
+                    let _ = world.comm().try_probe(Rank(0), NEVER);
                 }
             });
         }
-        let comm = (*world).clone();
+        let comm = world.comm().clone();
         comm.recv(&mut [0_i32], PEER, READY).unwrap();
         comm.send(&[1_u8], PEER, GO).unwrap();
         let _over = Over(&is_over);
@@ -270,18 +276,19 @@ fn the_world_is_left() {
 /// Runs every call in turn, while the peer does its part and `around` is under way on rank 0.
 fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
     samite::local(2, |world| {
-        if world.rank() == PEER {
+        let comm = world.comm();
+        if comm.rank() == PEER {
             for call in CALLS.iter().filter(|call| call.ends_well()) {
-                (call.partner)(&world).unwrap_or_else(|error| panic!("{}: {error}", call.name));
-                world.recv(&mut [0_u8], 0, GO).unwrap();
+                (call.partner)(comm).unwrap_or_else(|error| panic!("{}: {error}", call.name));
+                comm.recv(&mut [0_u8], Rank(0), GO).unwrap();
             }
             // Ends the operations under way around the calls.
-            return world.send(&[1_u8], 0, READY).unwrap();
+            return comm.send(&[1_u8], Rank(0), READY).unwrap();
         }
-        around(&world, &|| {
+        around(comm, &|| {
             for call in CALLS.iter().filter(|call| call.ends_well()) {
-                run(call, (call.begin)(&world)).check(Situation::Alive);
-                world.send(&[1_u8], PEER, GO).unwrap();
+                run(call, (call.begin)(comm)).check(Situation::Alive);
+                comm.send(&[1_u8], PEER, GO).unwrap();
             }
         });
     });
@@ -317,10 +324,10 @@ fn in_a_scope() {
 fn beside_another_world() {
     served(|world, calls| {
         let ends = samite::local(2, |other| {
-            if other.rank() == PEER {
+            if other.comm().rank() == PEER {
                 return Ok(());
             }
-            let posted = other.irecv(vec![0_u8], PEER, NEVER).map_err(Error::from);
+            let posted = other.comm().irecv(vec![0_u8], PEER, NEVER).map_err(Error::from);
             calls();
             Ok(posted?.wait().map(drop)?)
         });

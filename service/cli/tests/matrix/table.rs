@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use samite::{Cancel, Cause, Comm, Error, RequestSet, Source};
+use samite::{Cancel, Cause, Comm, Error, PendingSet, Rank, RequestSet, Scope, Source};
 
 /// The rank that all calls address.
-pub(crate) const PEER: u32 = 1;
+pub(crate) const PEER: Rank = Rank(1);
 
 /// Tags. No message has the first; the messages that the peer has begun to send have `GIVEN`.
 pub(crate) const NEVER: u64 = 1;
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     Asks,
     /// Is cancelled.
     Cancelled,
-    /// Has a bound that has passed.
+    /// Has a time limit that has passed.
     Bounded,
     /// Depends on no peer.
     Local,
@@ -78,7 +78,7 @@ impl Kind {
     /// Returns true if a call of this kind may have this result.
     pub(crate) fn allows(self, situation: Situation, end: &Result<(), Error>) -> bool {
         use Situation as S;
-        let is_peer = |rank: &u32| *rank == PEER;
+        let is_peer = |rank: &Rank| *rank == PEER;
         let is_of_end = |cause: &Cause| match situation {
             // A connection may end before the launcher's report, for which a call with a bound does not wait.
             S::Dead => matches!(cause, Cause::Died(_) | Cause::Lost),
@@ -120,19 +120,19 @@ fn nothing(_: &Comm) -> Result<(), Error> {
 }
 
 fn takes(comm: &Comm) -> Result<(), Error> {
-    comm.recv(&mut long(), 0, TAG).map(drop)
+    comm.recv(&mut long(), Rank(0), TAG).map(drop)
 }
 
 fn gives(comm: &Comm) -> Result<(), Error> {
-    comm.send(&long(), 0, TAG)
+    comm.send(&long(), Rank(0), TAG)
 }
 
 fn gives_before(comm: &Comm) -> Result<(), Error> {
-    comm.send(&long(), 0, GIVEN)
+    comm.send(&long(), Rank(0), GIVEN)
 }
 
 fn exchanges(comm: &Comm) -> Result<(), Error> {
-    comm.sendrecv(&long(), 0, TAG, &mut long(), 0, TAG).map(drop)
+    comm.sendrecv(&long(), Rank(0), TAG, &mut long(), Rank(0), TAG).map(drop)
 }
 
 /// Returns the rest of a call that starts nothing before.
@@ -172,6 +172,29 @@ fn first(
     Ok(result.map(drop)?)
 }
 
+/// Receives into a buffer by a set of a scope, whose results `take` takes.
+fn scoped(
+    comm: &Comm,
+    from: impl Into<Source>,
+    tag: u64,
+    take: impl for<'scope> Fn(&mut Scope<'scope, '_>, &mut PendingSet<'scope>) -> Result<Vec<ScopeEnd>, Error>,
+) -> Result<(), Error> {
+    let mut buffer = long();
+    comm.scope(|scope| {
+        let mut set = PendingSet::default();
+        assert_eq!(set.insert(scope.irecv(&mut buffer, from, tag)?), 0);
+        let (key, result) = loop {
+            if let Some(end) = take(scope, &mut set)?.pop() {
+                break end;
+            }
+        };
+        assert_eq!(key, 0);
+        result.map(drop)
+    })
+}
+
+type ScopeEnd = (usize, Result<samite::Status, Error>);
+
 macro_rules! calls {
     ($($name:literal, $kind:ident, $partner:ident, |$comm:ident| $begin:expr;)+) => {
         pub(crate) const CALLS: &[Call] = &[
@@ -189,10 +212,10 @@ calls! {
         c.sendrecv(&long(), PEER, TAG, &mut long(), PEER, TAG).map(drop)
     });
     "Comm::sendrecv from itself", Waits, takes, |c| whole(c, |c| {
-        c.sendrecv(&long(), PEER, TAG, &mut long(), 0, NEVER).map(drop)
+        c.sendrecv(&long(), PEER, TAG, &mut long(), Rank(0), NEVER).map(drop)
     });
     "Comm::sendrecv to itself", Waits, gives, |c| whole(c, |c| {
-        c.sendrecv(&long(), 0, UNWANTED, &mut long(), PEER, TAG).map(drop)
+        c.sendrecv(&long(), Rank(0), UNWANTED, &mut long(), PEER, TAG).map(drop)
     });
     "Comm::isend", Waits, takes, |c| held(c.isend(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
     "Comm::irecv", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
@@ -200,9 +223,12 @@ calls! {
         held(c.irecv(long(), Source::ANY, TAG), |r| Ok(r.wait().map(drop)?))
     };
     "Request::wait", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
-    "Request::is_done", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |mut r| {
-        while !r.is_done()? {}
-        Ok(r.wait().map(drop)?)
+    "Request::test", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |mut r| {
+        loop {
+            if let Some(end) = r.test() {
+                return Ok(end.map(drop)?);
+            }
+        }
     });
     "Request::cancel a receive", Cancelled, nothing, |c| held(c.irecv(long(), PEER, NEVER), |r| {
         r.cancel();
@@ -221,12 +247,12 @@ calls! {
     "RequestSet::wait_some", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));
     "RequestSet::wait_all", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_all()));
     "RequestSet::test_any", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| loop {
-        if let Some(end) = s.test_any()? {
+        if let Some(end) = s.test_any() {
             return first(Some(end));
         }
     });
     "RequestSet::test_some", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| loop {
-        let ends = s.test_some()?;
+        let ends = s.test_some();
         if !ends.is_empty() {
             return first(ends);
         }
@@ -258,7 +284,7 @@ calls! {
     "Scope::wait", Waits, gives, |c| whole(c, |c| {
         let (mut buffer, mut other) = (long(), long());
         c.scope(|scope| {
-            let never = scope.irecv(&mut other, 0, NEVER)?;
+            let never = scope.irecv(&mut other, Rank(0), NEVER)?;
             let posted = scope.irecv(&mut buffer, PEER, TAG)?;
             scope.wait(posted)?;
             scope.cancel(&never);
@@ -270,7 +296,7 @@ calls! {
         let mut buffer = long();
         c.scope(|scope| {
             let mut posted = scope.irecv(&mut buffer, PEER, TAG)?;
-            while scope.test(&mut posted)?.is_none() {}
+            while scope.test(&mut posted).transpose()?.is_none() {}
             Ok(())
         })
     });
@@ -282,12 +308,35 @@ calls! {
             scope.wait(posted).map(drop)
         })
     });
+    "Scope::wait_any", Waits, gives, |c| {
+        whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.wait_any(set).into_iter().collect())))
+    };
+    "Scope::wait_any for any", WaitsForAny, gives, |c| {
+        whole(c, |c| scoped(c, Source::ANY, TAG, |scope, set| Ok(scope.wait_any(set).into_iter().collect())))
+    };
+    "Scope::wait_some", Waits, gives, |c| {
+        whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.wait_some(set))))
+    };
+    "Scope::wait_all", Waits, gives, |c| whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.wait_all(set))));
+    "Scope::test_any", Waits, gives, |c| {
+        whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.test_any(set).into_iter().collect())))
+    };
+    "Scope::test_some", Waits, gives, |c| whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.test_some(set))));
+    "PendingSet::insert", Waits, gives, |c| {
+        whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.wait_some(set))))
+    };
+    "PendingSet::get", Cancelled, nothing, |c| whole(c, |c| scoped(c, PEER, NEVER, |scope, set| {
+        scope.cancel(set.get(0).expect("it is under way"));
+        Ok(scope.wait_some(set))
+    }));
+    "PendingSet::len", Local, nothing, |c| local(c, |_| assert_eq!(PendingSet::default().len(), 0));
+    "PendingSet::is_empty", Local, nothing, |c| local(c, |_| assert!(PendingSet::default().is_empty()));
     "Comm::probe", Claimed, gives_before, |c| whole(c, |c| {
         c.probe(PEER, GIVEN)?;
         c.recv(&mut long(), PEER, GIVEN).map(drop)
     });
     "Comm::probe of nothing", Bounded, nothing, |c| whole(c, |c| {
-        c.within(Duration::from_millis(1)).probe(PEER, NEVER).map(drop)
+        c.with_timeout(Duration::from_millis(1)).probe(PEER, NEVER).map(drop)
     });
     "Comm::try_probe", Looks, nothing, |c| whole(c, |c| c.try_probe(PEER, NEVER).map(drop));
     "Comm::claim", Claimed, gives_before, |c| whole(c, |c| c.claim(PEER, GIVEN)?.recv::<u8>().map(drop));
@@ -302,19 +351,19 @@ calls! {
             Ok(())
         })
     };
-    "Comm::within", Bounded, nothing, |c| whole(c, |c| {
-        c.within(Duration::from_millis(1)).recv(&mut long(), PEER, NEVER).map(drop)
+    "Comm::with_timeout", Bounded, nothing, |c| whole(c, |c| {
+        c.with_timeout(Duration::from_millis(1)).recv(&mut long(), PEER, NEVER).map(drop)
     });
-    "Comm::until", Cancelled, nothing, |c| whole(c, |c| {
+    "Comm::with_cancel", Cancelled, nothing, |c| whole(c, |c| {
         let cancel = Cancel::new();
         cancel.cancel();
-        c.until(&cancel).recv(&mut long(), PEER, NEVER).map(drop)
+        c.with_cancel(&cancel).recv(&mut long(), PEER, NEVER).map(drop)
     });
     "Cancel::cancel", Local, nothing, |c| local(c, |_| Cancel::new().cancel());
     "Cancel::new", Local, nothing, |c| local(c, |_| drop(Cancel::new()));
     "Comm::incarnation", Asks, nothing, |c| whole(c, |c| c.incarnation(PEER).map(drop));
-    "Comm::await_return", Returns, nothing, |c| whole(c, |c| {
-        c.await_return(PEER, Duration::from_millis(100)).map(drop)
+    "Comm::wait_for_restart", Returns, nothing, |c| whole(c, |c| {
+        c.wait_for_restart(PEER, Duration::from_millis(100)).map(drop)
     });
     "Comm::rank", Local, nothing, |c| local(c, |c| assert_eq!(c.rank(), 0));
     "Comm::size", Local, nothing, |c| local(c, |c| assert_eq!(c.size(), 2));
@@ -323,5 +372,6 @@ calls! {
     "Comm::stats", Local, nothing, |c| local(c, |c| assert_eq!(c.stats().rank, 0));
 }
 
-/// Public methods of World that end it: the tests use them to make their situations.
-pub(crate) const ENDS_OF_WORLD: &[&str] = &["World::leave"];
+/// Public methods of World: one returns the communicator, the other ends it. The tests use them to make their
+/// situations.
+pub(crate) const OF_WORLD: &[&str] = &["World::comm", "World::leave"];

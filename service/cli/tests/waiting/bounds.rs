@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use samite::Error;
+use samite::{Error, Rank};
 
 use crate::turn;
 
@@ -26,24 +26,25 @@ fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     let _turn = turn();
     let (begun, ended) = (Barrier::new(2), Barrier::new(2));
     samite::local(2, |world| {
-        if world.rank() == 0 {
+        let comm = world.comm();
+        if comm.rank() == 0 {
             let data = vec![1_u8; 4 << 20];
             // The two ranks have communicated.
-            world.send(&[1_u8], 1, 1).unwrap();
-            world.recv(&mut [0_u8], 1, 1).unwrap();
+            comm.send(&[1_u8], Rank(1), 1).unwrap();
+            comm.recv(&mut [0_u8], Rank(1), 1).unwrap();
             begun.wait();
             thread::sleep(BOUND * 2 / 3);
-            let sent = world.scope(|scope| {
-                scope.isend(&data, 1, 2)?;
+            let sent = comm.scope(|scope| {
+                scope.isend(&data, Rank(1), 2)?;
                 ended.wait();
                 Ok(())
             });
-            assert!(matches!(sent, Err(Error::Abandoned { rank: 1, .. })), "{sent:?}");
+            assert!(matches!(sent, Err(Error::Abandoned { rank: Rank(1), .. })), "{sent:?}");
         } else {
-            world.recv(&mut [0_u8], 0, 1).unwrap();
-            world.send(&[1_u8], 0, 1).unwrap();
+            comm.recv(&mut [0_u8], Rank(0), 1).unwrap();
+            comm.send(&[1_u8], Rank(0), 1).unwrap();
             begun.wait();
-            let (result, took) = timed(|| world.within(BOUND).recv_vec::<u8>(0, 2));
+            let (result, took) = timed(|| comm.with_timeout(BOUND).recv_vec::<u8>(Rank(0), 2));
             ended.wait();
             assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
             assert!(took >= BOUND && took < BOUND * 3 / 2, "{took:?}");
@@ -55,11 +56,12 @@ fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
 fn to_await_a_return_takes_no_longer_than_the_bound_of_the_communicator() {
     let _turn = turn();
     samite::local(2, |world| {
-        if world.rank() == 0 {
-            let error = world.recv(&mut [0_u8], 1, 1).unwrap_err();
-            assert!(matches!(error, Error::PeerFailed { rank: 1, .. }), "{error}");
+        let comm = world.comm();
+        if comm.rank() == 0 {
+            let error = comm.recv(&mut [0_u8], Rank(1), 1).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { rank: Rank(1), .. }), "{error}");
             for (bound, timeout) in [(BOUND, FAR), (FAR, BOUND)] {
-                let (result, took) = timed(|| world.within(bound).await_return(1, timeout));
+                let (result, took) = timed(|| comm.with_timeout(bound).wait_for_restart(Rank(1), timeout));
                 assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
                 assert!(took >= BOUND && took < BOUND * 3 / 2, "{took:?}");
             }
@@ -73,34 +75,37 @@ fn a_bound_of_nothing_receives_what_has_arrived() {
     let _turn = turn();
     let sent = AtomicU32::new(0);
     samite::local(2, |world| {
+        let comm = world.comm();
         // Sends of longer messages may wait for their receive.
         const LENGTHS: [usize; 3] = [0, 1, 1000];
-        let now = world.within(Duration::ZERO);
+        let now = comm.with_timeout(Duration::ZERO);
         let mut count = 0;
         for length in LENGTHS {
             for tag in 0..4 {
-                if world.rank() == 0 {
-                    world.send(&vec![1_u8; length], 1, tag).unwrap();
+                if comm.rank() == 0 {
+                    comm.send(&vec![1_u8; length], Rank(1), tag).unwrap();
                     sent.fetch_add(1, Ordering::Release);
-                    world.recv(&mut [0_u8], 1, 9).unwrap();
+                    comm.recv(&mut [0_u8], Rank(1), 9).unwrap();
                 } else {
                     // The sender may wait for credit meanwhile.
                     count += 1;
                     while sent.load(Ordering::Acquire) < count {
-                        world.try_probe(0, 9).unwrap();
+                        comm.try_probe(Rank(0), 9).unwrap();
                     }
                     let mut buffer = vec![0_u8; length];
                     let received = match tag {
-                        0 => now.recv(&mut buffer, 0, tag).map(|status| status.bytes),
-                        1 => now.recv_vec::<u8>(0, tag).map(|(data, _)| data.len()),
-                        2 => now.claim(0, tag).and_then(|message| Ok(message.recv::<u8>()?.0.len())),
+                        0 => now.recv(&mut buffer, Rank(0), tag).map(|status| status.bytes),
+                        1 => now.recv_vec::<u8>(Rank(0), tag).map(|message| message.buffer.len()),
+                        2 => {
+                            now.claim(Rank(0), tag).and_then(|message| Ok(message.recv::<u8>()?.buffer.len()))
+                        }
                         _ => now.scope(|scope| {
-                            let posted = scope.irecv(&mut buffer, 0, tag)?;
+                            let posted = scope.irecv(&mut buffer, Rank(0), tag)?;
                             scope.wait(posted).map(|status| status.bytes)
                         }),
                     };
                     assert_eq!(received, Ok(length), "call {tag}");
-                    world.send(&[1_u8], 0, 9).unwrap();
+                    comm.send(&[1_u8], Rank(0), 9).unwrap();
                 }
             }
         }

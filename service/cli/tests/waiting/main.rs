@@ -4,9 +4,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "what is tested is time: a pause here is what the other rank waits through"
+    reason = "the test measures time: the other rank waits through a pause here"
 )]
-#![expect(clippy::print_stderr, reason = "the figures, for who wants to see them")]
+#![expect(clippy::print_stderr, reason = "the figures, for manual runs")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
-use samite::{Cancel, Comm, Error, Source};
+use samite::{Cancel, Comm, Error, Rank, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -60,14 +60,14 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let mut sent = [0_u64];
     let mut shares = Vec::new();
     for round in 0..4 {
         if world.rank() == 0 {
             thread::sleep(LONG);
-            world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], 1, round).unwrap();
-            world.recv(&mut sent, 1, round).unwrap();
+            world.send(&[now_of(ClockId::Monotonic).as_nanos() as u64], Rank(1), round).unwrap();
+            world.recv(&mut sent, Rank(1), round).unwrap();
         } else {
             let clocks = || (now_of(ClockId::Monotonic), now_of(ClockId::ProcessCPUTime));
             let (start, busy) = thread::scope(|scope| {
@@ -75,11 +75,11 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
                     thread::sleep(LONG / 5);
                     clocks()
                 });
-                world.recv(&mut sent, 0, round).unwrap();
+                world.recv(&mut sent, Rank(0), round).unwrap();
                 begin.join().unwrap()
             });
             let (now, busy) = (clocks().0, clocks().1 - busy);
-            world.send(&sent, 0, round).unwrap();
+            world.send(&sent, Rank(0), round).unwrap();
             // The first round makes the connections.
             if round > 0 {
                 let (waited, late) = (now - start, now - Duration::from_nanos(sent[0]));
@@ -106,24 +106,24 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let mut number = [0_i32];
     if world.rank() == 1 {
-        world.send(&[getpid().as_raw_pid()], 0, 0).unwrap();
+        world.send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
-        world.send(&number, 0, 1).unwrap();
-        world.recv(&mut number, 0, 2).unwrap();
+        world.send(&number, Rank(0), 1).unwrap();
+        world.recv(&mut number, Rank(0), 2).unwrap();
         return;
     }
-    world.recv(&mut number, 1, 0).unwrap();
+    world.recv(&mut number, Rank(1), 0).unwrap();
     let pid = Pid::from_raw(number[0]).unwrap();
     let said = wait_in_vain_until(&world, true);
     assert!(said.ends_with("; the process of rank 1 is stopped"), "{said}");
     kill_process(pid, Signal::CONT).unwrap();
-    world.recv(&mut number, 1, 1).unwrap();
+    world.recv(&mut number, Rank(1), 1).unwrap();
     let said = wait_in_vain_until(&world, false);
     assert!(!said.contains("stopped"), "{said}");
-    world.send(&number, 1, 2).unwrap();
+    world.send(&number, Rank(1), 2).unwrap();
 }
 
 /// Cancels `operation` after it has waited for a while. Returns its result and the time from cancel to return.
@@ -155,52 +155,54 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         return;
     }
     let world = samite::init().unwrap();
-    let bounded = world.within(PATIENCE);
+    let comm = world.comm();
+    let bounded = comm.with_timeout(PATIENCE);
     let (short, long) = (vec![1_u8; 256 << 10], vec![2_u8; 8 << 20]);
     if bounded.rank() == 1 {
         for data in [&short, &long].into_iter().cycle().take(16) {
-            assert!(bounded.recv_vec::<u8>(0, 0).unwrap().0 == *data);
+            assert!(bounded.recv_vec::<u8>(Rank(0), 0).unwrap().buffer == *data);
         }
-        bounded.send(&[getpid().as_raw_pid()], 0, 0).unwrap();
+        bounded.send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
         // When this arrives, all earlier messages are over, and none was sent twice or in part.
-        bounded.recv(&mut [0_u8], 0, 9).unwrap();
-        while let Some(message) = bounded.try_claim(0, 1).unwrap() {
-            let (data, _) = message.recv::<u8>().unwrap();
+        bounded.recv(&mut [0_u8], Rank(0), 9).unwrap();
+        while let Some(message) = bounded.try_claim(Rank(0), 1).unwrap() {
+            let data = message.recv::<u8>().unwrap().buffer;
             assert!(data == short || data == long);
         }
-        bounded.send(&[0_u8], 0, 9).unwrap();
+        bounded.send(&[0_u8], Rank(0), 9).unwrap();
         return;
     }
     // This provides credit for the bytes after the envelope.
     for data in [&short, &long].into_iter().cycle().take(16) {
-        bounded.send(data, 1, 0).unwrap();
+        bounded.send(data, Rank(1), 0).unwrap();
     }
     let mut number = [0_i32];
-    bounded.recv(&mut number, 1, 0).unwrap();
+    bounded.recv(&mut number, Rank(1), 0).unwrap();
     let pid = Pid::from_raw(number[0]).unwrap();
-    wait_in_vain_until(&world, true);
+    wait_in_vain_until(comm, true);
     for round in 0..3 {
         for data in [&short, &long] {
             let place = format!("round {round}, {} bytes", data.len());
             let prompt = |late: Duration, what: &str| assert!(late < PROMPT, "{place}: {what} {late:?} late");
             let ended = |result: Result<(), Error>| match result {
-                // It was sent while there was room.
+                // The message was sent while there was room.
                 Ok(()) => {}
                 Err(Error::Cancelled { .. } | Error::TimedOut { .. }) => {}
                 Err(error) => panic!("{place}: {error}"),
             };
-            let (sent, late) = cancelled(|cancel| world.until(cancel).send(data, 1, 1));
+            let (sent, late) = cancelled(|cancel| comm.with_cancel(cancel).send(data, Rank(1), 1));
             ended(sent);
             prompt(late, "send");
-            let (sent, late) =
-                cancelled(|cancel| world.until(cancel).scope(|scope| scope.isend(data, 1, 1).map(|_| ())));
+            let (sent, late) = cancelled(|cancel| {
+                comm.with_cancel(cancel).scope(|scope| scope.isend(data, Rank(1), 1).map(|_| ()))
+            });
             ended(sent);
             prompt(late, "scope");
             let start = Instant::now();
-            ended(world.within(LONG / 5).send(data, 1, 1));
+            ended(comm.with_timeout(LONG / 5).send(data, Rank(1), 1));
             prompt(start.elapsed().saturating_sub(LONG / 5), "deadline");
-            let request = world.isend(data.clone(), 1, 1).unwrap();
+            let request = comm.isend(data.clone(), Rank(1), 1).unwrap();
             let start = Instant::now();
             request.cancel();
             match request.wait() {
@@ -212,8 +214,8 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
             }
             prompt(start.elapsed(), "request");
             let start = Instant::now();
-            let result = world.scope(|scope| {
-                let pending = scope.isend(data, 1, 1)?;
+            let result = comm.scope(|scope| {
+                let pending = scope.isend(data, Rank(1), 1)?;
                 scope.cancel(&pending);
                 scope.wait(pending)
             });
@@ -222,15 +224,15 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         }
     }
     kill_process(pid, Signal::CONT).unwrap();
-    bounded.send(&[0_u8], 1, 9).unwrap();
-    bounded.recv(&mut [0_u8], 1, 9).unwrap();
+    bounded.send(&[0_u8], Rank(1), 9).unwrap();
+    bounded.recv(&mut [0_u8], Rank(1), 9).unwrap();
 }
 
 /// Receives from rank 1, which sends nothing, until the report says that it is stopped or not.
 fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
     let start = Instant::now();
     loop {
-        let error = world.within(Duration::from_millis(50)).recv(&mut [0_i32], 1, 9).unwrap_err();
+        let error = world.with_timeout(Duration::from_millis(50)).recv(&mut [0_i32], Rank(1), 9).unwrap_err();
         let Error::TimedOut { report, .. } = error else { panic!("{error}") };
         if report.is_stopped == is_stopped {
             return report.to_string();
@@ -253,18 +255,18 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let mut victim = [0_i32];
     if world.rank() == 0 {
-        world.send(&[getpid().as_raw_pid()], 1, 0).unwrap();
+        world.send(&[getpid().as_raw_pid()], Rank(1), 0).unwrap();
         // Received before the end: the launcher's agent reports the end to the others, not the port.
-        world.recv(&mut victim, 1, 0).unwrap();
+        world.recv(&mut victim, Rank(1), 0).unwrap();
         loop {
             thread::park();
         }
     }
-    world.recv(&mut victim, 0, 0).unwrap();
-    world.send(&victim, 0, 0).unwrap();
+    world.recv(&mut victim, Rank(0), 0).unwrap();
+    world.send(&victim, Rank(0), 0).unwrap();
     let (error, late) = thread::scope(|scope| {
         let killer = scope.spawn(|| {
             thread::sleep(LONG);
@@ -272,11 +274,11 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
             kill_process(Pid::from_raw(victim[0]).unwrap(), Signal::KILL).unwrap();
             now
         });
-        let error = world.recv(&mut [0_u8], 0, 1).unwrap_err();
+        let error = world.recv(&mut [0_u8], Rank(0), 1).unwrap_err();
         let known = Instant::now();
         (error, known.saturating_duration_since(killer.join().unwrap()))
     });
-    assert!(matches!(error, Error::PeerFailed { rank: 0, .. }), "{error}");
+    assert!(matches!(error, Error::PeerFailed { rank: Rank(0), .. }), "{error}");
     eprintln!("known after {late:?}");
     assert!(late < PROMPT, "{late:?} late");
 }
@@ -291,26 +293,26 @@ fn a_stopped_sleeper_goes_on_where_it_was() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let mut number = [0_i32];
     if world.rank() == 0 {
         let mut ids = [0_i32; 2];
-        world.recv(&mut ids, 1, 0).unwrap();
+        world.recv(&mut ids, Rank(1), 0).unwrap();
         let [process, thread] = ids;
         let sleeper = Pid::from_raw(process).unwrap();
         for round in 1..=20 {
             await_sleep(process, thread);
             kill_process(sleeper, Signal::STOP).unwrap();
-            world.send(&[round], 1, 1).unwrap();
+            world.send(&[round], Rank(1), 1).unwrap();
             kill_process(sleeper, Signal::CONT).unwrap();
-            world.recv(&mut number, 1, 2).unwrap();
+            world.recv(&mut number, Rank(1), 2).unwrap();
             assert_eq!(number, [round]);
         }
     } else {
-        world.send(&[getpid(), gettid()].map(Pid::as_raw_pid), 0, 0).unwrap();
+        world.send(&[getpid(), gettid()].map(Pid::as_raw_pid), Rank(0), 0).unwrap();
         for _ in 1..=20 {
-            world.recv(&mut number, 0, 1).unwrap();
-            world.send(&number, 0, 2).unwrap();
+            world.recv(&mut number, Rank(0), 1).unwrap();
+            world.send(&number, Rank(0), 2).unwrap();
         }
     }
 }
@@ -341,16 +343,16 @@ fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
         return;
     }
     let world = samite::init().unwrap();
-    let world = world.within(PATIENCE);
+    let world = world.comm().with_timeout(PATIENCE);
     let start = Instant::now();
-    let error = world.within(LONG).recv(&mut [0_u8], 0, 0).unwrap_err();
+    let error = world.with_timeout(LONG).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert!((LONG..LONG + PROMPT).contains(&start.elapsed()), "{:?}", start.elapsed());
 
     let cancel = Cancel::new();
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
-            let error = world.until(&cancel).recv(&mut [0_u8], 0, 0).unwrap_err();
+            let error = world.with_cancel(&cancel).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
             (error, Instant::now())
         });
         thread::sleep(LONG);
@@ -374,7 +376,7 @@ fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
         for (tag, sleeper) in (1_u64..4).zip(sleepers).collect::<Vec<_>>().into_iter().rev() {
             thread::sleep(LONG);
             let start = Instant::now();
-            world.send(&[1_u8], 0, tag).unwrap();
+            world.send(&[1_u8], Rank(0), tag).unwrap();
             let woken = sleeper.join().unwrap();
             assert!(woken - start < PROMPT, "{:?}", woken - start);
         }

@@ -28,8 +28,8 @@ fn address(to: u32, rank: u32) -> Post {
     Post::Rank(to, ToRank::Address(whereabouts(rank)))
 }
 
-fn obituary(rank: u32, ending: Ending) -> Obituary {
-    Obituary { rank, incarnation: SECRET.first_incarnation(rank), ending, returns: false }
+fn exit(rank: u32, ending: Ending) -> RankExit {
+    RankExit { rank, incarnation: SECRET.first_incarnation(rank), ending, returns: false }
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_question_is_answered_once_whether_it_comes_early_or_late() {
     assert_eq!(sent(&mut registry), [address(1, 2)]);
 }
 
-/// As `samite run -n 64` of a program whose ranks all send to rank 0.
+/// Counts the messages of a job like `samite run -n 64`, whose program sends from all ranks to rank 0.
 #[test]
 fn a_job_costs_each_rank_the_same_few_messages() {
     let mut registry = Registry::new(64, 0..64, SECRET);
@@ -75,7 +75,7 @@ fn a_rank_of_another_agent_is_asked_for_once_and_remembered() {
     let mut registry = Registry::new(4, 0..2, SECRET);
     request(&mut registry, 0, 3);
     request(&mut registry, 1, 3);
-    assert_eq!(sent(&mut registry), [Post::Front(FromAgent::Question { rank: 3 })]);
+    assert_eq!(sent(&mut registry), [Post::Coordinator(FromAgent::Question { rank: 3 })]);
     registry.learn(whereabouts(3));
     assert_eq!(sent(&mut registry), [address(0, 3), address(1, 3)]);
     request(&mut registry, 0, 3);
@@ -89,26 +89,26 @@ fn another_agent_is_answered_as_a_rank_is() {
     assert_eq!(sent(&mut registry), []);
     publish(&mut registry, 0);
     let answer = FromAgent::Answer { host: 1, whereabouts: whereabouts(0) };
-    assert_eq!(sent(&mut registry), [Post::Front(answer)]);
+    assert_eq!(sent(&mut registry), [Post::Coordinator(answer)]);
 }
 
 #[test]
-fn endings_are_told_together_to_those_who_are_left_and_to_the_front() {
+fn exits_are_reported_together_to_the_remaining_ranks_and_the_coordinator() {
     let mut registry = Registry::new(6, 0..4, SECRET);
     registry.handle(3, FromRank::Leave).unwrap();
     assert!(registry.untold().is_some_and(|Urgent(urgent)| !urgent));
     registry.end(1, KILLED, false);
     assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
-    registry.hear(vec![obituary(5, Ending::Panicked)]);
-    let ours = vec![obituary(3, Ending::Left), obituary(1, KILLED)];
-    let all = [&ours[..], &[obituary(5, Ending::Panicked)]].concat();
+    registry.hear(vec![exit(5, Ending::Panicked)]);
+    let ours = vec![exit(3, Ending::Left), exit(1, KILLED)];
+    let all = [&ours[..], &[exit(5, Ending::Panicked)]].concat();
     let to = |rank| Post::Rank(rank, ToRank::Ended(all.clone()));
-    assert_eq!(told(&mut registry), [to(0), to(2), Post::Front(FromAgent::Ended(ours))]);
+    assert_eq!(told(&mut registry), [to(0), to(2), Post::Coordinator(FromAgent::Ended(ours))]);
     assert!(registry.untold().is_none());
 
-    // Only the first end counts.
+    // Only the first report of a rank's end counts.
     registry.end(1, Ending::Left, false);
-    registry.hear(vec![obituary(5, KILLED)]);
+    registry.hear(vec![exit(5, KILLED)]);
     assert!(registry.untold().is_none());
 }
 
@@ -119,23 +119,26 @@ fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     registry.end(0, Ending::Left, false);
     registry.handle(1, FromRank::Leave).unwrap();
     told(&mut registry);
-    let failed = Obituary { returns: true, ..obituary(0, KILLED) };
+    let failed = RankExit { returns: true, ..exit(0, KILLED) };
     registry.end(0, KILLED, true);
     registry.end(1, KILLED, false);
     assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
-    let news = |told: &Obituary| {
-        [Post::Rank(2, ToRank::Ended(vec![told.clone()])), Post::Front(FromAgent::Ended(vec![told.clone()]))]
+    let news = |told: &RankExit| {
+        [
+            Post::Rank(2, ToRank::Ended(vec![told.clone()])),
+            Post::Coordinator(FromAgent::Ended(vec![told.clone()])),
+        ]
     };
     assert_eq!(told(&mut registry), news(&failed));
     assert!(registry.has_left(1) && !registry.has_left(0));
 
-    // It is not restarted after all, which is reported once.
+    // Rank 0 is not restarted after all; the registry reports this once.
     registry.give_up(0);
     registry.give_up(0);
-    assert_eq!(told(&mut registry), news(&obituary(0, KILLED)));
+    assert_eq!(told(&mut registry), news(&exit(0, KILLED)));
     // The same of a rank of another agent.
     for returns in [true, false] {
-        let elsewhere = Obituary { returns, ..obituary(3, KILLED) };
+        let elsewhere = RankExit { returns, ..exit(3, KILLED) };
         registry.hear(vec![elsewhere.clone()]);
         registry.hear(vec![elsewhere.clone()]);
         assert_eq!(told(&mut registry), news(&elsewhere)[..1]);
@@ -147,7 +150,7 @@ fn a_rank_that_has_ended_is_not_reachable_any_more() {
     let mut registry = Registry::new(3, 0..2, SECRET);
     publish(&mut registry, 1);
     registry.end(1, Ending::Left, false);
-    registry.hear(vec![obituary(2, KILLED)]);
+    registry.hear(vec![exit(2, KILLED)]);
     told(&mut registry);
     registry.learn(whereabouts(2));
     for wanted in [1, 2] {
@@ -157,7 +160,7 @@ fn a_rank_that_has_ended_is_not_reachable_any_more() {
 }
 
 #[test]
-fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
+fn a_restarted_rank_is_informed_of_ended_ranks_and_is_announced() {
     let mut registry = Registry::new(5, 0..4, SECRET);
     publish(&mut registry, 2);
     registry.end(1, Ending::Left, false);
@@ -165,10 +168,10 @@ fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
     registry.end(2, KILLED, false);
     told(&mut registry);
     registry.restart(2);
-    let ended = ToRank::Ended(vec![obituary(1, Ending::Left)]);
+    let ended = ToRank::Ended(vec![exit(1, Ending::Left)]);
     assert_eq!(sent(&mut registry), [Post::Rank(2, ended)]);
     // Reports about the former incarnation do not affect this one.
-    registry.hear(vec![obituary(2, KILLED)]);
+    registry.hear(vec![exit(2, KILLED)]);
     assert!(registry.untold().is_none());
     request(&mut registry, 0, 2);
     assert_eq!(sent(&mut registry), []);
@@ -176,14 +179,14 @@ fn a_rank_that_is_started_again_learns_who_has_ended_and_is_announced() {
     publish(&mut registry, 2);
     let second = Whereabouts { incarnation: SECRET.first_incarnation(2) + 1, ..whereabouts(2) };
     let to = |rank| Post::Rank(rank, ToRank::Address(second.clone()));
-    let front = Post::Front(FromAgent::Returned(second.clone()));
-    assert_eq!(sent(&mut registry), [to(0), to(2), to(3), front, to(0)]);
+    let coordinator = Post::Coordinator(FromAgent::Returned(second.clone()));
+    assert_eq!(sent(&mut registry), [to(0), to(2), to(3), coordinator, to(0)]);
 }
 
 #[test]
 fn a_rank_of_another_agent_that_returns_is_announced() {
     let mut registry = Registry::new(3, 0..2, SECRET);
-    registry.hear(vec![obituary(2, KILLED)]);
+    registry.hear(vec![exit(2, KILLED)]);
     told(&mut registry);
     let second = Whereabouts { incarnation: SECRET.first_incarnation(2) + 1, ..whereabouts(2) };
     registry.welcome(second.clone());
@@ -192,7 +195,7 @@ fn a_rank_of_another_agent_that_returns_is_announced() {
     request(&mut registry, 0, 2);
     assert_eq!(sent(&mut registry), [to(0)]);
     registry.end(1, KILLED, false);
-    registry.hear(vec![obituary(2, KILLED)]);
+    registry.hear(vec![exit(2, KILLED)]);
     assert!(!registry.has_ended(2));
 }
 
@@ -204,12 +207,12 @@ fn nonsense_is_refused() {
     assert!(registry.handle(0, FromRank::Request { rank: 2 }).is_err());
     registry.question(1, 2);
     registry.learn(whereabouts(7));
-    registry.hear(vec![obituary(7, KILLED)]);
+    registry.hear(vec![exit(7, KILLED)]);
     assert_eq!(sent(&mut registry), []);
 }
 
 #[test]
-fn a_stop_is_told_to_all_others_that_are_there() {
+fn a_stop_is_reported_to_all_other_present_ranks() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     registry.end(2, Ending::Left, false);
     told(&mut registry);
@@ -217,7 +220,7 @@ fn a_stop_is_told_to_all_others_that_are_there() {
     let stop = Stop { rank: 0, incarnation: SECRET.first_incarnation(0), is_stopped: true };
     assert_eq!(
         sent(&mut registry),
-        [Post::Rank(1, ToRank::Stopped(stop)), Post::Front(FromAgent::Stopped(stop))]
+        [Post::Rank(1, ToRank::Stopped(stop)), Post::Coordinator(FromAgent::Stopped(stop))]
     );
     let elsewhere = Stop { rank: 3, is_stopped: false, ..stop };
     registry.spread_stop(elsewhere);
@@ -229,6 +232,12 @@ fn verdict(by: u32, rank: u32) -> GivenUp {
     GivenUp { by, by_incarnation, rank, incarnation, why: "packets were lost".to_owned() }
 }
 
+/// Returns the messages about a verdict on a rank of this agent: to the rank, and to the coordinator.
+fn posts_of(verdict: GivenUp) -> [Post; 2] {
+    let to_coordinator = Post::Coordinator(FromAgent::GaveUp(verdict.clone()));
+    [Post::Rank(verdict.rank, ToRank::GaveUp(verdict)), to_coordinator]
+}
+
 /// Lets rank `by` report a verdict on the incarnation of a rank that is `later` incarnations after the first.
 fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<(), String> {
     let incarnation = SECRET.first_incarnation(rank).wrapping_add(later);
@@ -236,22 +245,22 @@ fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<()
 }
 
 #[test]
-fn a_rank_that_is_given_up_is_told_and_no_other() {
+fn only_a_rank_that_is_given_up_is_informed() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     give_up(&mut registry, 0, 2, 0).unwrap();
-    assert_eq!(sent(&mut registry), [Post::Rank(2, ToRank::GaveUp(verdict(0, 2)))]);
-    // Both may have given up each other.
+    assert_eq!(sent(&mut registry), posts_of(verdict(0, 2)));
+    // Two ranks may have given up each other.
     give_up(&mut registry, 2, 0, 0).unwrap();
-    assert_eq!(sent(&mut registry), [Post::Rank(0, ToRank::GaveUp(verdict(2, 0)))]);
+    assert_eq!(sent(&mut registry), posts_of(verdict(2, 0)));
     give_up(&mut registry, 0, 3, 0).unwrap();
-    assert_eq!(sent(&mut registry), [Post::Front(FromAgent::GaveUp(verdict(0, 3)))]);
+    assert_eq!(sent(&mut registry), [Post::Coordinator(FromAgent::GaveUp(verdict(0, 3)))]);
     registry.tell_given_up(verdict(3, 1));
     assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(verdict(3, 1)))]);
     assert!(registry.untold().is_none() && (0..4).all(|rank| !registry.has_ended(rank)));
 }
 
 #[test]
-fn only_the_incarnation_that_is_given_up_is_told() {
+fn only_the_incarnation_that_is_given_up_is_informed() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     registry.end(1, KILLED, true);
     told(&mut registry);
@@ -262,14 +271,14 @@ fn only_the_incarnation_that_is_given_up_is_told() {
     give_up(&mut registry, 0, 1, 1).unwrap();
     let second =
         |given_up: GivenUp| GivenUp { incarnation: given_up.incarnation.wrapping_add(1), ..given_up };
-    assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(second(verdict(0, 1))))]);
+    assert_eq!(sent(&mut registry), posts_of(second(verdict(0, 1))));
     // The next incarnation of the other rank gives up the same one.
     registry.end(0, KILLED, true);
     registry.restart(0);
     told(&mut registry);
     give_up(&mut registry, 0, 1, 1).unwrap();
     let by_second = GivenUp { by_incarnation: SECRET.first_incarnation(0).wrapping_add(1), ..verdict(0, 1) };
-    assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(second(by_second)))]);
+    assert_eq!(sent(&mut registry), posts_of(second(by_second)));
 }
 
 #[test]
@@ -288,7 +297,7 @@ fn a_rank_cannot_flood_others_with_verdicts() {
     assert_eq!(sent(&mut registry), []);
     registry.handle(0, long(WHY_BYTES_MAX)).unwrap();
     sent(&mut registry);
-    // It was given up before.
+    // Rank 0 has given up this incarnation before.
     assert!(registry.handle(0, long(1)).is_err());
     // Incarnations that cannot be known yet, or are over.
     for later in [INCARNATIONS_AHEAD + 1, u32::MAX / 2, u32::MAX] {

@@ -25,7 +25,7 @@ fn cores_know_their_node_and_package() {
 }
 
 #[test]
-fn a_core_is_had_by_one_rank() {
+fn a_core_belongs_to_one_rank() {
     let slots = two_nodes().slots(3, Bind::Core).unwrap();
     assert_eq!(processors(&slots), [[0, 1], [2, 3], [4, 5]]);
     assert!(slots.iter().all(|slot| slot.sharers == 1));
@@ -66,7 +66,7 @@ fn hosts_without_cores_and_with_memory_behind_caches_are_understood() {
 }
 
 #[test]
-fn what_is_no_topology_is_refused() {
+fn an_invalid_topology_is_refused() {
     for xml in ["", "<", "<topology/>", "<topology><object type=\"Core\"/></topology>"] {
         assert!(matches!(Topology::from_xml(xml), Err(TopologyError::NotUnderstood(_))), "{xml}");
     }

@@ -220,7 +220,7 @@ fn a_launcher_that_goes_condemns() {
 }
 
 #[test]
-fn the_end_of_a_process_of_this_host_is_told() {
+fn the_end_of_a_process_of_this_host_is_reported() {
     let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
     alone(|launcher, _, _, mut directory| {
         let process = Process::of(child.id()).unwrap();
@@ -267,10 +267,10 @@ fn said(wire: Wire, answers: &str) -> String {
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     let address = Address(vec![0; if answers.contains("vallen_max=100") { 100 } else { 10 }]);
     let candidate = PmiJob { fd: 0, rank: 1, size: 2, wire }.join_over(ours, PATIENCE);
-    match candidate.map_err(BootstrapError::Pmi).and_then(|candidate| candidate.join(&address)) {
+    match candidate.map_err(Refusal::pmi).and_then(|candidate| candidate.join(&address)) {
         Ok(_) => "joined".to_owned(),
         // The length of an entry depends on this process's id.
-        Err(BootstrapError::Exchange { source, .. }) if source.to_string().ends_with("SAMITE_TRANSPORT") => {
+        Err(Refusal::Exchange { source, .. }) if source.to_string().ends_with("SAMITE_TRANSPORT") => {
             let said = source.to_string();
             said.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned()
         }

@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use samite_control::Secret;
+use samite_control::{Connection, ControlError, Secret};
 use samite_fabric::Address;
 
-use super::super::{self as bootstrap, Connection, ControlError};
 use super::Host;
 use crate::runtime::{Directory, Notice};
 
@@ -62,7 +61,7 @@ impl Directory for Guest {
         }
         match self.connection.as_mut()?.poll() {
             Ok(None) => None,
-            Ok(Some(bootstrap::Notice::LauncherGone)) => {
+            Ok(Some(samite_control::Notice::LauncherGone)) => {
                 self.connection = None;
                 self.is_hosted.then(|| self.failed(0, "its process ended, and the rendezvous with it"))
             }
@@ -82,7 +81,7 @@ impl Directory for Guest {
 
     fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
         if let Some(connection) = &mut self.connection {
-            // If it fails, the next poll reports that.
+            // If this message cannot be sent, the next poll reports the error.
             let _ = connection.give_up(rank, incarnation, why);
         }
     }

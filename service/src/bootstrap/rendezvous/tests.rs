@@ -97,7 +97,7 @@ fn ranks_meet_where_another_process_listens() {
 }
 
 #[test]
-fn those_who_end_without_a_word_have_failed() {
+fn ranks_that_end_without_a_goodbye_have_failed() {
     let address = address_of_test(1);
     let gone = Barrier::new(2);
     thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
     }
     let begin = now();
     let met = rank(&address.to_string(), 1, 2).join(DETECTION, Duration::from_millis(100));
-    assert!(matches!(met.err().unwrap(), BootstrapError::NoRendezvous { .. }));
+    assert!(matches!(met.err().unwrap(), Refusal::NoRendezvous { .. }));
     assert!(now() - begin < CONNECT_WITHIN / 2);
 }
 
@@ -197,7 +197,7 @@ fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
 fn every_error_says_what_to_do() {
     let messages = Mutex::new(String::new());
     let note = |what: &str, why: &str| writeln!(messages.lock().unwrap(), "{what}\n    {why}").unwrap();
-    let say = |what: &str, met: Result<Met, BootstrapError>, address: &str| {
+    let say = |what: &str, met: Result<Met, Refusal>, address: &str| {
         note(what, &met.err().expect(what).to_string().replace(address, "HOST:PORT"));
     };
     let short = Duration::from_millis(20);

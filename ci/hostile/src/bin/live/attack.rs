@@ -20,14 +20,14 @@ pub(crate) const STYLES: [&str; 7] =
     ["newlines", "ones", "endless-line", "slow", "lengths", "crowd", "random"];
 
 /// Attacks these listeners in this style until the process is killed.
-pub(crate) fn stranger(style: &str, doors: &[&str]) -> Outcome {
+pub(crate) fn stranger(style: &str, addresses: &[&str]) -> Outcome {
     thread::scope(|scope| {
-        for (number, door) in (0..).zip(doors) {
+        for (number, address) in (0..).zip(addresses) {
             thread::Builder::new().spawn_scoped(scope, move || {
                 let mut random = SplitMix64::new(number);
                 loop {
                     // The connection may be refused or closed at any time; the attack goes on.
-                    let _ = visit(style, door, &mut random);
+                    let _ = visit(style, address, &mut random);
                     thread::sleep(Duration::from_millis(1));
                 }
             })?;
@@ -38,13 +38,13 @@ pub(crate) fn stranger(style: &str, doors: &[&str]) -> Outcome {
     })
 }
 
-fn visit(style: &str, door: &str, random: &mut SplitMix64) -> std::io::Result<()> {
+fn visit(style: &str, address: &str, random: &mut SplitMix64) -> std::io::Result<()> {
     match style {
-        "newlines" => flood(door, &[b'\n'; 65536]),
-        "ones" => flood(door, &[0xff; 65536]),
-        "endless-line" => flood(door, &[b'x'; 65536]),
+        "newlines" => flood(address, &[b'\n'; 65536]),
+        "ones" => flood(address, &[0xff; 65536]),
+        "endless-line" => flood(address, &[b'x'; 65536]),
         "slow" => {
-            let mut connection = connect(door)?;
+            let mut connection = connect(address)?;
             for byte in b"{\"hello\":{\"host\":0,\"token\":[1,2,3" {
                 connection.write_all(&[*byte])?;
                 thread::sleep(Duration::from_millis(10));
@@ -54,14 +54,14 @@ fn visit(style: &str, door: &str, random: &mut SplitMix64) -> std::io::Result<()
         }
         "lengths" => {
             for length in [0_u64, 1, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX >> 1, u64::MAX] {
-                let mut connection = connect(door)?;
+                let mut connection = connect(address)?;
                 connection.write_all(&[length.to_le_bytes(), length.to_be_bytes()].concat())?;
                 connection.write_all(&[1; 1000])?;
             }
             Ok(())
         }
         "crowd" => {
-            let crowd: Vec<_> = (0..300).map_while(|_| connect(door).ok()).collect();
+            let crowd: Vec<_> = (0..300).map_while(|_| connect(address).ok()).collect();
             thread::sleep(Duration::from_millis(20));
             drop(crowd);
             Ok(())
@@ -69,20 +69,20 @@ fn visit(style: &str, door: &str, random: &mut SplitMix64) -> std::io::Result<()
         _ => {
             let len = 1 + random.below(5000) as usize;
             let bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
-            connect(door)?.write_all(&bytes)
+            connect(address)?.write_all(&bytes)
         }
     }
 }
 
-fn flood(door: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let mut connection = connect(door)?;
+fn flood(address: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let mut connection = connect(address)?;
     loop {
         connection.write_all(bytes)?;
     }
 }
 
-fn connect(door: &str) -> std::io::Result<File> {
-    let socket: OwnedFd = match port(door) {
+fn connect(address: &str) -> std::io::Result<File> {
+    let socket: OwnedFd = match port(address) {
         Some(address) => {
             let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
             stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -90,7 +90,7 @@ fn connect(door: &str) -> std::io::Result<File> {
             stream.into()
         }
         None => {
-            let stream = UnixStream::connect(door)?;
+            let stream = UnixStream::connect(address)?;
             stream.set_read_timeout(Some(Duration::from_secs(2)))?;
             stream.set_write_timeout(Some(Duration::from_secs(2)))?;
             stream.into()
@@ -121,7 +121,7 @@ pub(crate) fn spy(targets: &[&str]) -> Outcome {
         for file in ["mem", "environ", "maps"] {
             attempt(format!("/proc/{target}/{file}"));
         }
-        // It may not list the descriptors, so it guesses their numbers.
+        // The attacker may not list the descriptors, so it guesses their numbers.
         (0..64).for_each(|fd| attempt(format!("/proc/{target}/fd/{fd}")));
     }
     match opened.is_empty() {

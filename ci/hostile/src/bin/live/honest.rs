@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use samite::{Comm, Source};
+use samite::{Comm, Done, Rank, Source};
 use samite_fabric::SplitMix64;
 use samite_os::spawn::take_inherited_fd;
 
@@ -18,11 +18,12 @@ use crate::Outcome;
 /// and ignore errors, since the attack writes their memory.
 pub(crate) fn rank(stop: &Path) -> Outcome {
     let world = samite::init()?;
-    match world.rank() {
-        me @ (0 | 1) => pair(&world, me, stop)?,
-        me => others(&world, me, stop),
+    let comm = world.comm();
+    match comm.rank() {
+        me @ (Rank(0) | Rank(1)) => pair(comm, me.0, stop)?,
+        me => others(comm, me.0, stop),
     }
-    if world.rank() == 0 {
+    if comm.rank() == 0 {
         println!("done");
     }
     Ok(())
@@ -39,11 +40,11 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
             std::iter::once(u64::from(is_last)).chain((1..len).map(|at| round ^ at)).collect();
         let mut answer = message.clone();
         if me == 0 {
-            world.send(&message, 1, TAG)?;
-            world.recv(&mut answer, 1, TAG)?;
+            world.send(&message, Rank(1), TAG)?;
+            world.recv(&mut answer, Rank(1), TAG)?;
         } else {
-            world.recv(&mut answer, 0, TAG)?;
-            world.send(&answer, 0, TAG)?;
+            world.recv(&mut answer, Rank(0), TAG)?;
+            world.send(&answer, Rank(0), TAG)?;
         }
         if answer[1..] != message[1..] {
             return Err(format!("harm: round {round} came changed").into());
@@ -54,7 +55,7 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
         }
         if me == 1 && world.size() > 2 && round % 16 == 0 {
             // Rank 2 may be in any state by now.
-            let _ = world.within(Duration::from_millis(20)).send(&message[..4], 2, TAG);
+            let _ = world.with_timeout(Duration::from_millis(20)).send(&message[..4], Rank(2), TAG);
         }
         if hears && !was_told && me == 0 && round % 16 == 0 {
             was_told = has_failed(world, 2);
@@ -71,17 +72,17 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
 
 /// Returns true if an operation reports that the rank has failed.
 fn has_failed(world: &Comm, rank: u32) -> bool {
-    let sent = world.within(Duration::from_millis(20)).send(&[1_u64; 4], rank, TAG);
+    let sent = world.with_timeout(Duration::from_millis(20)).send(&[1_u64; 4], Rank(rank), TAG);
     sent.is_err_and(|error| error.to_string().contains("rank 2") && !error.to_string().contains("time"))
 }
 
 fn others(world: &Comm, me: u32, stop: &Path) {
-    let world = world.within(Duration::from_millis(100));
+    let world = world.with_timeout(Duration::from_millis(100));
     while !stop.exists() {
         if me ^ 1 < world.size() {
-            let _ = world.send(&[7_u64; 6_000], me ^ 1, TAG);
+            let _ = world.send(&[7_u64; 6_000], Rank(me ^ 1), TAG);
         }
-        while let Ok((message, _)) = world.recv_vec::<u64>(Source::ANY, TAG) {
+        while let Ok(Done { buffer: message, .. }) = world.recv_vec::<u64>(Source::ANY, TAG) {
             drop(message);
         }
     }

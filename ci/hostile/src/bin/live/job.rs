@@ -163,8 +163,8 @@ pub(crate) fn processes(mark: &str) -> Vec<i32> {
 }
 
 /// Returns the addresses at which processes with this mark listen.
-pub(crate) fn doors(mark: &str) -> Vec<String> {
-    let mut doors = Vec::new();
+pub(crate) fn listening_addresses(mark: &str) -> Vec<String> {
+    let mut addresses = Vec::new();
     let listening: Vec<(u64, SocketAddr)> = ["tcp", "tcp6"].into_iter().flat_map(listeners).collect();
     for pid in processes(mark) {
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
@@ -172,13 +172,13 @@ pub(crate) fn doors(mark: &str) -> Vec<String> {
             let link = link.to_string_lossy();
             let inode =
                 link.strip_prefix("socket:[").and_then(|link| link.strip_suffix(']')?.parse::<u64>().ok());
-            let door = listening.iter().find(|(listener, _)| Some(*listener) == inode);
-            doors.extend(door.map(|(_, address)| address.to_string()));
+            let found = listening.iter().find(|(listener, _)| Some(*listener) == inode);
+            addresses.extend(found.map(|(_, address)| address.to_string()));
         }
     }
-    doors.sort();
-    doors.dedup();
-    doors
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 /// Returns the listening sockets of a table of the kernel's: inode, and an address to reach it (proc_pid_net(5)).

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
-use self::job::{Job, doors, processes};
+use self::job::{Job, listening_addresses, processes};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let outcome = match &words[..] {
         ["honest", folder] => honest::rank(Path::new(folder)),
         ["rude", folder] => honest::rude(Path::new(folder)),
-        ["stranger", style, doors @ ..] => attack::stranger(style, doors),
+        ["stranger", style, addresses @ ..] => attack::stranger(style, addresses),
         ["spy", targets @ ..] => attack::spy(targets),
         [samite, seconds, parts @ ..] => live(samite, seconds, parts),
         _ => Err("samite-hostile-live SAMITE SECONDS [PART]...".into()),
@@ -84,7 +84,7 @@ type Part<'a> = fn(&Stage<'a>, Duration) -> Outcome;
 struct Stage<'a> {
     samite: PathBuf,
     scratch: &'a Path,
-    /// This program, at a path where any user may run it.
+    /// The path of a copy of this program that any user may run.
     program: PathBuf,
 }
 
@@ -121,8 +121,13 @@ impl<'a> Stage<'a> {
         Ok(Attacker(command.spawn()?))
     }
 
-    fn attack(&self, style: &str, doors: &[String], is_foreign: bool) -> Result<Attacker, Box<dyn Error>> {
-        let words = ["stranger".to_owned(), style.to_owned()].into_iter().chain(doors.iter().cloned());
+    fn attack(
+        &self,
+        style: &str,
+        addresses: &[String],
+        is_foreign: bool,
+    ) -> Result<Attacker, Box<dyn Error>> {
+        let words = ["stranger".to_owned(), style.to_owned()].into_iter().chain(addresses.iter().cloned());
         self.other(&words.collect::<Vec<_>>(), is_foreign)
     }
 
@@ -140,7 +145,8 @@ impl<'a> Stage<'a> {
         let each = time / (2 * attack::STYLES.len() as u32);
         for is_foreign in [true, false] {
             for style in attack::STYLES {
-                let mut targets: Vec<String> = jobs.iter().flat_map(|job| doors(&job.mark)).collect();
+                let mut targets: Vec<String> =
+                    jobs.iter().flat_map(|job| listening_addresses(&job.mark)).collect();
                 if !is_foreign {
                     targets.extend(sockets(&self.scratch.join("samite"))?);
                 }
@@ -188,14 +194,14 @@ impl<'a> Stage<'a> {
         let shell = self.shell(Some(&go))?;
         let arguments = format!("-n 2 --hosts 127.0.0.1,127.0.0.2 --ssh {}", shell.display());
         let mut job = self.run("late", &arguments, &self.honest("late"))?;
-        let doors = await_doors(&job.mark)?;
+        let addresses = await_addresses(&job.mark)?;
         for style in attack::STYLES {
-            let attacker = self.attack(style, &doors, true)?;
+            let attacker = self.attack(style, &addresses, true)?;
             std::thread::sleep(time / attack::STYLES.len() as u32);
             attacker.end(style)?;
         }
         // The flood goes on while the agent connects.
-        let attackers = ["newlines", "crowd"].map(|style| self.attack(style, &doors, true));
+        let attackers = ["newlines", "crowd"].map(|style| self.attack(style, &addresses, true));
         fs::write(&go, "")?;
         job.progresses("strangers at the waiting launcher")?;
         for attacker in attackers {
@@ -213,8 +219,8 @@ impl<'a> Stage<'a> {
             command.args(["rendezvous", "-n", "3", &address.to_string()]).stdin(Stdio::null());
             command
         })?;
-        let doors = await_doors(&place.mark)?;
-        let attackers = ["newlines", "crowd", "slow"].map(|style| self.attack(style, &doors, true));
+        let addresses = await_addresses(&place.mark)?;
+        let attackers = ["newlines", "crowd", "slow"].map(|style| self.attack(style, &addresses, true));
         let begin = Instant::now();
         let rank = |rank: u32| {
             let mut command = Command::new(&self.program);
@@ -286,7 +292,7 @@ impl<'a> Stage<'a> {
 struct Attacker(Child);
 
 impl Attacker {
-    /// Kills it. It must not have exited by itself.
+    /// Kills the attacker, which must not have exited by itself.
     fn end(mut self, what: &str) -> Outcome {
         if let Some(status) = self.0.try_wait()? {
             return Err(format!("the attacker {what} has ended: {status}").into());
@@ -312,12 +318,12 @@ fn sockets(directory: &Path) -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 /// Waits until a process with this mark listens at a port.
-fn await_doors(mark: &str) -> Result<Vec<String>, Box<dyn Error>> {
+fn await_addresses(mark: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let begin = Instant::now();
     loop {
-        let doors = doors(mark);
-        if !doors.is_empty() {
-            return Ok(doors);
+        let addresses = listening_addresses(mark);
+        if !addresses.is_empty() {
+            return Ok(addresses);
         }
         if begin.elapsed() > job::PATIENCE {
             return Err("no port is listened at".into());
@@ -351,8 +357,8 @@ impl Drop for Scratch {
 }
 
 /// Returns the address of a listener that is a port.
-fn port(door: &str) -> Option<SocketAddr> {
-    door.parse().ok()
+fn port(address: &str) -> Option<SocketAddr> {
+    address.parse().ok()
 }
 
 /// Reads a file that another process may remove; empty if it is gone.

@@ -6,14 +6,14 @@ use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 
-/// Bytes are exposed and written over, twice in the same slot. Whoever finds the key before and after its copy has the
-/// bytes that were exposed by that key.
+/// Bytes are exposed and written over, twice in the same slot. A reader that finds the key before and after its copy
+/// has the bytes that were exposed by that key.
 #[test]
-fn what_counts_as_read_was_exposed_all_the_time() {
+fn a_successful_read_was_exposed_all_the_time() {
     struct Shared {
         table: [AtomicU64; 2 * LINE],
         bytes: [AtomicU64; 2],
-        /// Which key to look for, told without any order.
+        /// The key to look for, passed to the reader without any memory order.
         told: AtomicU64,
     }
     loom::model(|| {
@@ -36,7 +36,7 @@ fn what_counts_as_read_was_exposed_all_the_time() {
         let Shared { table, bytes, told } = &*shared;
         let keys = Keys::new(5);
         for serial in [5, 6] {
-            // As the key will be.
+            // Each word gets the value that the key of its exposure will have.
             bytes.iter().for_each(|word| word.store(serial << SLOT_BITS | 1, Ordering::Relaxed));
             let key = keys.begin(table).unwrap();
             assert_eq!(key, serial << SLOT_BITS | 1);

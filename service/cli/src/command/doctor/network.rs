@@ -113,7 +113,7 @@ fn loopback(asked: Option<&str>) -> Finding {
     let v4 = carries(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     if let Err(error) = v4 {
         let found = format!("127.0.0.1 does not carry TCP: {error}");
-        let fix = "bring it up with `ip link set lo up`, and let no firewall drop what goes over it";
+        let fix = "bring it up with `ip link set lo up`, and check that no firewall drops its traffic";
         return match is_libfabric_needed(asked) {
             true => Finding::fail(LOOPBACK, found, fix),
             false => Finding::warn(LOOPBACK, format!("{found}; samite-shm does without"), fix),

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use samite::{Cause, Error};
+use samite::{Cause, Error, Rank};
 
 use super::Finding;
 
@@ -61,7 +61,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 /// Longer than the duration on an idle machine.
 const TIMEOUT_MIN: Duration = Duration::from_millis(700);
 
-/// After a time-out the launcher asks the ranks for at most this time who waits for whom, then ends them.
+/// After a time-out the launcher waits at most this time for the ranks to report their waits, then ends them.
 const LAUNCHER_LAST: Duration = Duration::from_millis(500);
 
 /// The launcher's exit code after a time-out.
@@ -120,21 +120,21 @@ fn judge(transport: &str, ended: std::io::Result<Output>, is_needed: bool) -> Fi
 #[expect(clippy::disallowed_methods, reason = "it says how long a message takes")]
 pub(crate) fn rank() -> Result<u8, String> {
     let world = samite::init().map_err(|error| error.to_string())?;
-    if world.size() != 2 {
+    if world.comm().size() != 2 {
         return Err(format!(
             "a self-test has 2 ranks, not {}: `samite run -n 2 -- samite {SELF_TEST_COMMAND}`",
-            world.size()
+            world.comm().size()
         ));
     }
-    let peer = 1 - world.rank();
-    let bounded = world.within(TIMEOUT_BUSY);
+    let peer = Rank(1 - world.comm().rank().0);
+    let bounded = world.comm().with_timeout(TIMEOUT_BUSY);
     let exchange = || {
         let mut short = [0u64; 8];
         let mut long = vec![0u32; 1 << 18];
         let mut one_way = Duration::MAX;
         for round in 0..ROUNDS {
             let begin = Instant::now();
-            if world.rank() == 0 {
+            if world.comm().rank() == 0 {
                 bounded.send(&[round; 8], peer, 0)?;
                 bounded.recv(&mut short, peer, 0)?;
             } else {
@@ -146,19 +146,19 @@ pub(crate) fn rank() -> Result<u8, String> {
                 return Ok(None);
             }
         }
-        let sent: Vec<u32> = (0..long.len() as u32).map(|index| index ^ world.rank()).collect();
-        if world.rank() == 0 {
+        let sent: Vec<u32> = (0..long.len() as u32).map(|index| index ^ world.comm().rank().0).collect();
+        if world.comm().rank() == 0 {
             bounded.send(&sent, peer, 1)?;
             bounded.recv(&mut long, peer, 1)?;
         } else {
             bounded.recv(&mut long, peer, 1)?;
             bounded.send(&sent, peer, 1)?;
         }
-        let intact = long.iter().zip(0u32..).all(|(&got, index)| got == index ^ peer);
+        let intact = long.iter().zip(0u32..).all(|(&got, index)| got == index ^ peer.0);
         Ok::<_, Error>(intact.then_some(one_way))
     };
     match exchange() {
-        Ok(Some(one_way)) if world.rank() == 0 => {
+        Ok(Some(one_way)) if world.comm().rank() == 0 => {
             let text = format!("64 bytes in {:.1} us at best, 1 MiB intact\n", one_way.as_secs_f64() * 1e6);
             Ok(super::print(&text))
         }

@@ -135,8 +135,12 @@ fn chain(screen: &Screen) -> Vec<String> {
     let ranks = screen.chain();
     let says = |rank: &usize| {
         let row = screen.view.row(*rank)?;
-        let life = if row.rank.life > 1 { format!(", life {}", row.rank.life) } else { String::new() };
-        Some(format!("rank {}{life}: {}", row.rank.rank, row.state()))
+        let incarnation = if row.rank.incarnation > 1 {
+            format!(", incarnation {}", row.rank.incarnation)
+        } else {
+            String::new()
+        };
+        Some(format!("rank {}{incarnation}: {}", row.rank.rank, row.state()))
     };
     let mut lines: Vec<String> = ranks.first().and_then(says).into_iter().collect();
     if let [_, .., last] = &ranks[..] {
@@ -174,7 +178,7 @@ fn has_failed(rank: &RankView) -> bool {
     rank.ending.as_ref().is_some_and(|ending| *ending != Ending::Left)
 }
 
-const KEYS: &str = "q quit  ↑↓ PgUp PgDn select  Enter go to whom it waits for  ←→ sort  r reverse";
+const KEYS: &str = "q quit  ↑↓ PgUp PgDn select  Enter go to the awaited rank  ←→ sort  r reverse";
 
 const WIDTH_MIN: usize = 6;
 const STATE_WIDTH_MIN: usize = 20;
@@ -255,7 +259,7 @@ mod tests {
         let mut view = view();
         let awaits = &mut view.snapshot.ranks[1].figures.as_mut().unwrap().awaits;
         awaits.as_mut().unwrap().peer = Some(0);
-        view.snapshot.ranks[1].life = 2;
+        view.snapshot.ranks[1].incarnation = 2;
         let mut screen = Screen::new(view);
         press(&mut screen, &[KeyCode::Down]);
         assert_eq!(
@@ -269,7 +273,7 @@ mod tests {
         assert_eq!(
             chain(&screen),
             [
-                "rank 1, life 2: recv from 0, tag 7, 8192 bytes, 12.3 s: message",
+                "rank 1, incarnation 2: recv from 0, tag 7, 8192 bytes, 12.3 s: message",
                 "1 → 0 → 1; they wait for each other, for 0.4 s"
             ]
         );
@@ -304,7 +308,7 @@ mod tests {
         );
     }
 
-    /// Returns a job of so many ranks, each of which waits for rank 1.
+    /// Returns a job of `ranks` ranks, each of which waits for rank 1.
     fn many(ranks: u32) -> View {
         let mut snapshot = view().snapshot;
         let one = &snapshot.ranks[0];

@@ -50,7 +50,7 @@ pub(super) fn watch(job: RunningJob, interval: Duration) -> Result<u8, String> {
         tell_of_signals(sender, signals);
         show(&mut terminal, &mut screen, &events)
     });
-    // It fails only if there is no terminal any more.
+    // Restoring fails only if there is no terminal any more.
     let _ = ratatui::try_restore();
     match outcome? {
         End::Asked => Ok(0),

@@ -156,7 +156,7 @@ impl Screen {
     }
 }
 
-/// As many as a wide terminal can show.
+/// The number of values kept: as many as a wide terminal can show.
 const HISTORY_MAX: usize = 512;
 
 #[cfg(test)]

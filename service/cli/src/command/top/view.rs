@@ -150,7 +150,7 @@ impl Row<'_> {
         match (ending, figures) {
             (Some(ending), _) => return ending.to_string(),
             (None, _) if *is_stopped => "is stopped",
-            (None, None) => "has told nothing yet",
+            (None, None) => "no report yet",
             (None, Some(_)) if !is_answer => "makes no calls",
             (None, Some(_)) => "runs",
         }
@@ -170,7 +170,7 @@ impl Rates {
         let (old, new) = (before.figures.as_ref()?, after.figures.as_ref()?);
         let seconds = new.age_ns.checked_sub(old.age_ns).filter(|&time| time > 0)? as f64 / 1e9;
         let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
-        (before.life == after.life).then(|| Rates {
+        (before.incarnation == after.incarnation).then(|| Rates {
             sent: rate(old.sent, new.sent),
             bytes_sent: rate(old.bytes_sent, new.bytes_sent),
             received: rate(old.received, new.received),
@@ -230,7 +230,7 @@ pub(super) mod tests {
         let rank = |rank: u32, figures: Value, is_answer: bool| {
             let host = if rank < 3 { "north" } else { "south" };
             json!({
-                "rank": rank, "host": host, "life": 1, "is_stopped": rank == 3, "ending": null,
+                "rank": rank, "host": host, "incarnation": 1, "is_stopped": rank == 3, "ending": null,
                 "figures": figures, "is_answer": is_answer, "figures_age_ms": if is_answer { 0 } else { 2200 },
             })
         };

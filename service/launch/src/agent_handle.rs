@@ -17,14 +17,14 @@ use samite_os::spawn::{end_with_parent, pass_fd};
 use super::agent::PLAN_BYTES_MAX;
 use super::hosts::Host;
 use super::terminal::copy_input;
-use super::{AGENT_COMMAND, GUARD_COMMAND, LaunchError};
+use super::{AGENT_COMMAND, LaunchError, SUPERVISOR_COMMAND};
 
 /// An agent, or the remote shell to one.
 #[derive(Debug)]
-pub(super) struct Station {
-    /// The user's name of its host; `None` if that is this host, without a network between.
+pub(super) struct AgentHandle {
+    /// The name that the user gave the agent's host; `None` if the agent is on this host and no network is used.
     pub(super) host: Option<String>,
-    /// Its ranks.
+    /// The agent's ranks.
     pub(super) ranks: Range<u32>,
     /// The agent itself, or the remote shell, until it has been waited for.
     pub(super) process: Option<Pid>,
@@ -46,10 +46,10 @@ pub(super) enum Link {
     Lost,
 }
 
-impl Station {
+impl AgentHandle {
     /// Starts the agent of this host. It inherits standard input for rank 0; if that is a terminal, it gets a pipe
     /// with the typed bytes instead.
-    pub(super) fn here(ranks: Range<u32>) -> io::Result<Station> {
+    pub(super) fn here(ranks: Range<u32>) -> io::Result<AgentHandle> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
         let fd = pass_fd(&mut command, theirs.into());
@@ -62,7 +62,7 @@ impl Station {
             thread::Builder::new().name("input".to_owned()).spawn(move || copy_input(&mut input))?;
         }
         let channel = Channel::with_line_limit(ours, PLAN_BYTES_MAX);
-        Ok(Station {
+        Ok(AgentHandle {
             host: None,
             ranks,
             process: Some(Pid::from_child(&agent)),
@@ -78,12 +78,12 @@ impl Station {
         ranks: Range<u32>,
         shell: &[String],
         invitation: &Invitation,
-    ) -> Result<Station, LaunchError> {
+    ) -> Result<AgentHandle, LaunchError> {
         let failed = |source| LaunchError::RemoteShell { shell: shell.join(" "), source };
         let program = std::env::current_exe().map_err(LaunchError::system("finding the `samite` command"))?;
         let (shell, options) = shell.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let mut command = Command::new(shell);
-        command.args(options).arg(&host.name).arg(quoted(&program.to_string_lossy())).arg(GUARD_COMMAND);
+        command.args(options).arg(&host.name).arg(quoted(&program.to_string_lossy())).arg(SUPERVISOR_COMMAND);
         command.stdin(Stdio::piped());
         let mut child = spawn_apart(&mut command).map_err(failed)?;
         let mut line = serde_json::to_vec(invitation).map_err(|error| failed(error.into()))?;
@@ -99,7 +99,7 @@ impl Station {
                 if takes_input { copy_input(&mut input) } else { Ok(()) }
             })
             .map_err(LaunchError::system("starting a thread"))?;
-        Ok(Station {
+        Ok(AgentHandle {
             host: Some(host.name.clone()),
             ranks,
             process: Some(Pid::from_child(&child)),
@@ -157,7 +157,7 @@ impl Station {
         }
     }
 
-    /// Returns true if nothing more will come of it.
+    /// Returns true if the process and its connection have both ended.
     pub(super) fn is_over(&self) -> bool {
         self.process.is_none() && matches!(self.link, Link::Done | Link::Lost)
     }
@@ -165,7 +165,7 @@ impl Station {
     /// Kills the remote shell, which would wait for ever for an unreachable host.
     pub(super) fn hang_up(&self) {
         if let (Some(_), Some(process)) = (&self.host, self.process) {
-            // It has not been waited for, so its id has not been reused.
+            // The process has not been waited for, so its id has not been reused.
             let _ = kill_process(process, Signal::KILL);
         }
     }

@@ -12,12 +12,12 @@ use samite_control::{
     Transcript, liveness,
 };
 
+use super::agent_handle::{AgentHandle, addresses_towards};
 use super::hosts::{Host, distribute};
-use super::station::{Station, addresses_towards};
 use super::{LaunchError, Options, Remote, random};
 
 /// The socket to which the agents of other hosts connect, while one of them is awaited.
-pub(super) struct Door {
+pub(super) struct AgentListener {
     listener: Listener<Nonce>,
     /// The secrets of each host, with which both sides prove their identity.
     keys: Vec<Keys>,
@@ -26,28 +26,28 @@ pub(super) struct Door {
     pub(super) closes_at: Instant,
 }
 
-impl Door {
+impl AgentListener {
     /// Opens the listener and starts the remote shells, which start an agent on each host.
     pub(super) fn open(
         remote: &Remote,
         routes: Vec<Route>,
         options: &Options,
-    ) -> Result<(Vec<Station>, Door), LaunchError> {
+    ) -> Result<(Vec<AgentHandle>, AgentListener), LaunchError> {
         let system = LaunchError::system;
         let listener = listen(remote.address).map_err(system("listening for the agents"))?;
         let port = listener.socket().local_addr().map_err(system("listening for the agents"))?.port();
         let directory = std::env::current_dir().map_err(system("finding the current directory"))?;
-        let mut door = Door {
+        let mut opened = AgentListener {
             listener,
             keys: Vec::new(),
             addresses: Vec::new(),
             detection: options.detection,
             closes_at: Instant::now() + START_MAX,
         };
-        let mut stations = Vec::new();
+        let mut agents = Vec::new();
         for (index, (host, ranks, addresses)) in (0..).zip(routes) {
             let secret = || random().map(Secret).map_err(system("reading random bytes"));
-            let keys = Keys { front: secret()?, agent: secret()? };
+            let keys = Keys { coordinator: secret()?, agent: secret()? };
             let invitation = Invitation {
                 protocol: PROTOCOL,
                 host: index,
@@ -59,13 +59,13 @@ impl Door {
                 directory: directory.clone(),
                 detection: options.detection,
             };
-            stations.push(Station::there(&host, ranks, &remote.shell, &invitation)?);
-            door.keys.push(keys);
-            door.addresses.extend(addresses);
+            agents.push(AgentHandle::there(&host, ranks, &remote.shell, &invitation)?);
+            opened.keys.push(keys);
+            opened.addresses.extend(addresses);
         }
-        door.addresses.sort();
-        door.addresses.dedup();
-        Ok((stations, door))
+        opened.addresses.sort();
+        opened.addresses.dedup();
+        Ok((agents, opened))
     }
 
     /// Accepts connections. Returns those of agents that have proven their identity, with the index of their host.
@@ -77,14 +77,15 @@ impl Door {
 
     /// Answers a hello if its proof is right.
     fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
-        let Identified { mut channel, context: front_nonce, hello } = identified;
+        let Identified { mut channel, context: coordinator_nonce, hello } = identified;
         let keys = self.keys.get(hello.host as usize)?;
-        let front = SocketAddr::try_from(getsockname(&channel).ok()?).ok()?.ip();
-        let transcript = Transcript { host: hello.host, front, front_nonce, agent_nonce: hello.nonce };
+        let coordinator = SocketAddr::try_from(getsockname(&channel).ok()?).ok()?.ip();
+        let transcript =
+            Transcript { host: hello.host, coordinator, coordinator_nonce, agent_nonce: hello.nonce };
         if !transcript.is_proven(Side::Agent, keys, &hello.proof) {
             return None;
         }
-        channel.send(&Answer { proof: transcript.prove(Side::Front, keys) }).ok()?;
+        channel.send(&Answer { proof: transcript.prove(Side::Coordinator, keys) }).ok()?;
         Some((hello.host as usize, channel))
     }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 use samite_control::ToAgent;
 
-use super::super::station::{Link, Station};
+use super::super::agent_handle::{AgentHandle, Link};
 use super::super::{ENDING_SIGNALS, GRACE, LaunchError, say};
-use super::{Front, Then};
+use super::{Coordinator, Then};
 
 /// The coordinator's signals: SIGCHLD, and those that a user or a batch system may send to a job.
 pub(crate) const SIGNALS: [Signal; 10] = [
@@ -23,7 +23,7 @@ pub(crate) const SIGNALS: [Signal; 10] = [
     Signal::WINCH,
 ];
 
-impl Front {
+impl Coordinator {
     pub(super) fn handle_signals(&mut self) -> Result<(), LaunchError> {
         while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
             self.was_signalled |= ENDING_SIGNALS.contains(&signal);
@@ -56,20 +56,20 @@ impl Front {
 
     /// Returns true if there is nothing left to wait for.
     pub(super) fn is_over(&self) -> bool {
-        self.stations.iter().all(Station::is_over)
+        self.agents.iter().all(AgentHandle::is_over)
             || self.gives_up_at.is_some_and(|gives_up_at| gives_up_at <= Instant::now())
     }
 
     /// Returns true if all agents have connected, and at least one is still there. Then they can act on a signal.
     fn is_up(&self) -> bool {
-        self.door.is_none() && self.stations.iter().any(|station| station.channel().is_some())
+        self.listener.is_none() && self.agents.iter().any(|agent| agent.channel().is_some())
     }
 
     /// Ends a job that has not started on all hosts, or of which only remote shells are left: a forwarded signal
     /// would reach a part of its ranks, or none.
     fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
-        let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
-        let hosts: Vec<_> = awaited.filter_map(|station| station.host.as_deref()).collect();
+        let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+        let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.as_deref()).collect();
         if !hosts.is_empty() && !self.is_ending {
             let hosts = hosts.join(", ");
             say("run", &format!("interrupted while the agents of {hosts} were awaited; ending the job"));
@@ -78,8 +78,8 @@ impl Front {
         self.code.get_or_insert(128 + signal.as_raw() as u8);
         // An agent ends its ranks within one grace period, and its output within another.
         self.give_up_in(3 * GRACE);
-        let without_agent = self.stations.iter().filter(|station| station.channel().is_none());
-        without_agent.for_each(Station::hang_up);
+        let without_agent = self.agents.iter().filter(|agent| agent.channel().is_none());
+        without_agent.for_each(AgentHandle::hang_up);
         self.end()
     }
 
@@ -91,8 +91,8 @@ impl Front {
 
     /// Stops waiting for agents that have not connected, and refuses them.
     pub(super) fn await_no_more(&mut self) {
-        self.door = None;
-        let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
-        awaited.for_each(Station::hang_up);
+        self.listener = None;
+        let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+        awaited.for_each(AgentHandle::hang_up);
     }
 }

@@ -15,17 +15,17 @@ pub(super) use self::signals::SIGNALS;
 use samite_control::printable::one_line;
 use samite_control::variable;
 use samite_control::{
-    Channel, Ending, FromAgent, Incoming, JobId, Obituary, Plan, Secret, ToAgent, liveness,
+    Channel, Ending, FromAgent, GivenUp, Incoming, JobId, Plan, RankExit, Secret, ToAgent, liveness,
 };
 
 use super::agent::PLAN_BYTES_MAX;
-use super::door::{self, Door};
+use super::agent_handle::{AgentHandle, Link};
+use super::agent_listener::{self, AgentListener};
 use super::failures::{Failures, TOLD_MAX};
-use super::observe::{ANSWER_MAX, Desk, Register};
+use super::observe::{ANSWER_MAX, JobStatus, StatusServer};
 use super::place::Untrusted;
 use super::profile::{Matrix, Profile};
 use super::say::{say, say_to_the_end};
-use super::station::{Link, Station};
 use super::wait::{Interest, wait};
 use super::{
     ENDING_SIGNALS, EXIT_OUTPUT_LOST, EXIT_TIMED_OUT, ExitCodeOf, FAREWELL, GRACE, LAST_TURNS_MAX,
@@ -42,21 +42,25 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 ///
 /// Call it from the only thread of a process without other children, since it waits for all children and kills
 /// them. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and for other
-/// hosts [`GUARD_COMMAND`](super::GUARD_COMMAND).
+/// hosts [`SUPERVISOR_COMMAND`](super::SUPERVISOR_COMMAND).
 ///
 /// # Errors
 /// [`LaunchError`]: nothing is left running.
 pub fn run(options: Options) -> Result<u8, LaunchError> {
     check(&options)?;
-    let mut started = Front::start(options);
-    let code = started.as_mut().map_or(Ok(0), Front::supervise);
-    // Even if it has not started on all hosts.
+    let mut started = Coordinator::start(options);
+    let code = started.as_mut().map_or(Ok(0), Coordinator::supervise);
+    if let Ok(coordinator) = &mut started {
+        // The connections of observers and agents may have taken all descriptors, and the next step needs some.
+        (coordinator.status_server, coordinator.listener) = (None, None);
+    }
+    // Processes may exist even if the job has not started on all hosts.
     descendants::kill_all().map_err(LaunchError::system("ending the job"))?;
     // Nothing is left to clean up, so a signal may end this process while it waits for its readers.
     unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
-    let front = started?;
+    let coordinator = started?;
     let code = code?;
-    front.tell_of_the_end();
+    coordinator.tell_of_the_end();
     Ok(code)
 }
 
@@ -80,20 +84,20 @@ fn check(options: &Options) -> Result<(), LaunchError> {
     }
 }
 
-struct Front {
-    stations: Vec<Station>,
+struct Coordinator {
+    agents: Vec<AgentHandle>,
     /// While agents of other hosts have not connected.
-    door: Option<Door>,
+    listener: Option<AgentListener>,
     signals: SignalFd,
     options: Options,
     plan: Plan,
     ranks: Vec<Standing>,
     /// The latest incarnation of each.
     incarnations: Vec<u32>,
-    register: Register,
+    status: JobStatus,
     matrix: Matrix,
     /// Answers observers of the job; `None` if there is no safe place for its socket.
-    desk: Option<Desk>,
+    status_server: Option<StatusServer>,
     /// With statistics: the time at which the ranks are asked next, so that there are recent figures of a killed rank.
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
@@ -120,11 +124,11 @@ struct Front {
 /// The state of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It takes part.
+    /// The rank takes part in the job.
     Present,
-    /// It has ended for the other ranks. Its process may still run.
+    /// The rank has ended for the other ranks. Its process may still run.
     Gone,
-    /// Its process has ended too.
+    /// The rank's process has ended too.
     Over,
 }
 
@@ -144,38 +148,39 @@ enum Then {
 
 enum Event {
     Agent(usize),
-    Door,
-    Desk,
+    Listener,
+    Status,
     Signals,
 }
 
-impl Front {
-    fn start(options: Options) -> Result<Front, LaunchError> {
+impl Coordinator {
+    fn start(options: Options) -> Result<Coordinator, LaunchError> {
         let system = LaunchError::system;
         // A lookup of names may take many seconds; meanwhile a signal has its usual effect.
-        let routes = options.remote.as_ref().map(|remote| door::routes(remote, &options)).transpose()?;
+        let routes =
+            options.remote.as_ref().map(|remote| agent_listener::routes(remote, &options)).transpose()?;
         let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
         descendants::adopt_orphans().map_err(system("becoming a subreaper"))?;
 
-        let (stations, door) = match (&options.remote, routes) {
+        let (agents, listener) = match (&options.remote, routes) {
             (Some(remote), Some(routes)) => {
-                let (stations, door) = Door::open(remote, routes, &options)?;
-                (stations, Some(door))
+                let (agents, listener) = AgentListener::open(remote, routes, &options)?;
+                (agents, Some(listener))
             }
-            _ => (vec![Station::here(0..options.ranks).map_err(system("starting the agent"))?], None),
+            _ => (vec![AgentHandle::here(0..options.ranks).map_err(system("starting the agent"))?], None),
         };
-        let plan = plan(&options, stations.len() as u32).map_err(system("reading random bytes"))?;
+        let plan = plan(&options, agents.len() as u32).map_err(system("reading random bytes"))?;
         let words = std::iter::once(&options.program).chain(&options.args);
         let program: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         let hosts =
-            stations.iter().flat_map(|Station { host, ranks, .. }| ranks.clone().map(|_| host.clone()));
-        let mut front = Front {
-            register: Register::new(plan.job, program.join(" "), transport(&options), hosts),
+            agents.iter().flat_map(|AgentHandle { host, ranks, .. }| ranks.clone().map(|_| host.clone()));
+        let mut coordinator = Coordinator {
+            status: JobStatus::new(plan.job, program.join(" "), transport(&options), hosts),
             matrix: Matrix::default(),
-            desk: open_desk(plan.job),
+            status_server: open_status_server(plan.job),
             asks_at: options.stats.as_ref().map(|_| Instant::now() + ASK_EVERY),
-            stations,
-            door,
+            agents,
+            listener,
             signals,
             ranks: vec![Standing::Present; options.ranks as usize],
             incarnations: (0..options.ranks).map(|rank| plan.secret.first_incarnation(rank)).collect(),
@@ -193,10 +198,10 @@ impl Front {
             was_signalled: false,
             gives_up_at: None,
         };
-        if front.door.is_none() {
-            front.instruct(0)?;
+        if coordinator.listener.is_none() {
+            coordinator.instruct(0)?;
         }
-        Ok(front)
+        Ok(coordinator)
     }
 
     fn supervise(&mut self) -> Result<u8, LaunchError> {
@@ -205,8 +210,8 @@ impl Front {
                 match event {
                     Event::Agent(index) => self.serve_agent(index)?,
                     // Timed work of the listener is done below too.
-                    Event::Door => {}
-                    Event::Desk => self.open_desk()?,
+                    Event::Listener => {}
+                    Event::Status => self.admit_observers()?,
                     Event::Signals => self.handle_signals()?,
                 }
             }
@@ -219,32 +224,26 @@ impl Front {
 
     fn wait(&self) -> io::Result<Vec<Event>> {
         let mut interests = vec![Interest::read(Event::Signals, &self.signals)];
-        for (index, station) in self.stations.iter().enumerate() {
-            if let Some(channel) = station.channel() {
-                interests.push(Interest::read(Event::Agent(index), channel));
-                if channel.is_backed_up() {
-                    interests.push(Interest::write(Event::Agent(index), channel));
-                }
+        for (index, agent) in self.agents.iter().enumerate() {
+            if let Some(channel) = agent.channel() {
+                interests.push(Interest::exchange(Event::Agent(index), channel));
             }
         }
-        if let Some(door) = &self.door {
-            interests.extend(door.descriptors().map(|fd| Interest::of(Event::Door, fd)));
+        if let Some(listener) = &self.listener {
+            interests.extend(listener.descriptors().map(|fd| Interest::of(Event::Listener, fd)));
         }
-        let mut answer_at = None;
-        if let Some(desk) = &self.desk {
-            interests.push(Interest::read(Event::Desk, desk));
-            for channel in desk.connections() {
-                interests.push(Interest::read(Event::Desk, channel));
-                if channel.is_backed_up() {
-                    interests.push(Interest::write(Event::Desk, channel));
-                }
-            }
-            answer_at = desk.waiting_since().map(|since| since + ANSWER_MAX);
+        let (mut answer_at, mut admit_at) = (None, None);
+        if let Some(server) = &self.status_server {
+            interests.extend(server.socket().map(|socket| Interest::read(Event::Status, socket)));
+            interests.extend(server.connections().map(|channel| Interest::exchange(Event::Status, channel)));
+            answer_at = server.waiting_since().map(|since| since + ANSWER_MAX);
+            admit_at = server.shut_until();
         }
-        let beats = self.stations.iter().filter_map(Station::next_beat);
+        let beats = self.agents.iter().filter_map(AgentHandle::next_beat);
         let deadline = beats
-            .chain(self.door.as_ref().map(Door::deadline))
+            .chain(self.listener.as_ref().map(AgentListener::deadline))
             .chain(answer_at)
+            .chain(admit_at)
             .chain(self.asks_at)
             .chain(self.inquiry.as_ref().map(|inquiry| inquiry.asked + INQUIRY_MAX))
             .chain(self.times_out_at)
@@ -256,14 +255,14 @@ impl Front {
 
     /// Sends an agent its plan.
     fn instruct(&mut self, index: usize) -> Result<(), LaunchError> {
-        let station = &mut self.stations[index];
-        let plan = Plan { ranks: station.ranks.clone(), host: index as u32, ..self.plan.clone() };
-        station.begin(plan)
+        let agent = &mut self.agents[index];
+        let plan = Plan { ranks: agent.ranks.clone(), host: index as u32, ..self.plan.clone() };
+        agent.begin(plan)
     }
 
     fn serve_agent(&mut self, index: usize) -> Result<(), LaunchError> {
         let how = loop {
-            let Some(channel) = self.stations[index].channel_mut() else { return Ok(()) };
+            let Some(channel) = self.agents[index].channel_mut() else { return Ok(()) };
             channel.flush();
             match channel.receive() {
                 Ok(Incoming::Message(message)) => self.hear(index, message)?,
@@ -283,12 +282,12 @@ impl Front {
             }
             FromAgent::NotBound { why } => {
                 let why = one_line(&why).into_owned();
-                let host = self.stations[index].host.clone().unwrap_or_else(|| "this host".to_owned());
+                let host = self.agents[index].host.clone().unwrap_or_else(|| "this host".to_owned());
                 return Err(LaunchError::Bind { bind: self.options.bind, host, why });
             }
             FromAgent::Exited { rank, ending, again: None } => self.rank_ended(rank, &ending),
             FromAgent::Exited { rank, ending, again: Some(pause) } => {
-                self.register.restart(rank);
+                self.status.restart(rank);
                 if let Some(incarnation) = self.incarnations.get_mut(rank as usize) {
                     *incarnation = incarnation.wrapping_add(1);
                 }
@@ -306,76 +305,77 @@ impl Front {
                 ),
             ),
             FromAgent::Question { rank } => {
-                let asked = self.stations.iter_mut().find(|station| station.ranks.contains(&rank));
+                let asked = self.agents.iter_mut().find(|agent| agent.ranks.contains(&rank));
                 if let Some(asked) = asked {
                     asked.send(&ToAgent::Question { host: index as u32, rank })?;
                 }
             }
             FromAgent::Answer { host, whereabouts } => {
-                if let Some(asker) = self.stations.get_mut(host as usize) {
+                if let Some(asker) = self.agents.get_mut(host as usize) {
                     asker.send(&ToAgent::Address(whereabouts))?;
                 }
             }
-            FromAgent::Ended(obituaries) => self.spread(index, obituaries)?,
+            FromAgent::Ended(exits) => self.spread(index, exits)?,
             FromAgent::Returned(whereabouts) => self.tell_others(index, &ToAgent::Returned(whereabouts))?,
             FromAgent::Stopped(stop) => {
-                self.register.stop(stop.rank, stop.is_stopped);
+                self.status.stop(stop.rank, stop.is_stopped);
                 self.tell_others(index, &ToAgent::Stopped(stop))?;
             }
             FromAgent::GaveUp(given_up) => {
-                let mut stations = self.stations.iter_mut();
-                if let Some(station) = stations.find(|station| station.ranks.contains(&given_up.rank)) {
-                    station.send(&ToAgent::GaveUp(given_up))?;
+                self.report_verdict(&given_up);
+                let mut others = self.agents.iter_mut().enumerate().filter(|(other, _)| *other != index);
+                if let Some((_, agent)) = others.find(|(_, other)| other.ranks.contains(&given_up.rank)) {
+                    agent.send(&ToAgent::GaveUp(given_up))?;
                 }
             }
-            FromAgent::Figures { rank, figures } => self.register.tell(rank, *figures),
+            FromAgent::Figures { rank, figures } => self.status.tell(rank, *figures),
             FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
             FromAgent::OutputLost => {
                 self.code.get_or_insert(EXIT_OUTPUT_LOST);
             }
-            FromAgent::Done => self.stations[index].link = Link::Done,
+            FromAgent::Done => self.agents[index].link = Link::Done,
         }
         Ok(())
     }
 
-    /// Reports ends to all agents but the one at `index`.
-    fn spread(&mut self, index: usize, obituaries: Vec<Obituary>) -> Result<(), LaunchError> {
-        for Obituary { rank, incarnation, ending, .. } in &obituaries {
+    /// Reports the ends of ranks to all agents except the one at `index`.
+    fn spread(&mut self, index: usize, exits: Vec<RankExit>) -> Result<(), LaunchError> {
+        for RankExit { rank, incarnation, ending, .. } in &exits {
             let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
             if is_latest {
-                self.register.end(*rank, ending.clone());
+                self.status.end(*rank, ending.clone());
             }
             if is_latest && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
                 *standing = Standing::Gone;
             }
         }
-        self.tell_others(index, &ToAgent::Ended(obituaries))
+        self.tell_others(index, &ToAgent::Ended(exits))
     }
 
-    /// Sends a message to all agents but the one at `index`.
+    /// Sends a message to all agents except the one at `index`.
     fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
-        let mut others = self.stations.iter_mut().enumerate().filter(|(other, _)| *other != index);
-        others.try_for_each(|(_, station)| station.send(message))
+        let mut others = self.agents.iter_mut().enumerate().filter(|(other, _)| *other != index);
+        others.try_for_each(|(_, agent)| agent.send(message))
     }
 
     /// Handles a broken connection to an agent: its ranks have failed for the others, even if they run.
     fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
-        let station = &mut self.stations[index];
-        station.link = Link::Lost;
-        station.hang_up();
+        let agent = &mut self.agents[index];
+        agent.link = Link::Lost;
+        agent.hang_up();
         // If the agent is a child, its exit will tell more.
-        let Some(host) = station.host.clone() else { return Ok(()) };
+        let Some(host) = agent.host.clone() else { return Ok(()) };
         let ending = Ending::Lost { host, how };
-        let mut obituaries = Vec::new();
-        for rank in station.ranks.clone() {
+        let mut exits = Vec::new();
+        for rank in agent.ranks.clone() {
             if self.ranks[rank as usize] == Standing::Present {
                 let incarnation = self.incarnations[rank as usize];
-                obituaries.push(Obituary { rank, incarnation, ending: ending.clone(), returns: false });
+                exits.push(RankExit { rank, incarnation, ending: ending.clone(), returns: false });
             }
         }
         let lost: Vec<u32> =
-            station.ranks.clone().filter(|&rank| self.ranks[rank as usize] != Standing::Over).collect();
-        self.spread(index, obituaries)?;
+            agent.ranks.clone().filter(|&rank| self.ranks[rank as usize] != Standing::Over).collect();
+        self.spread(index, exits)?;
         for &rank in &lost {
             self.ranks[rank as usize] = Standing::Over;
         }
@@ -396,12 +396,37 @@ impl Front {
         if let Some(standing) = self.ranks.get_mut(rank as usize) {
             *standing = Standing::Over;
         }
-        self.register.end(rank, ending.clone());
+        self.status.end(rank, ending.clone());
         if rank == 0 {
             self.of_rank_0 = Some(ending.exit_code());
         }
         if *ending != Ending::Left {
-            self.failed(1, &format!("rank {rank} {ending}"), ending);
+            let restarts = match self.options.on_failure {
+                OnFailure::Restart { max }
+                    if max > 0 && !self.was_signalled && self.status.restarts(rank) >= max =>
+                {
+                    let noun = if max == 1 { "restart" } else { "restarts" };
+                    format!(", after {max} {noun}")
+                }
+                _ => String::new(),
+            };
+            self.failed(1, &format!("rank {rank} {ending}{restarts}"), ending);
+        }
+    }
+
+    /// Reports that a rank has given up another one, unless the job ends or the other one has ended: then the end is
+    /// the cause, and is reported itself.
+    fn report_verdict(&mut self, given_up: &GivenUp) {
+        let GivenUp { by, rank, incarnation, ref why, .. } = *given_up;
+        let is_over = self.is_ending || self.ends_at.is_some() || self.was_signalled;
+        let is_present = self.ranks.get(rank as usize) == Some(&Standing::Present)
+            && self.incarnations.get(rank as usize) == Some(&incarnation);
+        if !is_over && is_present && self.failures.tell_verdict() {
+            let why = one_line(why);
+            say(
+                "run",
+                &format!("rank {by} gave up rank {rank} and exchanges nothing with it any more: {why}"),
+            );
         }
     }
 
@@ -428,38 +453,39 @@ impl Front {
 
     /// Sends each agent that has connected its plan.
     fn admit_agents(&mut self) -> Result<(), LaunchError> {
-        let Some(door) = &mut self.door else { return Ok(()) };
-        let known = door.admit(Instant::now());
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        let known = listener.admit(Instant::now());
         for (index, channel) in known {
-            let station = &mut self.stations[index];
-            if matches!(station.link, Link::Awaited) {
+            let agent = &mut self.agents[index];
+            if matches!(agent.link, Link::Awaited) {
                 let channel = channel.allowing(PLAN_BYTES_MAX);
                 let beat = (liveness::beat_interval(self.options.detection), Instant::now());
-                station.link = Link::Up { channel, beat: Some(beat) };
+                agent.link = Link::Up { channel, beat: Some(beat) };
                 self.instruct(index)?;
             }
         }
-        if !self.stations.iter().any(|station| matches!(station.link, Link::Awaited)) {
-            self.door = None;
+        if !self.agents.iter().any(|agent| matches!(agent.link, Link::Awaited)) {
+            self.listener = None;
         }
         Ok(())
     }
 
     /// Requests statistics from all ranks on behalf of observers.
-    fn open_desk(&mut self) -> Result<(), LaunchError> {
-        if self.desk.as_mut().is_some_and(|desk| desk.admit(Instant::now())) {
+    fn admit_observers(&mut self) -> Result<(), LaunchError> {
+        if self.status_server.as_mut().is_some_and(|status_server| status_server.admit(Instant::now())) {
             self.tell_all(&ToAgent::Ask)?;
         }
         Ok(())
     }
 
     /// Answers observers when the ranks have answered, or time is over.
-    fn serve_desk(&mut self, now: Instant) {
-        if let Some(desk) = &mut self.desk {
-            let is_complete = desk.waiting_since().is_some_and(|since| self.register.is_complete(since));
+    fn serve_status(&mut self, now: Instant) {
+        if let Some(status_server) = &mut self.status_server {
+            let is_complete =
+                status_server.waiting_since().is_some_and(|since| self.status.is_complete(since));
             let until = if is_complete { Some(now) } else { now.checked_sub(ANSWER_MAX) };
             if let Some(until) = until {
-                desk.serve(until, |asked| self.register.snapshot(asked));
+                status_server.serve(until, |asked| self.status.snapshot(asked));
             }
         }
     }
@@ -468,17 +494,19 @@ impl Front {
     /// time that it needs, unless the job was to end.
     fn tell_of_the_end(&self) {
         let tell = if self.was_signalled { say } else { say_to_the_end };
-        if let Some(sum) = self.failures.sum() {
+        for sum in self.failures.sum_of_verdicts().into_iter().chain(self.failures.sum()) {
             tell("run", &sum);
         }
         let Some(stats) = &self.options.stats else { return };
-        let profile = Profile { snapshot: &self.register.snapshot(Instant::now()), matrix: &self.matrix };
+        let profile = Profile { snapshot: &self.status.snapshot(Instant::now()), matrix: &self.matrix };
         match stats {
-            Stats::Table => tell("run", &format!("what the ranks did:\n{}", profile.to_text().trim_end())),
+            Stats::Table => {
+                tell("run", &format!("statistics of the ranks:\n{}", profile.to_text().trim_end()))
+            }
             Stats::File(file) => {
                 if let Err(error) = profile.write(file) {
                     let file = file.display();
-                    tell("run", &format!("what the ranks did cannot be written to {file}: {error}"));
+                    tell("run", &format!("the statistics cannot be written to {file}: {error}"));
                 }
             }
         }
@@ -486,7 +514,7 @@ impl Front {
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
         while let Ok(Some((process, status))) = wait_for_child(WaitOptions::NOHANG) {
-            let found = self.stations.iter().position(|station| station.process == Some(process));
+            let found = self.agents.iter().position(|agent| agent.process == Some(process));
             if let Some(index) = found {
                 self.process_ended(index, ExitStatus::from_raw(status.as_raw()))?;
             }
@@ -499,14 +527,14 @@ impl Front {
     fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
         for _ in 0..LAST_TURNS_MAX {
             self.serve_agent(index)?;
-            if !self.stations[index].channel().is_some_and(Channel::has_more) {
+            if !self.agents[index].channel().is_some_and(Channel::has_more) {
                 break;
             }
         }
-        let station = &mut self.stations[index];
-        station.process = None;
+        let agent = &mut self.agents[index];
+        agent.process = None;
         let ending = Ending::from(status);
-        match (&station.link, &station.host) {
+        match (&agent.link, &agent.host) {
             (Link::Awaited, Some(host)) if !self.is_ending => Err(LaunchError::NotThere {
                 host: host.clone(),
                 shell: self
@@ -521,7 +549,7 @@ impl Front {
                 program: std::env::current_exe().unwrap_or_default().display().to_string(),
             }),
             (Link::Awaited, _) => {
-                station.link = Link::Lost;
+                agent.link = Link::Lost;
                 Ok(())
             }
             (Link::Lost, None) => {
@@ -529,7 +557,7 @@ impl Front {
                 self.code.get_or_insert(ending.exit_code());
                 Ok(())
             }
-            // Without the remote shell output is lost, but the agent decides.
+            // If the remote shell fails, output is lost, but the agent decides the result.
             _ => Ok(()),
         }
     }
@@ -547,10 +575,10 @@ impl Front {
     /// Prints the ranks' waits if all have answered or time is over, and continues.
     fn conclude_inquiry(&mut self, now: Instant) -> Result<(), LaunchError> {
         let is_over = |inquiry: &mut Inquiry| {
-            inquiry.asked + INQUIRY_MAX <= now || self.register.is_complete(inquiry.asked)
+            inquiry.asked + INQUIRY_MAX <= now || self.status.is_complete(inquiry.asked)
         };
         let Some(Inquiry { asked, then }) = self.inquiry.take_if(is_over) else { return Ok(()) };
-        if let Some(text) = waits::describe(&self.register.snapshot(asked)) {
+        if let Some(text) = waits::describe(&self.status.snapshot(asked)) {
             say("run", &text);
         }
         match then {
@@ -563,24 +591,27 @@ impl Front {
         let now = Instant::now();
         if self.was_signalled
             && self.gives_up_at.is_none()
-            && self.stations.iter().all(|station| station.channel().is_none())
+            && self.agents.iter().all(|agent| agent.channel().is_none())
         {
             // The agents have ended or are lost. A remote shell may wait longer, for a process that holds its output.
             self.give_up_in(GRACE);
         }
         self.conclude_inquiry(now)?;
-        for station in &mut self.stations {
-            station.beat(now);
+        for agent in &mut self.agents {
+            agent.beat(now);
         }
-        self.serve_desk(now);
+        if self.status_server.as_ref().and_then(StatusServer::shut_until).is_some_and(|until| until <= now) {
+            self.admit_observers()?;
+        }
+        self.serve_status(now);
         if self.asks_at.is_some_and(|at| at <= now) {
             self.asks_at = Some(now + ASK_EVERY);
             self.tell_all(&ToAgent::Ask)?;
         }
-        if let Some(door) = self.door.take_if(|door| door.closes_at <= now) {
-            let awaited = self.stations.iter().filter(|station| matches!(station.link, Link::Awaited));
-            let hosts: Vec<_> = awaited.filter_map(|station| station.host.clone()).collect();
-            return Err(door.no_answer(&hosts));
+        if let Some(listener) = self.listener.take_if(|listener| listener.closes_at <= now) {
+            let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+            let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.clone()).collect();
+            return Err(listener.no_answer(&hosts));
         }
         if self.times_out_at.is_some_and(|at| at <= now) {
             let seconds = self.options.timeout.unwrap_or_default().as_secs_f64();
@@ -605,15 +636,15 @@ impl Front {
     }
 
     fn tell_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
-        self.stations.iter_mut().try_for_each(|station| station.send(message))
+        self.agents.iter_mut().try_for_each(|agent| agent.send(message))
     }
 }
 
 /// Opens the socket for observers. Prints a message if the only place for it is not safe, since another user may have
 /// caused that.
-fn open_desk(job: JobId) -> Option<Desk> {
-    let error = match Desk::open(job) {
-        Ok(desk) => return Some(desk),
+fn open_status_server(job: JobId) -> Option<StatusServer> {
+    let error = match StatusServer::open(job) {
+        Ok(status_server) => return Some(status_server),
         Err(error) => error,
     };
     if error.get_ref().is_some_and(|source| source.is::<Untrusted>()) {

@@ -1,6 +1,6 @@
 //! The remote supervisor: the process that the remote shell starts on a host. It connects to the coordinator and starts
-//! the agent. On its host it does what the coordinator does at home: if supervisor or agent is killed, the other leaves
-//! no process behind.
+//! the agent. On its own host it does the coordinator's work of cleaning up: if the supervisor or the agent is killed,
+//! the other leaves no process behind.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, TcpStream};
@@ -47,7 +47,7 @@ pub fn serve() -> Result<u8, LaunchError> {
     let mut agent = command.spawn().map_err(system("starting the agent"))?;
     drop(command);
     let status = agent.wait().map_err(system("waiting for the agent"))?;
-    descendants::kill_all().map_err(system("ending what the agent has left"))?;
+    descendants::kill_all().map_err(system("ending the processes that the agent has left"))?;
     Ok(Ending::from(status).exit_code())
 }
 
@@ -148,18 +148,21 @@ fn connect(address: IpAddr, invitation: &Invitation) -> io::Result<TcpStream> {
 fn greet(connection: &TcpStream, called: IpAddr, invitation: &Invitation, time: Duration) -> io::Result<()> {
     let until = Instant::now() + time;
     let Invitation { host, keys, .. } = *invitation;
-    let Challenge { nonce: front_nonce } = read_message(connection, until)?;
+    let Challenge { nonce: coordinator_nonce } = read_message(connection, until)?;
     let agent_nonce = random()?;
-    let transcript = Transcript { host, front: called, front_nonce, agent_nonce };
+    let transcript = Transcript { host, coordinator: called, coordinator_nonce, agent_nonce };
     // A new connection always has room for a message of this length.
     let mut channel = Channel::new(connection.try_clone()?);
     let proof = transcript.prove(Side::Agent, &keys);
     channel.send(&Hello { host, nonce: agent_nonce, proof }).map_err(io::Error::other)?;
     let Answer { proof } = read_message(connection, until)?;
-    if transcript.is_proven(Side::Front, &keys, &proof) {
+    if transcript.is_proven(Side::Coordinator, &keys, &proof) {
         Ok(())
     } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "what listens there does not know our secret"))
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the process there does not know the secret of this host",
+        ))
     }
 }
 
@@ -171,7 +174,7 @@ fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant)
         let left = until.saturating_duration_since(Instant::now());
         if wait(vec![Interest::read((), connection)], Some(left))?.is_empty() {
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "what listens there does not answer"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the service there does not answer"));
             }
             continue;
         }
@@ -187,7 +190,7 @@ fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant)
     Err(io::Error::new(io::ErrorKind::InvalidData, NOT_OURS))
 }
 
-const NOT_OURS: &str = "what listens there is no `samite run`";
+const NOT_OURS: &str = "the service there is no `samite run`";
 
 /// Time-out for one address among several.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -216,7 +219,7 @@ mod tests {
             protocol: PROTOCOL,
             host: 0,
             name: "node".to_owned(),
-            keys: Keys { front: Secret([1; 16]), agent: Secret([2; 16]) },
+            keys: Keys { coordinator: Secret([1; 16]), agent: Secret([2; 16]) },
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             is_given,
             port: 7,
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_prove_to_have_invited_is_not_believed() {
+    fn a_launcher_without_the_secret_is_rejected() {
         let challenge = serde_json::to_vec(&Challenge { nonce: [0; 16] }).unwrap();
         let answer = |byte: u8| format!("{{\"proof\":{:?}}}\n", [byte; 32]).into_bytes();
         assert_eq!(greeted([&challenge[..], b"\n", &answer(0)].concat()), io::ErrorKind::PermissionDenied);
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_end_a_line_is_not_waited_for() {
+    fn an_unfinished_line_is_not_awaited() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut stranger, _) = listener.accept().unwrap();
@@ -281,13 +284,14 @@ mod tests {
     /// Plays the launcher and proves its identity to a supervisor.
     fn let_in(connection: &TcpStream, invitation: &Invitation) {
         let mut channel = Channel::new(connection.try_clone().unwrap());
-        let front_nonce = [7; 16];
-        channel.send(&Challenge { nonce: front_nonce }).unwrap();
+        let coordinator_nonce = [7; 16];
+        channel.send(&Challenge { nonce: coordinator_nonce }).unwrap();
         let hello: Hello = read_message(connection, Instant::now() + HANDSHAKE_TIMEOUT).unwrap();
-        let front = connection.local_addr().unwrap().ip();
-        let transcript = Transcript { host: hello.host, front, front_nonce, agent_nonce: hello.nonce };
+        let coordinator = connection.local_addr().unwrap().ip();
+        let transcript =
+            Transcript { host: hello.host, coordinator, coordinator_nonce, agent_nonce: hello.nonce };
         assert!(transcript.is_proven(Side::Agent, &invitation.keys, &hello.proof));
-        channel.send(&Answer { proof: transcript.prove(Side::Front, &invitation.keys) }).unwrap();
+        channel.send(&Answer { proof: transcript.prove(Side::Coordinator, &invitation.keys) }).unwrap();
     }
 
     #[test]

@@ -1,0 +1,218 @@
+//! Credit for data that is sent ahead of its receive, in bytes, one type for each direction. The sums are cumulative and wrap,
+//! so a packet that is lost with its news of credit leaves no error behind.
+
+/// The credit for data to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowance {
+    /// The sum that the peer has granted.
+    granted: u32,
+    /// The sum that is spent.
+    spent: u32,
+    /// True if the peer was asked for more and has not answered.
+    pub(super) is_asked: bool,
+    /// True if the peer answered that it has no more to give.
+    pub(super) is_exhausted: bool,
+}
+
+impl Allowance {
+    /// Returns the credit that is left.
+    #[inline(always)]
+    pub(super) fn left(&self) -> u32 {
+        self.granted.wrapping_sub(self.spent)
+    }
+
+    /// Takes `price` bytes. The caller has checked that they are left.
+    #[inline(always)]
+    pub(super) fn spend(&mut self, price: u32) {
+        self.spent = self.spent.wrapping_add(price);
+    }
+
+    /// Returns true if a packet with this sum of grants brings news.
+    #[inline(always)]
+    pub(super) fn is_news(&self, granted: u32) -> bool {
+        self.granted != granted
+    }
+
+    /// Takes the sum of grants from a packet, which may say that there is no more. Returns true if either is news: then a
+    /// question for more is answered.
+    pub(super) fn update(&mut self, granted: u32, is_exhausted: bool) -> bool {
+        let has_more = self.is_news(granted);
+        self.granted = granted;
+        let is_answer = has_more || is_exhausted;
+        if is_answer {
+            self.is_exhausted = !has_more;
+            self.is_asked = false;
+        }
+        is_answer
+    }
+}
+
+/// The credit that is granted to a peer for its data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// The sum that is granted.
+    given: u32,
+    /// The part of `given` that the peer was told of.
+    told: u32,
+    /// The part of `given` that the peer has used.
+    charged: u32,
+    /// The credit that the peer may hold unused.
+    window: u32,
+    /// True if the peer asked for more and waits for an answer.
+    pub(super) is_asked: bool,
+}
+
+impl Grant {
+    /// Returns the sum that is granted, as packets carry it.
+    #[inline(always)]
+    pub(super) fn given(&self) -> u32 {
+        self.given
+    }
+
+    /// Notes that a packet with the sum was sent.
+    #[inline(always)]
+    pub(super) fn note_told(&mut self) {
+        self.told = self.given;
+    }
+
+    /// Returns the credit that the peer holds unused.
+    #[inline(always)]
+    pub(super) fn unused(&self) -> u32 {
+        self.given.wrapping_sub(self.charged)
+    }
+
+    /// Returns the credit that the peer knows of and has not used.
+    #[inline(always)]
+    fn known(&self) -> u32 {
+        self.told.wrapping_sub(self.charged)
+    }
+
+    /// Takes the price of data from the credit. Returns false if it is not covered.
+    #[inline(always)]
+    #[must_use]
+    pub(super) fn charge(&mut self, price: u32) -> bool {
+        let is_covered = price <= self.unused();
+        if is_covered {
+            self.charged = self.charged.wrapping_add(price);
+        }
+        is_covered
+    }
+
+    /// Returns true if it is time to grant more. At half the window, any packet can carry the news. At a quarter, a packet is
+    /// sent for that alone.
+    #[inline(always)]
+    pub(super) fn runs_short(&self) -> bool {
+        let known = self.known();
+        known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
+    }
+
+    /// Returns true if the peer runs short and was not told of all of its credit.
+    pub(super) fn has_urgent_news(&self) -> bool {
+        self.given != self.told && self.known() < self.window / 4
+    }
+
+    /// Returns true if the peer holds less than half of the window.
+    pub(super) fn is_low(&self) -> bool {
+        self.unused() < self.window / 2
+    }
+
+    /// Fills the window up with at most `room` bytes of credit. Grants nothing if there is room neither for `least` bytes nor
+    /// for the whole rest of the window. Returns the granted credit.
+    pub(super) fn refill(&mut self, room: u32, least: u32) -> u32 {
+        let wanted = self.window.saturating_sub(self.unused());
+        let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
+        self.given = self.given.wrapping_add(given);
+        given
+    }
+
+    /// Sets the credit that the peer may hold unused.
+    pub(super) fn set_window(&mut self, bytes: u32) {
+        self.window = bytes;
+    }
+
+    /// Doubles the credit that the peer may hold unused, up to `most`.
+    pub(super) fn widen(&mut self, most: u32) {
+        self.window = self.window.saturating_mul(2).min(most);
+    }
+
+    /// Takes the unused credit back, and returns it: the peer has ended.
+    pub(super) fn revoke(&mut self) -> u32 {
+        let unused = self.unused();
+        self.given = self.charged;
+        unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SplitMix64;
+
+    /// Both ends of one direction, from sums that wrap soon, against sums that do not wrap.
+    #[test]
+    fn both_ends_agree_and_nothing_exceeds_its_limit() {
+        for seed in 0..200 {
+            let mut rng = SplitMix64::new(seed);
+            let base = u32::MAX - rng.below(100_000) as u32;
+            let mut allowance = Allowance { granted: base, spent: base, ..Allowance::default() };
+            let mut grant = Grant { given: base, told: base, charged: base, ..Grant::default() };
+            grant.set_window(1 + rng.below(10_000) as u32);
+            let (mut given, mut told, mut spent, mut charged) = (0_u64, 0_u64, 0_u64, 0_u64);
+            for _ in 0..1_000 {
+                match rng.below(5) {
+                    0 => {
+                        let (room, least) = (rng.below(20_000) as u32, rng.below(5_000) as u32);
+                        let lacks = grant.window.saturating_sub(grant.unused());
+                        let more = grant.refill(room, least);
+                        assert!(more <= room && more <= lacks);
+                        assert!(more == lacks.min(room) || (more == 0 && room < least));
+                        given += u64::from(more);
+                    }
+                    1 => {
+                        grant.note_told();
+                        assert_eq!(allowance.update(grant.given(), false), told != given);
+                        told = given;
+                    }
+                    2 => {
+                        let price = rng.below(3_000) as u32;
+                        if allowance.left() >= price {
+                            allowance.spend(price);
+                            spent += u64::from(price);
+                        }
+                    }
+                    3 if charged < spent => {
+                        let price = 1 + rng.below(spent - charged) as u32;
+                        assert!(grant.charge(price), "spent credit is covered");
+                        charged += u64::from(price);
+                    }
+                    3 => {
+                        let before = grant.clone();
+                        assert!(!grant.charge(grant.unused() + 1), "more than the credit is not covered");
+                        assert_eq!(grant, before);
+                    }
+                    _ => grant.widen(1 << 20),
+                }
+                assert_eq!(u64::from(allowance.left()), told - spent);
+                assert_eq!(u64::from(grant.unused()), given - charged);
+                assert_eq!(u64::from(grant.known()), told - charged);
+                assert!(grant.unused() <= grant.window);
+                let (half, quarter) = (u64::from(grant.window / 2), u64::from(grant.window / 4));
+                assert_eq!(grant.is_low(), given - charged < half);
+                let known = told - charged;
+                assert_eq!(grant.runs_short(), known < quarter || known < half && told == given);
+                assert_eq!(grant.has_urgent_news(), known < quarter && told != given);
+            }
+            assert_eq!(u64::from(grant.revoke()), given - charged);
+            assert_eq!((grant.unused(), grant.given()), (0, base.wrapping_add(charged as u32)));
+        }
+    }
+
+    #[test]
+    fn a_question_is_answered_by_more_or_by_none() {
+        let mut allowance = Allowance { is_asked: true, ..Allowance::default() };
+        assert!(!allowance.update(0, false) && allowance.is_asked, "no news is no answer");
+        assert!(allowance.update(0, true) && !allowance.is_asked && allowance.is_exhausted);
+        assert!(allowance.update(10, false) && !allowance.is_exhausted && allowance.left() == 10);
+        assert!(allowance.update(20, true) && !allowance.is_exhausted, "some is more than none");
+    }
+}

@@ -1,0 +1,103 @@
+//! Numbers that wrap: of packets and of incarnations.
+
+use std::fmt;
+
+/// The number of a packet, among all that one incarnation sends to another. It wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sequence(u32);
+
+impl Sequence {
+    /// The number of each hello.
+    pub(super) const HELLO: Self = Self(0);
+    /// The number of the first packet after the hellos.
+    pub(super) const FIRST: Self = Self(1);
+
+    #[inline(always)]
+    pub(super) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    #[inline(always)]
+    pub(super) fn get(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(super) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Returns true if this is a later number than `other`.
+    pub(super) fn is_after(self, other: Self) -> bool {
+        is_after(self.0, other.0)
+    }
+}
+
+/// The number of one process of a rank. A restarted rank has a larger number; numbers wrap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Incarnation(u32);
+
+impl Incarnation {
+    #[inline(always)]
+    pub(super) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns its number.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the part of the number that each packet to the incarnation carries.
+    #[inline(always)]
+    pub(super) fn low(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Returns true if this one began after `other`.
+    pub(super) fn is_after(self, other: Self) -> bool {
+        is_after(self.0, other.0)
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Compares numbers that wrap: `a` is after `b` if it is one of the 2^31 - 1 numbers that follow `b` (RFC 1982). Of two
+/// numbers at a distance of 2^31 neither is after the other.
+fn is_after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_wraps() {
+        let half = 1 << 31;
+        for base in [0_u32, 1, 7, half - 1, half, half + 1, u32::MAX - 1, u32::MAX] {
+            for distance in [1, 2, 1000, half - 2, half - 1] {
+                let later = base.wrapping_add(distance);
+                assert!(is_after(later, base), "{later} is {distance} after {base}");
+                assert!(!is_after(base, later), "{base} is {distance} before {later}");
+            }
+            let opposite = base.wrapping_add(half);
+            assert!(!is_after(base, base));
+            assert!(!is_after(base, opposite) && !is_after(opposite, base), "{base} and {opposite}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_after_the_one_that_it_follows() {
+        for number in [0, 1, u32::MAX - 1, u32::MAX].map(Sequence::new) {
+            assert!(number.next().is_after(number) && !number.is_after(number.next()));
+        }
+        assert_eq!(Sequence::HELLO.next(), Sequence::FIRST);
+    }
+}

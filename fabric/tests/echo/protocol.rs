@@ -1,0 +1,152 @@
+//! A complete protocol over the link: an echo with a deadline. It shows what a new protocol implements.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use samite_fabric::link::{
+    Cause, Done, Ending, Expiry, Fault, Lent, Link, Out, Peer, RequestId, Slot, Slots, Stack, Turn,
+};
+use samite_fabric::wire::{Flags, Header, Protocol, WireError};
+use samite_fabric::{Caps, Port, PortError};
+use zerocopy::IntoBytes;
+
+/// Kinds of packets. Both carry the caller's name for the call, and the bytes.
+const ASK: u8 = 0;
+const ANSWER: u8 = 1;
+
+/// Calls under way, and those that wait for room in the port.
+pub(crate) struct Echo {
+    protocol: Protocol,
+    pub(crate) calls: Slots<Call>,
+    queues: BTreeMap<Peer, VecDeque<RequestId>>,
+}
+
+/// A call that its caller has not collected.
+pub(crate) struct Call {
+    to: Peer,
+    bytes: Vec<u8>,
+    deadline_ns: u64,
+    result: Option<Result<Vec<u8>, Ended>>,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ended {
+    TimedOut,
+    PeerFailed(Cause),
+}
+
+impl Slot for Call {
+    fn bare() -> Self {
+        Self { to: Peer::default(), bytes: Vec::new(), deadline_ns: 0, result: None }
+    }
+    fn is_bare(&self) -> bool {
+        self.bytes.capacity() == 0 && self.result.is_none()
+    }
+}
+
+impl Echo {
+    /// Makes an echo that uses the packets of this protocol.
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self { protocol, calls: Slots::new(protocol), queues: BTreeMap::new() }
+    }
+
+    /// Starts a call.
+    pub(crate) fn call(&mut self, link: &mut Link, to: Peer, bytes: &[u8], deadline_ns: u64) -> RequestId {
+        let id = self.calls.insert(Call { to, bytes: bytes.to_vec(), deadline_ns, result: None });
+        let calls = &self.calls;
+        link.set_deadline(id, deadline_ns, |id, due| {
+            calls.get(id).is_some_and(|call| call.deadline_ns == due)
+        });
+        self.queues.entry(to).or_default().push_back(id);
+        link.set_queue(to, self.protocol);
+        link.seek(to);
+        link.list(to);
+        id
+    }
+
+    /// Returns the result of a call that has ended, and forgets the call.
+    pub(crate) fn collect(&mut self, id: RequestId) -> Option<Result<Vec<u8>, Ended>> {
+        let result = self.calls.get_mut(id)?.result.take()?;
+        self.calls.remove(id);
+        Some(result)
+    }
+
+    fn end(&mut self, id: RequestId, result: Result<Vec<u8>, Ended>) {
+        if let Some(call) = self.calls.get_mut(id) {
+            call.result.get_or_insert(result);
+        }
+    }
+
+    fn end_all(&mut self, peer: Peer, cause: &Cause) {
+        for id in self.calls.select(|call| call.to == peer) {
+            self.end(id, Err(Ended::PeerFailed(cause.clone())));
+        }
+        self.queues.remove(&peer);
+    }
+}
+
+impl Stack for Echo {
+    fn packet<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        body: &[u8],
+        _: &mut L,
+    ) -> Result<(), Fault> {
+        let Some((name, bytes)) = body.split_first_chunk() else {
+            return Err(Fault::new(from, WireError::Short { len: body.len() }));
+        };
+        match header.kind {
+            ASK => link.answer(from, self.protocol, ANSWER, body),
+            ANSWER => self.end(RequestId::from_wire(u64::from_le_bytes(*name)), Ok(bytes.to_vec())),
+            theirs => return Err(Fault::new(from, WireError::Kind { theirs })),
+        }
+        Ok(())
+    }
+
+    fn completed<L: Lent>(&mut self, _: &mut Link, _: Done, _: &mut L) -> Result<(), Fault> {
+        unreachable!("it posts no operations")
+    }
+
+    fn path(&mut self, _: &mut Link, _: Peer, _: &Caps) {}
+
+    fn ended(&mut self, _: &mut Link, peer: Peer, ending: &Ending<'_>) {
+        match ending {
+            Ending::Left => self.end_all(peer, &Cause::Left),
+            Ending::Failed(cause) => self.end_all(peer, cause),
+            _ => {}
+        }
+    }
+
+    fn no_path(&mut self, _: &mut Link, peer: Peer, what: &'static str, _: &str) {
+        self.end_all(peer, &Cause::Unreachable(what.to_owned()));
+    }
+
+    fn expired(&mut self, _: &mut Link, id: RequestId, due_ns: u64, _: bool) -> Expiry {
+        if self.calls.get(id).is_some_and(|call| call.deadline_ns == due_ns) {
+            self.end(id, Err(Ended::TimedOut));
+        }
+        Expiry::Done
+    }
+
+    fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
+        let queue = self.queues.entry(to).or_default();
+        let first = queue.front().map(|id| (*id, self.calls.get(*id)));
+        let turn = match first {
+            Some((id, Some(Call { bytes, result: None, .. }))) => {
+                let header = out.link.header(to, self.protocol, ASK, Flags::empty(), 0);
+                let head = [header.as_bytes(), &id.to_wire().to_le_bytes()].concat();
+                Turn::from(out.send(to, &head, bytes)?)
+            }
+            _ => Turn::Skipped,
+        };
+        if turn != Turn::NoRoom {
+            queue.pop_front();
+        }
+        if queue.is_empty() {
+            out.link.clear_queue(to, self.protocol);
+        }
+        Ok(turn)
+    }
+}

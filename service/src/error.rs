@@ -1,0 +1,556 @@
+//! Errors of operations, by cause: misuse by the caller, failure of a peer, exhaustion of a resource, failure of the
+//! transport.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use samite_fabric::PortError;
+use samite_p2p::TagPattern;
+
+use crate::select::Rank;
+
+/// The reason why an operation did not succeed.
+///
+/// Its `Debug` text is its message too, so that a `main` that returns it prints the message.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::{Cause, Error, Rank};
+///
+/// if comm.rank() == 0 {
+///     // Rank 1 leaves without a message.
+///     match comm.recv(&mut [0u8], Rank(1), 7) {
+///         Err(Error::PeerFailed { rank, cause: Cause::Left, fate, .. }) => println!("rank {rank} has left; {fate}"),
+///         other => panic!("{other:?}"),
+///     }
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Misuse: the job has no such rank.
+    #[error("there is no rank {rank} in a job of {size}: ranks count from 0 to {}", size - 1)]
+    InvalidRank {
+        /// The named rank.
+        rank: Rank,
+        /// The number of ranks in the job.
+        size: u32,
+    },
+    /// Misuse: the message is longer than the buffer. The message is consumed, and the buffer is unchanged.
+    #[error("the message from rank {} with tag {} has {} bytes, the buffer only {room}: make it larger, or probe first", .status.peer, .status.tag, .status.bytes)]
+    Truncated {
+        /// The message.
+        status: Status,
+        /// Bytes in the buffer.
+        room: usize,
+    },
+    /// Misuse: the message does not consist of whole elements of the receiving type. The message is consumed, and the
+    /// contents of the buffer are undefined.
+    #[error("the message from rank {} with tag {} has {} bytes, which is not a multiple of the {element} bytes of an element: receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes)]
+    PartialElement {
+        /// The message.
+        status: Status,
+        /// Bytes of an element.
+        element: usize,
+    },
+    /// Misuse: the request was already finished.
+    #[error("no such request: it was finished before")]
+    NoSuchRequest,
+    /// The caller cancelled the operation.
+    #[error("cancelled; {fate}")]
+    Cancelled {
+        /// The known fate of the message.
+        fate: Fate,
+    },
+    /// The deadline passed.
+    #[error("timed out: {report}; {fate}")]
+    TimedOut {
+        /// The known fate of the message.
+        fate: Fate,
+        /// The operation, and the event that it waited for.
+        report: Box<Report>,
+    },
+    /// A peer failed, and the operation with it.
+    #[error("{}{}; {fate}", failed(*rank, cause), during(report.as_deref()))]
+    PeerFailed {
+        /// The peer.
+        rank: Rank,
+        /// The cause of the peer's failure.
+        cause: Cause,
+        /// The known fate of the message.
+        fate: Fate,
+        /// The operation, and the event that it waited for. `None` if the peer's failure was known before the operation
+        /// started.
+        report: Option<Box<Report>>,
+    },
+    /// A peer failed that a receive or probe from any source might have waited for. Each failure is reported once, also
+    /// if it became known before the call: a loop that receives from any source learns of all failures. A nonblocking
+    /// receive stays posted (the rule of MPI's ULFM).
+    #[error(
+        "{}; a receive from any source may wait for it: post it again if others may still send",
+        failed(*rank, cause)
+    )]
+    FailurePending {
+        /// The peer.
+        rank: Rank,
+        /// The cause of its failure.
+        cause: Cause,
+    },
+    /// A receive or probe from any source cannot end: every other rank has left, or has failed and is not restarted,
+    /// and no message of this rank to itself is under way. Each failure was reported before, by
+    /// [`Error::FailurePending`]. Samite cannot know if another thread of this rank will send to it: a thread that
+    /// waits for such messages names its own rank as their source, and such a receive never ends with this error.
+    #[error(
+        "every other rank has left or failed, and no message of this rank to itself is on its way: nothing can come from \
+         any source"
+    )]
+    Deserted,
+    /// The others gave up this rank: they take it for dead, and its launcher is about to end it. It must not write its
+    /// further results anywhere that the others rely on.
+    #[error("this rank was given up: {why}")]
+    Condemned {
+        /// The reason.
+        why: String,
+    },
+    /// Misuse: this rank has left the job, since its [`World`](crate::World) was dropped. A call that waits in another
+    /// thread ends with this error too.
+    #[error("this rank has left the job, its World was dropped; {fate}")]
+    Closed {
+        /// The known fate of the message.
+        fate: Fate,
+    },
+    /// Misuse: this process was forked from a rank, and is no rank itself. The rank's state is unchanged.
+    #[error(
+        "this process was forked from a rank and is none: send and receive in the process that joined the job"
+    )]
+    Forked,
+    /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
+    #[error("rank {rank} gave up before the message was across; {fate}")]
+    Abandoned {
+        /// The rank that gave up.
+        rank: Rank,
+        /// The known fate of the message.
+        fate: Fate,
+    },
+    /// A budget is used up.
+    #[error("out of {what}: {hint}")]
+    Exhausted {
+        /// The exhausted resource.
+        what: &'static str,
+        /// The fix.
+        hint: Cow<'static, str>,
+    },
+    /// The transport failed.
+    #[error(transparent)]
+    Transport(TransportError),
+}
+
+/// The failure of a transport: of libfabric, of shared memory, or of the operating system below. Its text names the
+/// failed call and a fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct TransportError(pub(crate) PortError);
+
+/// The known fate of a message whose operation did not succeed. For a receive: of a message for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fate {
+    /// The message has not been received, and will not be.
+    #[error("the message was not delivered")]
+    NotDelivered,
+    /// The message may have been received, or not.
+    #[error("the message may or may not have been delivered")]
+    Unknown,
+}
+
+/// The cause of a peer's failure.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The peer is dead, as the launcher reports, in these words.
+    #[error("{0}")]
+    Died(String),
+    /// The peer left the job in good order, and takes no more part.
+    #[error("it has left the job")]
+    Left,
+    /// The transport lost the connection.
+    #[error("the connection was lost")]
+    Lost,
+    /// Packets from it are missing.
+    #[error("packets were lost: number {got} came where {expected} was due")]
+    Gap {
+        /// The number due.
+        expected: u32,
+        /// The number that came.
+        got: u32,
+    },
+    /// The peer speaks another version of the wire.
+    #[error(
+        "it speaks version {theirs} of the wire, this rank version {ours}: use one version of samite in a job"
+    )]
+    Version {
+        /// The peer's version.
+        theirs: u8,
+        /// The version of this rank.
+        ours: u8,
+    },
+    /// The peer sent a malformed or impossible packet.
+    #[error("it broke the protocol: {0}")]
+    Protocol(String),
+    /// The transport refuses to reach it, for this reason.
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    /// The peer sent a message that it had credit for, and this side has no memory left to keep it in; or the peer
+    /// sends without pause, and does not take the answers.
+    #[error("this side is out of memory for its messages")]
+    OutOfMemory,
+    /// The peer's place was taken by a process that was started later.
+    #[error("it was restarted")]
+    Restarted,
+    /// The peer is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this
+    /// incarnation of this rank any more. `samite run` and rendezvous pass the report on; other launchers do not.
+    #[error("it has given up this rank and reports: {0}")]
+    GaveUp(String),
+}
+
+/// A message: the result of a send, a receive or a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The other rank: the sender of a message that this rank receives, the destination of one that it sends.
+    pub peer: Rank,
+    /// The message's tag.
+    pub tag: u64,
+    /// The message's length in bytes.
+    pub bytes: usize,
+}
+
+/// An operation that timed out, or whose peer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Send or receive.
+    pub operation: Operation,
+    /// The peer; `None` for a receive from any source.
+    pub peer: Option<Rank>,
+    /// The tag of the operation.
+    pub tag: u64,
+    /// The bits of the tag that count: `!0` for an exact tag, 0 for any tag.
+    pub mask: u64,
+    /// Bytes in the buffer.
+    pub bytes: usize,
+    /// Time since it began.
+    pub age: Duration,
+    /// The event that it waited for.
+    pub awaited: Awaited,
+    /// For a receive without its message: the messages from the peer that wait here under other tags. `None` if there
+    /// are no such messages, or so many messages wait here that counting them would be slow.
+    pub other_tags: Option<OtherTags>,
+    /// True if the peer's process was stopped (by SIGSTOP, for example), as the launcher last saw it.
+    pub is_stopped: bool,
+}
+
+/// Messages that a receive does not match only because of their tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherTags {
+    /// The number of messages.
+    pub messages: usize,
+    /// The tag of the first one to arrive.
+    pub first: u64,
+}
+
+/// The direction of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A send.
+    Send,
+    /// A receive.
+    Receive,
+}
+
+/// The event that an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The peer's address.
+    Address,
+    /// Room in the transport, or the messages sent before it.
+    Room,
+    /// The receiver's match of the message.
+    Match,
+    /// A message that matches.
+    Message,
+    /// The rest of the message's bytes.
+    Bytes,
+    /// The receiver's confirmation that it has all bytes.
+    Fin,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (operation, preposition) = match self.operation {
+            Operation::Send => ("send", "to"),
+            Operation::Receive => ("receive", "from"),
+        };
+        write!(f, "{operation} of {} bytes {preposition} ", self.bytes)?;
+        match self.peer {
+            Some(rank) => write!(f, "rank {rank}")?,
+            None => write!(f, "any rank")?,
+        }
+        let awaited = match self.awaited {
+            Awaited::Address => "the peer's address",
+            Awaited::Room => "room to send",
+            Awaited::Match => "a matching receive",
+            Awaited::Message => "a matching message",
+            Awaited::Bytes => "the message's bytes",
+            Awaited::Fin => "the receiver's confirmation",
+        };
+        let tag = TagPattern { tag: self.tag, mask: self.mask };
+        write!(f, ", {tag}, after {} ms still waiting for {awaited}", self.age.as_millis())?;
+        match self.other_tags {
+            Some(OtherTags { messages: 1, first }) => {
+                write!(f, "; a message waits here under another tag, {first}")?;
+            }
+            Some(OtherTags { messages, first }) => {
+                write!(f, "; {messages} messages wait here under other tags, the first under {first}")?;
+            }
+            None => {}
+        }
+        match self.peer {
+            Some(rank) if self.is_stopped => write!(f, "; the process of rank {rank} is stopped"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the text of a peer's end. A rank that has left in good order has not failed.
+fn failed(rank: Rank, cause: &Cause) -> String {
+    match cause {
+        Cause::Left => format!("rank {rank} has left the job"),
+        cause => format!("rank {rank} failed: {cause}"),
+    }
+}
+
+fn during(report: Option<&Report>) -> String {
+    report.map_or_else(String::new, |report| format!("; {report}"))
+}
+
+/// Conversion of the engine's types into those of this crate, which users see.
+pub(crate) trait Public {
+    type Type;
+    /// Returns the same value as this crate's type.
+    fn public(self) -> Self::Type;
+}
+
+impl<T: Public, E: Public> Public for Result<T, E> {
+    type Type = Result<T::Type, E::Type>;
+    #[inline(always)]
+    fn public(self) -> Self::Type {
+        match self {
+            Ok(value) => Ok(value.public()),
+            Err(error) => Err(error.public()),
+        }
+    }
+}
+
+impl Public for samite_p2p::Status {
+    type Type = Status;
+    #[inline(always)]
+    fn public(self) -> Status {
+        Status { peer: Rank(self.source), tag: self.tag, bytes: self.bytes }
+    }
+}
+
+impl Public for samite_p2p::Error {
+    type Type = Error;
+    #[cold]
+    fn public(self) -> Error {
+        use samite_p2p::Error as E;
+        match self {
+            E::InvalidRank { rank, size } => Error::InvalidRank { rank: Rank(rank), size },
+            E::Truncated { status, room } => Error::Truncated { status: status.public(), room },
+            E::PartialElement { status, element } => {
+                Error::PartialElement { status: status.public(), element }
+            }
+            E::NoSuchRequest => Error::NoSuchRequest,
+            E::Cancelled { fate } => Error::Cancelled { fate: fate.public() },
+            E::TimedOut { fate, report } => {
+                Error::TimedOut { fate: fate.public(), report: Box::new(report.public()) }
+            }
+            E::PeerFailed { rank, cause, fate, report } => Error::PeerFailed {
+                rank: Rank(rank),
+                cause: cause.public(),
+                fate: fate.public(),
+                report: report.map(|report| Box::new(report.public())),
+            },
+            E::FailurePending { rank, cause } => {
+                Error::FailurePending { rank: Rank(rank), cause: cause.public() }
+            }
+            E::Deserted => Error::Deserted,
+            E::Condemned { why } => Error::Condemned { why },
+            E::Closed { fate } => Error::Closed { fate: fate.public() },
+            E::Forked => Error::Forked,
+            E::Abandoned { rank, fate } => Error::Abandoned { rank: Rank(rank), fate: fate.public() },
+            E::Exhausted { what, hint } => Error::Exhausted { what, hint },
+            E::Port(error) => Error::Transport(TransportError(error)),
+        }
+    }
+}
+
+impl Public for samite_p2p::Fate {
+    type Type = Fate;
+    fn public(self) -> Fate {
+        match self {
+            Self::NotDelivered => Fate::NotDelivered,
+            Self::Unknown => Fate::Unknown,
+        }
+    }
+}
+
+impl Public for samite_p2p::Cause {
+    type Type = Cause;
+    fn public(self) -> Cause {
+        match self {
+            Self::Died(how) => Cause::Died(how),
+            Self::Left => Cause::Left,
+            Self::Lost => Cause::Lost,
+            Self::Gap { expected, got } => Cause::Gap { expected, got },
+            Self::Version { theirs, ours } => Cause::Version { theirs, ours },
+            Self::Protocol(what) => Cause::Protocol(what),
+            Self::Unreachable(why) => Cause::Unreachable(why),
+            Self::OutOfMemory => Cause::OutOfMemory,
+            Self::Restarted => Cause::Restarted,
+            Self::GaveUp(why) => Cause::GaveUp(why),
+        }
+    }
+}
+
+impl Public for samite_p2p::Report {
+    type Type = Report;
+    fn public(self) -> Report {
+        Report {
+            operation: match self.operation {
+                samite_p2p::Operation::Send => Operation::Send,
+                samite_p2p::Operation::Receive => Operation::Receive,
+            },
+            peer: self.peer.map(Rank),
+            tag: self.tag,
+            mask: self.mask,
+            bytes: self.bytes,
+            age: Duration::from_nanos(self.age_ns),
+            awaited: self.awaited.public(),
+            other_tags: self
+                .other_tags
+                .map(|samite_p2p::OtherTags { messages, first }| OtherTags { messages, first }),
+            is_stopped: self.is_stopped,
+        }
+    }
+}
+
+impl Public for samite_p2p::Awaited {
+    type Type = Awaited;
+    fn public(self) -> Awaited {
+        match self {
+            Self::Address => Awaited::Address,
+            Self::Room => Awaited::Room,
+            Self::Match => Awaited::Match,
+            Self::Message => Awaited::Message,
+            Self::Bytes => Awaited::Bytes,
+            Self::Fin => Awaited::Fin,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use samite_p2p as engine;
+
+    use super::*;
+
+    #[test]
+    fn a_rank_that_left_has_not_failed() {
+        let fate = Fate::NotDelivered;
+        let error = |cause| Error::PeerFailed { rank: Rank(2), cause, fate, report: None }.to_string();
+        assert_eq!(error(Cause::Left), "rank 2 has left the job; the message was not delivered");
+        assert_eq!(
+            error(Cause::Lost),
+            "rank 2 failed: the connection was lost; the message was not delivered"
+        );
+    }
+
+    #[test]
+    fn every_error_says_what_happened() {
+        let status = engine::Status { source: 3, tag: 7, bytes: 10 };
+        let report = engine::Report {
+            operation: engine::Operation::Receive,
+            peer: Some(3),
+            tag: 7,
+            mask: !0,
+            bytes: 8,
+            age_ns: 1_500_000_000,
+            awaited: engine::Awaited::Message,
+            other_tags: Some(engine::OtherTags { messages: 1, first: 9 }),
+            is_stopped: true,
+        };
+        let mut reports = vec![report];
+        for awaited in [
+            engine::Awaited::Address,
+            engine::Awaited::Room,
+            engine::Awaited::Match,
+            engine::Awaited::Bytes,
+            engine::Awaited::Fin,
+        ] {
+            let (operation, mask) = (engine::Operation::Send, 0xff);
+            reports.push(engine::Report { operation, mask, awaited, other_tags: None, ..report });
+        }
+        let others = Some(engine::OtherTags { messages: 2, first: 9 });
+        reports.push(engine::Report { peer: None, mask: 0, other_tags: others, ..report });
+        let causes = [
+            engine::Cause::Died("killed by SIGKILL".into()),
+            engine::Cause::Left,
+            engine::Cause::Lost,
+            engine::Cause::Gap { expected: 4, got: 6 },
+            engine::Cause::Version { theirs: 1, ours: 2 },
+            engine::Cause::Protocol("an unknown packet".into()),
+            engine::Cause::Unreachable("another host".into()),
+            engine::Cause::OutOfMemory,
+            engine::Cause::Restarted,
+            engine::Cause::GaveUp("packets were lost".into()),
+        ];
+        let fate = engine::Fate::Unknown;
+        let mut errors = vec![
+            engine::Error::InvalidRank { rank: 4, size: 4 },
+            engine::Error::Truncated { status, room: 8 },
+            engine::Error::PartialElement { status, element: 8 },
+            engine::Error::NoSuchRequest,
+            engine::Error::Cancelled { fate: engine::Fate::NotDelivered },
+            engine::Error::Deserted,
+            engine::Error::Condemned { why: "its host was lost".into() },
+            engine::Error::Closed { fate },
+            engine::Error::Forked,
+            engine::Error::Abandoned { rank: 3, fate },
+            engine::Error::Exhausted { what: "memory", hint: "use less".into() },
+            engine::Error::Port(PortError::Unsupported { what: "put" }),
+        ];
+        for report in reports {
+            let report = Some(Box::new(report));
+            errors.push(engine::Error::PeerFailed { rank: 3, cause: causes[0].clone(), fate, report });
+        }
+        errors.push(engine::Error::TimedOut { fate, report: Box::new(report) });
+        for cause in causes {
+            errors.push(engine::Error::PeerFailed { rank: 3, cause: cause.clone(), fate, report: None });
+            errors.push(engine::Error::FailurePending { rank: 3, cause });
+        }
+        let texts: Vec<_> = errors.into_iter().map(|error| error.public().to_string()).collect();
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The members of a set of operations.
+
+use slab::Slab;
+
+/// Operations by key: those under way, and those that had ended before they were added.
+#[derive(Debug)]
+pub(crate) struct Members<U, E> {
+    all: Slab<Member<U, E>>,
+    /// Keys of the operations that had ended before they were added.
+    ended: Vec<usize>,
+    /// The key at which the search for an operation under way continues.
+    cursor: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Member<U, E> {
+    UnderWay(U),
+    Ended(E),
+}
+
+impl<U, E> Default for Members<U, E> {
+    fn default() -> Self {
+        Self { all: Slab::new(), ended: Vec::new(), cursor: 0 }
+    }
+}
+
+impl<U, E> Members<U, E> {
+    /// Adds an operation. There are fewer than 2^32, as there are requests.
+    pub(crate) fn insert(&mut self, member: Member<U, E>) -> usize {
+        let has_ended = matches!(member, Member::Ended(_));
+        let key = self.all.insert(member);
+        if has_ended {
+            self.ended.push(key);
+        }
+        key
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the key of an operation that had ended before it was added, once.
+    pub(crate) fn pop_ended(&mut self) -> Option<usize> {
+        self.ended.pop()
+    }
+
+    /// Returns an operation that has not ended as far as the set knows.
+    pub(crate) fn some_under_way(&mut self) -> Option<(usize, &U)> {
+        if self.all.is_empty() {
+            return None;
+        }
+        // Amortized constant: each round of the table passes only places that were emptied since the last one.
+        loop {
+            match self.all.get(self.cursor) {
+                Some(Member::UnderWay(_)) => break,
+                _ if self.cursor >= self.all.capacity() => self.cursor = 0,
+                _ => self.cursor += 1,
+            }
+        }
+        self.under_way(self.cursor).map(|operation| (self.cursor, operation))
+    }
+
+    /// Returns an operation under way.
+    pub(crate) fn under_way(&self, key: usize) -> Option<&U> {
+        match self.all.get(key) {
+            Some(Member::UnderWay(operation)) => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// Iterates over the operations under way.
+    pub(crate) fn all_under_way(&self) -> impl Iterator<Item = &U> {
+        self.all.iter().filter_map(|(key, _)| self.under_way(key))
+    }
+
+    /// Takes out an operation. One that had ended is not returned by [`Members::pop_ended`] any more.
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Member<U, E>> {
+        let member = self.all.try_remove(key)?;
+        if matches!(member, Member::Ended(_)) {
+            self.ended.retain(|ended| *ended != key);
+        }
+        Some(member)
+    }
+}
