@@ -1,7 +1,7 @@
 //! Forged packets of a member that knows the protocol and violates it.
 
 use samite_fabric::wire::{Flags, Header, Item, Protocol};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::input::Input;
 
@@ -52,9 +52,9 @@ impl Seen {
     }
 }
 
-/// Returns a packet of `rank`, which is its number too, with the right incarnation and `sequence`, and with the errors that `input` selects. It
-/// never claims another rank's identity and incarnation: a member that knows the secret and does so cannot be told from
-/// that rank.
+/// Returns a packet of `rank`, which is its number too, with the right incarnation and `sequence`, and with the errors
+/// that `input` selects. It never claims another rank's identity and incarnation: a member that knows the secret and does
+/// so cannot be distinguished from that rank.
 pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
     let choice = input.byte();
     let (protocol, kind, body) = match choice % 16 {
@@ -105,7 +105,22 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     if choice & 192 == 192 {
         mutate(input, &mut bytes);
     }
+    limit_contexts(&mut bytes);
     bytes
+}
+
+/// Moves the messages of a bundle to the contexts 0 and 1, where they are received at the end. A wrong length puts an
+/// item's context on other bytes of the packet, so the items are read here as the receiver reads them.
+fn limit_contexts(bytes: &mut [u8]) {
+    if bytes.get(3).is_none_or(|flags| flags & Flags::BUNDLE.bits() == 0) {
+        return;
+    }
+    let mut rest = bytes.get_mut(Header::LEN..).unwrap_or_default();
+    while let Ok((item, after)) = Item::mut_from_prefix(rest) {
+        item.context = (item.context.get() & 1).into();
+        let len = usize::from(item.len.get());
+        rest = after.get_mut(len..).unwrap_or_default();
+    }
 }
 
 /// Returns the message once or several times as the items of a bundle, right or nearly so.
