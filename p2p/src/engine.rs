@@ -564,8 +564,9 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: u32, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source, tag };
-        // A bundle may have several messages that match: those behind the first wait for other receives.
-        if self.got.is_some() || !self.pattern.matches(&envelope) {
+        // The sink takes one packet at a time, and none after the message. The messages of a bundle are not offered.
+        debug_assert!(self.got.is_none());
+        if !self.pattern.matches(&envelope) {
             return false;
         }
         if let Some(into) = self.buffer.get_mut(..body.len()) {

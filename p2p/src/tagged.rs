@@ -401,7 +401,7 @@ impl Stack for Tagged {
     fn fast<L: Lent>(&mut self, link: &mut Link, packet: &[u8], lent: &mut L) -> Result<bool, Fault> {
         let Some((EagerHead { header, eager }, data)) = EagerHead::split(packet) else { return Ok(false) };
         let Some(peer) = link.admit(header) else { return Ok(false) };
-        match self.eager(link, peer, header, eager, data, lent) {
+        match self.eager(link, peer, header, eager, data, true, lent) {
             Ok(()) => Ok(true),
             Err(cause) => Err(Fault::new(peer, cause)),
         }
@@ -428,7 +428,7 @@ impl Stack for Tagged {
         lent: &mut L,
     ) -> Result<(), Fault> {
         let handled = match (header.kind, exact(head), exact(head)) {
-            (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, lent),
+            (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, true, lent),
             (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
                 self.data(link, from, kind, data, body, lent).map_err(Box::<Cause>::from)
             }

@@ -15,7 +15,13 @@ use crate::trace::event;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Verdict, kind};
 
 impl Tagged {
+    /// Handles a message that is whole. One that `is_alone` in its packet may go straight to a receive that is about
+    /// to be posted.
     #[inline(always)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a constant of each caller, which costs nothing at run time"
+    )]
     pub(super) fn eager<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -23,6 +29,7 @@ impl Tagged {
         header: &Header,
         eager: &Eager,
         data: &(impl Body + ?Sized),
+        is_alone: bool,
         lent: &mut L,
     ) -> Result<(), Box<Cause>> {
         let price = cost(data.len());
@@ -33,7 +40,9 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source, tag: eager.tag.get() };
-        if self.matcher.posted_len() == 0 && lent.take(envelope.context, envelope.source, envelope.tag, data)
+        if is_alone
+            && self.matcher.posted_len() == 0
+            && lent.take(envelope.context, envelope.source, envelope.tag, data)
         {
             return Ok(());
         }
@@ -68,7 +77,7 @@ impl Tagged {
             // An urgent eager message, or one in a bundle.
             kind::EAGER => {
                 let (eager, data) = prefix(body)?;
-                self.eager(link, peer, header, eager, &Rare(data), lent)?;
+                self.eager(link, peer, header, eager, &Rare(data), false, lent)?;
             }
             kind @ (kind::DATA | kind::STREAM) => {
                 let (data, bytes) = prefix(body)?;
