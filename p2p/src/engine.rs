@@ -3,12 +3,14 @@
 mod observe;
 
 use samite_fabric::link::{
-    self, Cause, Completion, Error, Fate, Identity, Lent, Outcome, Peer, Reading, RequestId, Status, Writing,
+    self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
+    Writing,
 };
 use samite_fabric::{Address, Body, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
+use crate::contexts::FIRST;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
 use crate::trace::event;
@@ -46,6 +48,40 @@ impl<P: Port> Engine<P> {
         Self { inner }
     }
 
+    /// Opens a context for a group of ranks, its members. Returns false if the context is open already, or closed and not
+    /// forgotten.
+    ///
+    /// The contexts 0 and 1 are always open to all ranks. In any other one, operations that name a rank which is no
+    /// member end with [`Error::InvalidRank`], and receives from any source are about the members alone. The members are
+    /// the incarnations that take part now: with one that has ended every operation ends with [`Error::PeerFailed`],
+    /// also when its rank is started again. A peer that sends in a context which is not open, or of which it is no
+    /// member, has failed. So the members agree on a context first, and each opens it before any other can send in it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`] if the job has no such member.
+    pub fn open_context(&mut self, context: u32, members: Group) -> Result<bool, Error> {
+        let link = self.inner.link();
+        members.iter().try_for_each(|rank| link.check_rank(rank))?;
+        let (out, tagged) = self.inner.parts();
+        Ok(tagged.contexts.open(out.link, context, members))
+    }
+
+    /// Closes a context to this rank: its receives there are cancelled, the messages that wait there are dropped, and so
+    /// are those that come later. For their senders they are received. Sends that are under way continue.
+    pub fn close_context(&mut self, now_ns: u64, context: u32) {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now_ns);
+        tagged.close_context(out.link, context);
+        self.inner.drive(&mut ());
+    }
+
+    /// Forgets a closed context, so that it can be opened again. No member may send in it any more.
+    pub fn forget_context(&mut self, context: u32) {
+        let tagged = self.inner.stack_mut();
+        tagged.contexts.forget(context);
+        tagged.failures.forget_context(context);
+    }
+
     /// Starts to send borrowed `data`.
     ///
     /// # Errors
@@ -60,9 +96,12 @@ impl<P: Port> Engine<P> {
         data: &[u8],
         deadline_ns: u64,
     ) -> Result<Sent, Error> {
-        let (mut out, _) = self.inner.parts();
+        let (mut out, tagged) = self.inner.parts();
         out.link.set_now(now_ns);
         let peer = out.link.alive(to)?;
+        if context >= FIRST {
+            tagged.check_member(out.link, context, to)?;
+        }
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
@@ -110,7 +149,8 @@ impl<P: Port> Engine<P> {
     ) -> Result<RequestId, (Error, Memory)> {
         let (mut out, tagged) = self.inner.parts();
         out.link.set_now(now_ns);
-        let peer = match out.link.alive(to) {
+        let alive = out.link.alive(to);
+        let peer = match alive.and_then(|peer| tagged.check_member(out.link, context, to).map(|()| peer)) {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
@@ -532,7 +572,11 @@ impl<P: Port> Engine<P> {
     }
 
     fn check_source(&self, pattern: &Pattern) -> Result<(), Error> {
-        pattern.source.as_rank().map_or(Ok(()), |rank| self.inner.link().check_rank(rank))
+        let Some(rank) = pattern.source.as_rank() else { return Ok(()) };
+        match pattern.context {
+            0..FIRST => self.inner.link().check_rank(rank),
+            context => self.inner.stack().check_source(self.inner.link(), context, rank),
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use samite_fabric::link::{Cause, Error};
 
-/// The failures of peers. Each is reported to every receive from any source that waits when it becomes known. If none
-/// waits, it is reported to the next receive of the same context that has to wait, or finds nothing. So a program that
-/// receives from any source in a loop learns of each, even if it became known between two receives. (MPI's ULFM raises
+/// The failures of peers. Each is reported to every receive from any source that waits when it becomes known, in the
+/// contexts of which the peer is a member. If none waits, it is reported to the next receive of the same context that
+/// has to wait, or finds nothing. So a program that receives from any source in a loop learns of each, even if it became
+/// known between two receives. (MPI's ULFM raises
 /// a failure until it is acknowledged; here the report itself acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
@@ -45,17 +46,35 @@ impl Failures {
         self.known.len() > told as usize
     }
 
-    /// Returns failure number `told`, counted from 0, and notes that the context has reported all failures up to it.
-    pub(crate) fn tell(&mut self, context: u32, told: u32) -> Option<(u32, Cause)> {
-        let next = self.known.get(told as usize)?;
-        let told_here = self.told.entry(context).or_default();
-        *told_here = (*told_here).max(told + 1);
-        Some(next.clone())
+    /// Returns the number, counted from 0, of the first failure of a member behind the first `told` failures.
+    pub(crate) fn next(&self, told: u32, is_member: impl Fn(u32) -> bool) -> Option<u32> {
+        let rest = self.known.get(told as usize..)?;
+        let behind = rest.iter().position(|(rank, _)| is_member(*rank))?;
+        u32::try_from(told as usize + behind).ok()
     }
 
-    /// Reports the first failure that was not reported in a context.
-    pub(crate) fn tell_next(&mut self, context: u32) -> Option<Error> {
-        let (rank, cause) = self.tell(context, self.told(context))?;
+    /// Returns the first failure of a member behind the first `told` failures, with its number, and notes that the
+    /// context has reported all failures up to it.
+    pub(crate) fn tell(
+        &mut self,
+        context: u32,
+        told: u32,
+        is_member: impl Fn(u32) -> bool,
+    ) -> Option<(u32, (u32, Cause))> {
+        let number = self.next(told, is_member)?;
+        let told_here = self.told.entry(context).or_default();
+        *told_here = (*told_here).max(number + 1);
+        Some((number, self.known[number as usize].clone()))
+    }
+
+    /// Reports the first failure of a member that was not reported in a context.
+    pub(crate) fn tell_next(&mut self, context: u32, is_member: impl Fn(u32) -> bool) -> Option<Error> {
+        let (_, (rank, cause)) = self.tell(context, self.told(context), is_member)?;
         Some(Error::FailurePending { rank, cause })
+    }
+
+    /// Forgets what was reported in a context.
+    pub(crate) fn forget_context(&mut self, context: u32) {
+        self.told.remove(&context);
     }
 }

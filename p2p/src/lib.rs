@@ -16,7 +16,7 @@
 //!   See [`Config`].
 //!
 //! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
-//! `tagged/inbound` a packet's way to its receive, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
+//! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each context, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
 //! cancels and the failure of peers, `failures` the reports of failures. Peers, credit and verdicts are the link's:
 //! [`samite_fabric::link`].
 
@@ -24,6 +24,7 @@
 
 mod choose;
 mod config;
+mod contexts;
 mod counters;
 mod engine;
 mod failures;
@@ -38,7 +39,7 @@ pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};
 pub use engine::{Engine, Received, Sent};
 pub use samite_fabric::link::{
-    Awaited, Cause, Completion, Error, Fate, Identity, Lent, Operation, OtherTags, Outcome, Reading,
+    Awaited, Cause, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags, Outcome, Reading,
     Rejected, Report, RequestId, Status, TagPattern, Traffic, Writing,
 };
 pub use samite_matching::{Pattern, Source};

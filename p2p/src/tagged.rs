@@ -25,6 +25,7 @@ pub(crate) use self::outbound::send_at_once;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
+use crate::contexts::Contexts;
 use crate::failures::Failures;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::store::{Bytes, Store};
@@ -36,6 +37,7 @@ pub(crate) struct Tagged {
     pub(crate) config: Config,
     pub(crate) matcher: Matcher<RequestId, Unexpected>,
     pub(crate) requests: Slots<Request>,
+    pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
     store: Store,
     /// Gets at the port, by the key of their completion.
@@ -138,6 +140,7 @@ impl Tagged {
             config,
             matcher: Matcher::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
+            contexts: Contexts::default(),
             failures: Failures::default(),
             store: Store::default(),
             operations: Slab::new(),
@@ -179,26 +182,60 @@ impl Tagged {
 
     /// Returns the reason why nothing will come from the source, if the source is one rank.
     #[inline(always)]
-    pub(crate) fn source_failure(&self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
+    pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = pattern.source.as_rank()?;
         let peer = link.find(rank)?;
         if link.peer(peer).is_alive() {
-            return None;
+            return self.member_failure(pattern.context, rank);
         }
         let cause = link.peer(peer).failure()?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Checks that a rank can be sent to in a context.
+    #[inline]
+    pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
+        match self.contexts.has_ended(context, rank) {
+            Some(false) => Ok(()),
+            Some(true) => self.member_failure(context, rank).map_or(Ok(()), Err),
+            None => Err(Error::InvalidRank { rank, size: link.identity().size }),
+        }
+    }
+
+    /// Checks that a rank is a member of a context.
+    #[cold]
+    pub(crate) fn check_source(&self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
+        match self.contexts.is_member(context, rank) {
+            true => Ok(()),
+            false => Err(Error::InvalidRank { rank, size: link.identity().size }),
+        }
+    }
+
+    /// Returns the reason why a rank that takes part in the job takes none in a context: its incarnation that was a
+    /// member has ended.
+    #[inline(always)]
+    pub(crate) fn member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
+        let has_ended = self.contexts.has_ended(context, rank) == Some(true);
+        let (cause, fate) = (Cause::Restarted, Fate::NotDelivered);
+        has_ended.then_some(Error::PeerFailed { rank, cause, fate, report: None })
     }
 
     /// Returns the result of a probe or claim that found no message.
     pub(crate) fn nothing_from<T>(&mut self, link: &mut Link, pattern: &Pattern) -> Result<Option<T>, Error> {
         let failure = match self.source_failure(link, pattern) {
             None if pattern.source.is_any() => {
-                let told = self.failures.tell_next(pattern.context);
-                told.or_else(|| link.is_deserted().then_some(Error::Deserted))
+                let context = pattern.context;
+                let told = self.failures.tell_next(context, |rank| self.contexts.is_member(context, rank));
+                told.or_else(|| self.is_deserted(link, context).then_some(Error::Deserted))
             }
             failure => failure,
         };
         failure.map_or(Ok(None), Err)
+    }
+
+    /// Returns true if no message can come to a receive from any source in a context.
+    pub(crate) fn is_deserted(&self, link: &Link, context: u32) -> bool {
+        link.is_deserted() || self.contexts.is_deserted(context) && link.is_idle_to_itself()
     }
 
     /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
@@ -253,7 +290,7 @@ impl Tagged {
                 return Some((id, self.watchers[id.place()].key));
             }
         }
-        if link.is_deserted() {
+        if self.contexts.deserted > 0 || link.is_deserted() {
             // `is_deserted` becomes true without an event.
             let in_vain = self.watched_by(watcher).find(|(_, request)| self.is_in_vain(link, request));
             return in_vain.map(|(id, _)| (id, self.watchers[id.place()].key));
@@ -312,13 +349,23 @@ impl Tagged {
     pub(crate) fn outcome(&self, link: &Link, request: RequestId) -> Outcome {
         match self.requests.get(request) {
             Some(request) if request.result.is_some() => Outcome::Ready,
-            Some(Request { partner: Partner::Any { told }, .. }) if self.failures.more_than(*told) => {
+            Some(Request { partner: Partner::Any { told }, context, .. })
+                if self.has_failure(*context, *told) =>
+            {
                 Outcome::FailurePending
             }
             Some(request) if self.is_in_vain(link, request) => Outcome::Ready,
             Some(_) => Outcome::Pending,
             None => Outcome::Ready,
         }
+    }
+
+    /// Returns true if a member of a context has failed that a receive from any source has not reported, of which it
+    /// has reported or passed so many failures.
+    #[inline]
+    pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
+        let is_member = |rank| self.contexts.is_member(context, rank);
+        self.failures.more_than(told) && self.failures.next(told, is_member).is_some()
     }
 
     /// Returns true if a receive may take packets by itself: no message waits that could be its own.
@@ -372,6 +419,11 @@ impl Tagged {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
             assert_eq!(envelope.source, link.peer(peer).rank(), "an envelope waits under its sender");
         }
+        self.contexts.check_invariants(|context| {
+            let mut messages = 0;
+            self.matcher.visit_unexpected(context, |_| messages += 1);
+            messages > 0
+        });
         for (id, request) in self.requests.iter().filter(|(_, request)| request.is_watched) {
             assert!(!request.collected, "{id:?} is watched, so its end is wanted");
             let watcher = self.watchers[id.place()].watcher;

@@ -78,6 +78,7 @@ impl Run {
         // Meet the ranks in order: then each peer's number equals its rank.
         (0..SIZE).for_each(|rank| engine.seek(rank).expect("a rank of the job"));
         engine.wanted().for_each(drop);
+        forge::open_contexts(&mut engine, SIZE);
         Self {
             engine,
             config,
@@ -143,6 +144,9 @@ impl Run {
                     self.requests.push(id);
                 }
             }
+            30 if choice & 32 != 0 => {
+                self.engine.close_context(self.now_ns, forge::CONTEXTS.start + rank % 2)
+            }
             _ => self.poll(u64::from(input.byte())),
         }
     }
@@ -175,11 +179,12 @@ impl Run {
     }
 
     fn send(&mut self, input: &mut Input<'_>, rank: u32) {
+        let context = input.below(4) as u32;
         let (tag, data) = (input.below(4) as u64, vec![1; LENGTHS[input.below(LENGTHS.len())]]);
         let posted = if input.below(2) == 0 {
-            self.engine.isend(self.now_ns, rank, 0, tag, Memory::new(data), NEVER).ok()
+            self.engine.isend(self.now_ns, rank, context, tag, Memory::new(data), NEVER).ok()
         } else {
-            match self.engine.send(self.now_ns, rank, 0, tag, &data, self.now_ns + 5000) {
+            match self.engine.send(self.now_ns, rank, context, tag, &data, self.now_ns + 5000) {
                 Ok(Sent::Pending(id)) => {
                     self.buffers.all.insert(id, data);
                     Some(id)
@@ -249,7 +254,7 @@ impl Run {
 
 /// Receives all messages that have arrived in the forged contexts.
 pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now_ns: u64) {
-    for context in 0..2 {
+    for context in 0..forge::CONTEXTS.end {
         let all = Pattern { source: Source::ANY, mask: 0, ..Pattern::exact(context, 0, 0) };
         while let Ok(Some((_, claimed))) = engine.claim(&all) {
             engine.discard(now_ns, claimed);
@@ -260,7 +265,8 @@ pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now_ns: u64) {
 fn pattern(input: &mut Input<'_>, rank: u32) -> Pattern {
     let choice = input.byte();
     let source = if choice & 4 == 0 { Source::rank(rank) } else { Source::ANY };
-    Pattern { source, ..Pattern::exact(0, rank, u64::from(choice & 3)) }
+    let context = u32::from(choice >> 3 & 3);
+    Pattern { source, ..Pattern::exact(context, rank, u64::from(choice & 3)) }
 }
 
 const LENGTHS: [usize; 6] = [0, 8, 400, 1000, 5000, 63_000];

@@ -1,7 +1,11 @@
 //! Forged packets of a member that knows the protocol and violates it.
 
+use std::ops::Range;
+
+use samite_fabric::Port;
 use samite_fabric::wire::{Flags, Header, Item, Protocol};
-use zerocopy::{FromBytes, IntoBytes};
+use samite_p2p::{Engine, Group};
+use zerocopy::IntoBytes;
 
 use crate::input::Input;
 
@@ -96,7 +100,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     }
     if choice & 32 != 0 {
         header.ack = input.u32().into();
-        header.context = u32::from(input.byte() & 1).into();
+        header.context = context(input).into();
     }
     let flags = if choice & 64 != 0 { input.byte() } else { 0 };
     let body = if flags & Flags::BUNDLE.bits() != 0 { bundle(input, kind, &body) } else { body };
@@ -105,23 +109,28 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     if choice & 192 == 192 {
         mutate(input, &mut bytes);
     }
-    limit_contexts(&mut bytes);
     bytes
 }
 
-/// Moves the messages of a bundle to the contexts 0 and 1, where they are received at the end. A wrong length puts an
-/// item's context on other bytes of the packet, so the items are read here as the receiver reads them.
-fn limit_contexts(bytes: &mut [u8]) {
-    if bytes.get(3).is_none_or(|flags| flags & Flags::BUNDLE.bits() == 0) {
-        return;
-    }
-    let mut rest = bytes.get_mut(Header::LEN..).unwrap_or_default();
-    while let Ok((item, after)) = Item::mut_from_prefix(rest) {
-        item.context = (item.context.get() & 1).into();
-        let len = usize::from(item.len.get());
-        rest = after.get_mut(len..).unwrap_or_default();
+/// Returns the name of a context: one of the job's in most cases, otherwise one of those that [`open_contexts`] opens,
+/// or any number.
+fn context(input: &mut Input<'_>) -> u32 {
+    match input.byte() {
+        context @ 0..8 => context.into(),
+        8 => input.u32(),
+        other => u32::from(other & 1),
     }
 }
+
+/// Opens a context for all ranks and one for all but the first, in which the hostile member is none.
+pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
+    for (context, members) in CONTEXTS.zip([Group::range(0, size), Group::range(1, size - 1)]) {
+        assert_eq!(engine.open_context(context, members), Ok(true), "the name is free");
+    }
+}
+
+/// The contexts that [`open_contexts`] opens. Those before them are the job's.
+pub(crate) const CONTEXTS: Range<u32> = 2..4;
 
 /// Returns the message once or several times as the items of a bundle, right or nearly so.
 fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
@@ -129,7 +138,7 @@ fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
     let mut items = Vec::new();
     for _ in 0..=input.below(4) {
         let len = [right, right, right, 0, right.wrapping_add(1), u16::MAX][input.below(6)];
-        let item = Item { kind, reserved: input.byte(), len: len.into(), context: 0.into() };
+        let item = Item { kind, reserved: input.byte(), len: len.into(), context: context(input).into() };
         items.extend_from_slice(item.as_bytes());
         items.extend_from_slice(body);
     }
@@ -149,7 +158,7 @@ fn hello(input: &mut Input<'_>) -> Vec<u8> {
     [&secret[..], &to.to_le_bytes(), &number, &[0; 3], &len.to_le_bytes(), &[0; 2], address].concat()
 }
 
-/// Changes a part of a packet, but not its sender, the sender's incarnation or the context.
+/// Changes a part of a packet, but not its sender or the sender's incarnation.
 fn mutate(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
     match input.below(4) {
         0 => bytes.truncate(input.byte().into()),
@@ -158,7 +167,7 @@ fn mutate(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
             for _ in 0..=input.below(4) {
                 let at = input.below(bytes.len().clamp(1, 256));
                 match bytes.get_mut(at) {
-                    Some(byte) if !(4..12).contains(&at) && !(28..32).contains(&at) => *byte ^= input.byte(),
+                    Some(byte) if !(4..12).contains(&at) => *byte ^= input.byte(),
                     _ => {}
                 }
             }

@@ -99,6 +99,7 @@ impl Run {
             for other in 0..SIZE {
                 engine.introduce(other, INCARNATION, net.address(other)).expect("a rank of the job");
             }
+            forge::open_contexts(&mut engine, SIZE);
             Honest {
                 engine,
                 sends: Vec::new(),

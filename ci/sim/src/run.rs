@@ -19,7 +19,7 @@ const LULL_ROUNDS: u32 = 200;
 /// Number of messages that a rank claims before it receives one.
 const CLAIMS_MAX: usize = 8;
 /// A context that carries no message.
-const SILENT: u32 = 99;
+const SILENT: u64 = u64::MAX;
 /// Rounds of polls within which the run must come to rest.
 const ROUNDS_MAX: u32 = 300_000;
 /// Virtual time after the end of the traffic within which all operations must end.
@@ -648,7 +648,7 @@ impl Run {
 
     /// Returns the reason why rank `a` takes `b` for failed; `None` if `a` does not live or does not take `b` for failed.
     fn verdict(&mut self, a: u32, b: u32) -> Option<Error> {
-        let silent = Pattern::exact(SILENT, b, 0);
+        let silent = Pattern::exact(0, b, SILENT);
         self.ranks[a as usize].as_mut()?.engine.probe(&silent).err()
     }
 

@@ -319,13 +319,18 @@ impl Link {
         others > 0 && self.ended == others && self.is_alone()
     }
 
+    /// Returns true if no message of this rank to itself is under way.
+    #[must_use]
+    pub fn is_idle_to_itself(&self) -> bool {
+        self.peers.iter().all(|(_, state)| state.rank != self.identity.rank || state.has_taken_its_own())
+    }
+
     /// The rest of [`Link::is_deserted`], once no other rank takes part.
     #[cold]
     fn is_alone(&self) -> bool {
         self.peers.iter().all(|(_, state)| {
             if state.rank == self.identity.rank {
-                // The sequence numbers sent and expected both count this engine's packets to itself.
-                return !state.is_alive() || state.is_idle() && state.sequence == state.expected;
+                return state.has_taken_its_own();
             }
             let is_final = match state.standing {
                 _ if state.is_told || !self.expects_word => true,

@@ -300,6 +300,12 @@ impl PeerState {
         self.packets.is_empty() && self.lanes.is_empty()
     }
 
+    /// For this engine as its own peer: returns true if every packet sent has arrived. The sequence numbers sent and
+    /// expected both count the packets of this engine to itself.
+    pub(super) fn has_taken_its_own(&self) -> bool {
+        !self.is_alive() || self.is_idle() && self.sequence == self.expected
+    }
+
     /// Returns how many of the link's packets and the protocols' answers wait for room in the port.
     #[must_use]
     pub fn packets_waiting(&self) -> usize {

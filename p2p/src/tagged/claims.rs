@@ -5,11 +5,13 @@
 //! arrived whole is received, even if its sender has left, failed or restarted by then. One that cannot arrive any more
 //! is an error.
 
+use samite_fabric::Memory;
 use samite_fabric::link::{Cause, Error, Fate, Incarnation, Link, Peer, RequestId};
-use samite_matching::Envelope;
+use samite_matching::{Envelope, Pattern, Source, UnexpectedId};
 
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
+use crate::request::{Buffer, Partner, Request, State};
 use crate::wire::TransferMode;
 
 /// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI:
@@ -106,6 +108,36 @@ impl Tagged {
                 self.claimed_cost -= u64::from(cost(message.bytes()));
                 self.accept(link, id, &envelope, message, &mut ());
             }
+        }
+    }
+
+    /// Drops a message that waits for its receive. For its sender it is received.
+    pub(super) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
+        let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
+        let claimed = self.claimed(link, envelope, message);
+        let Envelope { source, context, tag } = envelope;
+        let (buffer, partner) = (Buffer::Owned(Memory::zeroed(0)), Partner::Rank(source));
+        let mut request = Request::new(State::Over, buffer, partner, context, tag, link.now_ns());
+        request.collected = true;
+        let id = self.requests.insert(request);
+        self.accept_claimed(link, id, claimed);
+    }
+
+    /// Stops to receive in a context: its receives are cancelled, its messages dropped, and so are those that come
+    /// later.
+    pub(crate) fn close_context(&mut self, link: &mut Link, context: u32) {
+        if !self.contexts.close(context) {
+            return;
+        }
+        let receives = |request: &Request| {
+            request.context == context && matches!(request.state, State::AwaitingMessage(_))
+        };
+        for id in self.requests.select(receives) {
+            self.withdraw_unmatched(link, id);
+        }
+        let all = Pattern { context, source: Source::ANY, tag: 0, mask: 0 };
+        while let Some((unexpected, ..)) = self.matcher.probe(&all) {
+            self.discard_unexpected(link, unexpected);
         }
     }
 

@@ -191,12 +191,14 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         match ending {
             Ending::Left => {
+                self.contexts.rank_ended(rank);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, &Cause::Left);
                 self.end_streams(link, peer);
             }
             Ending::Failed(cause) => {
+                self.contexts.rank_ended(rank);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, cause);
@@ -275,16 +277,18 @@ impl Tagged {
     pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
-        let next = self.failures.tell(request.context, *told)?;
-        *told += 1;
-        Some(next)
+        let context = request.context;
+        let is_member = |rank| self.contexts.is_member(context, rank);
+        let (number, failure) = self.failures.tell(context, *told, is_member)?;
+        *told = number + 1;
+        Some(failure)
     }
 
     /// Returns true if a receive from any source has reported all failures, and no message can come for it.
     pub(crate) fn is_in_vain(&self, link: &Link, request: &Request) -> bool {
-        matches!(request.partner, Partner::Any { told } if !self.failures.more_than(told))
-            && matches!(request.state, State::AwaitingMessage(_))
-            && link.is_deserted()
+        matches!(request.state, State::AwaitingMessage(_))
+            && matches!(request.partner, Partner::Any { told } if !self.has_failure(request.context, told))
+            && self.is_deserted(link, request.context)
     }
 
     /// Ends the requests that involve a rank.

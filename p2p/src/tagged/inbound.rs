@@ -10,6 +10,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
+use crate::contexts::FIRST;
 use crate::request::{Buffer, Push, Staged, State};
 use crate::trace::event;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Verdict, kind};
@@ -40,6 +41,9 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source, tag: eager.tag.get() };
+        if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
+            return Ok(());
+        }
         if is_alone
             && self.matcher.posted_len() == 0
             && lent.take(envelope.context, envelope.source, envelope.tag, data)
@@ -144,6 +148,7 @@ impl Tagged {
         }
         let traffic = link.peer_mut(peer).traffic_mut();
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
+        let is_wanted = envelope.context < FIRST || self.contexts.admit(envelope.context, envelope.source)?;
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(link, id, &envelope, rendezvous),
             Arrival::Queued(unexpected) => {
@@ -172,6 +177,9 @@ impl Tagged {
                         self.envelopes_cost -= OVERHEAD as u64;
                         return Err(WireError::Value { field: "send" }.into());
                     }
+                }
+                if !is_wanted {
+                    self.discard_unexpected(link, unexpected);
                 }
             }
             // As with eager messages, an error is necessary: the sender may already have forgotten the message.

@@ -1,6 +1,6 @@
 //! Tests of matching: tags, contexts, wildcards, order, probes, claims, messages to self.
 
-use samite_p2p::{Config, Error, Pattern, Status};
+use samite_p2p::{Config, Error, Group, Pattern, Status};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact};
 
@@ -54,6 +54,9 @@ pub(crate) fn tags_use_all_bits<M: Medium>(medium: M) {
 pub(crate) fn contexts_keep_apart<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let contexts = [u32::MAX, 7, 0];
+    for (context, rank) in [(u32::MAX, 0), (u32::MAX, 1), (7, 0), (7, 1)] {
+        assert_eq!(job.engine(rank).open_context(context, Group::range(0, 2)), Ok(true));
+    }
     let mut sends = Vec::new();
     for context in contexts {
         sends.push(job.send_as(0, 1, context, 5, &context.to_le_bytes(), Owned, NEVER));

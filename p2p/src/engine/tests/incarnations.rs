@@ -3,15 +3,15 @@
 use super::*;
 
 /// A receiver, and a sender that is started again.
-struct Restarts {
+pub(super) struct Restarts {
     hub: Hub,
     /// The sender's present incarnation, and the receiver.
-    engines: [Engine<Loopback>; 2],
+    pub(super) engines: [Engine<Loopback>; 2],
     config: Config,
 }
 
 impl Restarts {
-    fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         let hub = Hub::new();
         let mut engines = pair_over(2, [hub.port(), hub.port()], &config);
         settle(&mut engines);
@@ -33,13 +33,13 @@ impl Restarts {
         assert!(self.engines[0].closed());
     }
 
-    fn fail(&mut self) {
+    pub(super) fn fail(&mut self) {
         let incarnation = self.engines[0].inner.link().identity().incarnation;
         let died = Cause::Died("signal 9".into());
         self.engines[1].peer_failed(0, Some(incarnation), died).unwrap();
     }
 
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let identity = self.engines[0].inner.link().identity().clone();
         let incarnation = identity.incarnation;
         let identity = Identity { incarnation: incarnation.wrapping_add(1), ..identity };
@@ -74,7 +74,7 @@ impl Restarts {
     }
 }
 
-const LONG: usize = 300_000;
+pub(super) const LONG: usize = 300_000;
 
 #[test]
 fn a_failure_takes_only_what_has_not_arrived_whole() {

@@ -410,19 +410,19 @@ fn the_messages_of_a_bundle_arrive_in_order() {
         packet
     };
     let (mut receiver, expected) = acquainted(&Config::default());
-    let items = [eager(3, b'a'), eager(4, b'b'), item(kind::RTS, 3, &rts(5)), eager(3, b'c')].concat();
+    let items = [eager(0, b'a'), eager(1, b'b'), item(kind::RTS, 0, &rts(5)), eager(0, b'c')].concat();
     arrive(&mut receiver, &bundle(expected, &items));
-    for (context, byte) in [(3, b'a'), (4, b'b'), (3, b'c')] {
-        let pattern = Pattern { context, ..Pattern::exact(0, 0, 9) };
+    for (context, byte) in [(0, b'a'), (1, b'b'), (0, b'c')] {
+        let pattern = Pattern::exact(context, 0, 9);
         let recv = receiver.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap();
         assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
     }
     assert_eq!(receiver.usage().unexpected_messages, 1, "the envelope");
     // A receive that is about to be posted gets the first message only, when it is posted.
     let (mut receiver, expected) = acquainted(&Config::default());
-    let (pattern, mut buffer) = (Pattern { context: 3, ..Pattern::exact(0, 0, 9) }, [0]);
+    let (pattern, mut buffer) = (Pattern::exact(0, 0, 9), [0]);
     let mut unposted = Unposted { pattern, buffer: &mut buffer, got: None, lent: &mut () };
-    let two = bundle(expected, &[eager(3, b'a'), eager(3, b'b')].concat());
+    let two = bundle(expected, &[eager(0, b'a'), eager(0, b'b')].concat());
     receiver.inner.sink(&mut unposted).packet(&two);
     assert!(unposted.got.is_none());
     for byte in [b'a', b'b'] {

@@ -1,0 +1,200 @@
+//! Tests of opened contexts: who may use them, what is left at their end, and which failures concern them.
+
+use super::incarnations::{LONG, Restarts};
+use super::*;
+
+const OPENED: u32 = 20;
+
+fn any(context: u32) -> Pattern {
+    Pattern { context, source: Source::ANY, tag: 0, mask: 0 }
+}
+
+fn open(engines: &mut [Engine<impl Port>], context: u32, members: &Group) {
+    for engine in engines {
+        assert_eq!(engine.open_context(context, members.clone()), Ok(true));
+    }
+}
+
+#[test]
+fn messages_of_every_length_match_in_their_context_alone() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    open(&mut engines, OPENED, &Group::range(0, 2));
+    for len in [0, 8, 50_000, LONG] {
+        for (context, byte) in [(1, 1u8), (OPENED, 2)] {
+            engines[0].isend(0, 1, context, 5, Memory::new(vec![byte; len]), NEVER).unwrap();
+        }
+        settle(&mut engines);
+        for (context, byte) in [(OPENED, 2u8), (1, 1)] {
+            let recv =
+                engines[1].irecv(0, Pattern::exact(context, 0, 5), Memory::zeroed(len), NEVER).unwrap();
+            settle(&mut engines);
+            let completion = engines[1].collect(recv, &mut ()).unwrap();
+            assert_eq!(completion.result.map(|status| status.bytes), Ok(len));
+            assert_eq!(completion.memory.unwrap().as_bytes(), vec![byte; len]);
+        }
+    }
+}
+
+#[test]
+fn a_message_in_an_unknown_context_or_of_no_member_ends_its_sender() {
+    for (members, len) in
+        [(None, 8), (None, LONG), (Some(Group::range(1, 1)), 8), (Some(Group::range(1, 1)), LONG)]
+    {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        engines[0].open_context(OPENED, Group::range(0, 2)).unwrap();
+        if let Some(members) = members {
+            engines[1].open_context(OPENED, members).unwrap();
+        }
+        let recv = engines[1].irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+        engines[0].isend(0, 1, OPENED, 5, Memory::zeroed(len), NEVER).unwrap();
+        settle(&mut engines);
+        assert!(matches!(peer_state(&engines[1], 0).failure(), Some(Cause::Protocol(_))));
+        assert_ne!(engines[1].outcome(recv), Outcome::FailurePending, "the failed rank is no member");
+        engines[1].cancel(recv);
+        let Usage { unexpected_messages, unexpected, envelopes, .. } = engines[1].usage();
+        assert_eq!((unexpected_messages, unexpected, envelopes), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_closed_context_drops_what_waits_and_what_comes() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    open(&mut engines, OPENED, &Group::range(0, 2));
+    let recv = engines[1].irecv(0, Pattern::exact(OPENED, 0, 99), Memory::zeroed(8), NEVER).unwrap();
+    let mut sends = Vec::new();
+    let mut send = |engines: &mut [Engine<Loopback>; 2]| {
+        for len in [0, 8, 50_000, LONG, 5_000_000] {
+            sends.push(engines[0].isend(0, 1, OPENED, 5, Memory::zeroed(len), NEVER).unwrap());
+        }
+        settle(engines);
+    };
+    send(&mut engines);
+    assert_eq!(engines[1].usage().unexpected_messages, 5);
+    engines[1].close_context(0, OPENED);
+    settle(&mut engines);
+    // Credit comes back for what is dropped: otherwise these sends would wait.
+    for _ in 0..100 {
+        send(&mut engines);
+    }
+    let cancelled = engines[1].collect(recv, &mut ()).unwrap().result;
+    assert!(matches!(cancelled, Err(Error::Cancelled { fate: Fate::NotDelivered })), "{cancelled:?}");
+    for send in sends {
+        let completion = engines[0].collect(send, &mut ()).expect("it has ended");
+        assert!(completion.result.is_ok() && completion.memory.is_some(), "{completion:?}");
+    }
+    at_rest(&engines);
+    assert_eq!(engines[1].open_context(OPENED, Group::range(0, 2)), Ok(false), "it is not forgotten");
+    for engine in &mut engines {
+        engine.close_context(0, OPENED);
+        engine.forget_context(OPENED);
+        assert_eq!(engine.open_context(OPENED, Group::range(0, 1)), Ok(true));
+    }
+}
+
+#[test]
+fn calls_that_name_no_member_are_refused() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let refused = Error::InvalidRank { rank: 1, size: 2 };
+    let engine = &mut engines[0];
+    assert_eq!(engine.open_context(OPENED, Group::range(1, 2)), Err(Error::InvalidRank { rank: 2, size: 2 }));
+    for members in [None, Some(Group::range(0, 1))] {
+        if let Some(members) = members {
+            assert_eq!(engine.open_context(OPENED, members), Ok(true));
+        }
+        assert_eq!(engine.send(0, 1, OPENED, 5, &[], NEVER), Err(refused.clone()));
+        assert_eq!(engine.isend(0, 1, OPENED, 5, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
+        let pattern = Pattern::exact(OPENED, 1, 5);
+        assert_eq!(engine.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
+        assert_eq!(engine.probe(&pattern), Err(refused.clone()));
+    }
+    for reserved in [0, 1] {
+        assert_eq!(engine.open_context(reserved, Group::range(0, 1)), Ok(false), "it is the job's");
+    }
+    engine.close_context(0, OPENED);
+    assert_eq!(engine.send(0, 0, OPENED, 5, &[], NEVER), Err(Error::InvalidRank { rank: 0, size: 2 }));
+}
+
+/// A rank that is started again is in the job, and in no context that was opened before.
+#[test]
+fn a_member_that_is_started_again_has_ended_for_its_contexts() {
+    let mut job = Restarts::new(Config::default());
+    open(&mut job.engines, OPENED, &Group::range(0, 2));
+    job.fail();
+    let receiver = &mut job.engines[1];
+    let recv = receiver.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    assert_eq!(receiver.outcome(recv), Outcome::FailurePending);
+    assert!(matches!(receiver.failure_pending(recv), Some(Error::FailurePending { rank: 0, .. })));
+    assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
+    job.restart();
+    let receiver = &mut job.engines[1];
+    let restarted =
+        |error: &Error| matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Restarted, .. });
+    for (context, is_over) in [(1, false), (OPENED, true)] {
+        let pattern = Pattern::exact(context, 0, 5);
+        let send = receiver.send(0, 0, context, 5, &[1], NEVER);
+        let recv = receiver.irecv(0, pattern, Memory::zeroed(8), NEVER).map_err(|(error, _)| error);
+        let probe = receiver.probe(&pattern);
+        if is_over {
+            assert!(
+                restarted(&send.unwrap_err())
+                    && restarted(&recv.unwrap_err())
+                    && restarted(&probe.unwrap_err())
+            );
+        } else {
+            send.unwrap();
+            assert_eq!(probe, Ok(None));
+            receiver.forget(recv.unwrap());
+        }
+    }
+    // A watched receive ends too.
+    let watcher = receiver.add_watcher();
+    let recv = receiver.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    receiver.watch(recv, watcher, 3);
+    assert_eq!(receiver.take_end(watcher), Some((recv, 3)));
+    assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
+    // The next incarnation violates the protocol if it sends there.
+    assert_eq!(job.engines[0].open_context(OPENED, Group::range(0, 2)), Ok(true));
+    job.engines[0].send(0, 1, OPENED, 5, &[1], NEVER).unwrap();
+    settle(&mut job.engines);
+    assert!(matches!(peer_state(&job.engines[1], 0).failure(), Some(Cause::Protocol(_))));
+    job.engines[1].check_invariants();
+}
+
+#[test]
+fn failures_are_reported_where_the_rank_is_a_member() {
+    let hub = Hub::new();
+    let identity = Identity { rank: 0, size: 4, incarnation: 7, secret: [9; 16] };
+    let mut engine = Engine::new(hub.port(), identity, Config::default());
+    let odd = Group::new([0, 1, 3]).unwrap();
+    for (context, members) in [(OPENED, odd), (OPENED + 1, Group::range(0, 3))] {
+        assert_eq!(engine.open_context(context, members), Ok(true));
+    }
+    let recvs = [1, OPENED, OPENED + 1]
+        .map(|context| engine.irecv(0, any(context), Memory::zeroed(8), NEVER).unwrap());
+    let reported = |engine: &mut Engine<Loopback>| {
+        recvs.map(|recv| match engine.outcome(recv) {
+            Outcome::FailurePending => {
+                let failure = engine.failure_pending(recv);
+                assert_ne!(engine.outcome(recv), Outcome::FailurePending, "each once");
+                match failure {
+                    Some(Error::FailurePending { rank, .. }) => Some(rank),
+                    other => panic!("{other:?}"),
+                }
+            }
+            _ => None,
+        })
+    };
+    engine.peer_failed(3, Some(7), Cause::Lost).unwrap();
+    assert_eq!(reported(&mut engine), [Some(3), Some(3), None]);
+    engine.peer_failed(2, Some(7), Cause::Lost).unwrap();
+    assert_eq!(reported(&mut engine), [Some(2), None, Some(2)]);
+    assert_eq!(engine.outcome(recvs[1]), Outcome::Pending, "rank 1 takes part");
+    // A receive that is posted later need not report what its context has reported.
+    let later = engine.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    assert_eq!(engine.outcome(later), Outcome::Pending);
+    engine.check_invariants();
+}
