@@ -7,8 +7,8 @@ use samite_fabric::link::{Cause, Error};
 /// The failures of peers. Each is reported to every receive from any source that waits when it becomes known, in the
 /// contexts of which the peer is a member. If none waits, it is reported to the next receive of the same context that
 /// has to wait, or finds nothing. So a program that receives from any source in a loop learns of each, even if it became
-/// known between two receives. (MPI's ULFM raises
-/// a failure until it is acknowledged; here the report itself acknowledges it.)
+/// known between two receives. (MPI's ULFM raises a failure until it is acknowledged; here the report itself
+/// acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// The failures in the order in which they became known.
