@@ -25,7 +25,7 @@ pub(crate) use self::outbound::send_at_once;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
-use crate::contexts::Contexts;
+use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::store::{Bytes, Store};
@@ -215,9 +215,17 @@ impl Tagged {
     /// member has ended.
     #[inline(always)]
     pub(crate) fn member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
+        if context < FIRST {
+            return None;
+        }
+        self.opened_member_failure(context, rank)
+    }
+
+    #[cold]
+    fn opened_member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
         let has_ended = self.contexts.has_ended(context, rank) == Some(true);
         let (cause, fate) = (Cause::Restarted, Fate::NotDelivered);
-        has_ended.then_some(Error::PeerFailed { rank, cause, fate, report: None })
+        has_ended.then(|| Error::PeerFailed { rank, cause, fate, report: None })
     }
 
     /// Returns the result of a probe or claim that found no message.
