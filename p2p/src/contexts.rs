@@ -4,82 +4,92 @@
 //! ranks of the job, and are always there. Any other is opened for a group of ranks, its *members*. The members are
 //! incarnations: one that has ended has ended for the context, even if its rank is started again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
-use samite_fabric::link::{Group, Link};
+use samite_fabric::link::{Cause, Group, Link};
 use samite_fabric::wire::WireError;
 use slab::Slab;
 
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
 
-/// The contexts that were opened.
+/// The contexts that are open.
+///
+/// A name is used once by each rank. The names below [`next`](Self::next) that are not open were closed here, or are
+/// contexts of other ranks; what still arrives in them is dropped. So a closed context takes no memory.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     all: Slab<Context>,
     by_name: HashMap<u32, usize>,
     /// For each low part of a name, a context that was used recently, with its place. It spares the search.
     recent: [(u32, usize); RECENT],
+    /// The first name that this rank has never used.
+    pub(crate) next: u32,
     /// The number of contexts in which no member but this rank is left.
     pub(crate) deserted: usize,
+    /// Members that left a context before it was opened here, by name and rank.
+    early: Vec<(u32, u32)>,
 }
 
 const RECENT: usize = 16;
+
+/// The number of contexts not open yet of which a rank may have left. A rank creates that many at a time, if its
+/// threads do; for one that leaves more, the oldest are forgotten.
+const EARLY_MAX: usize = 64;
 
 /// One context.
 #[derive(Debug)]
 struct Context {
     members: Group,
-    /// The ranks of the members that have ended.
-    ended: BTreeSet<u32>,
-    /// True once this rank receives nothing in it any more.
-    is_closed: bool,
+    /// The ranks of the members that have ended, and the reason why the next incarnations of those ranks are none.
+    ended: BTreeMap<u32, Cause>,
 }
 
 impl Default for Contexts {
     fn default() -> Self {
         // No context has this name.
         let recent = [(0, 0); RECENT];
-        Self { all: Slab::new(), by_name: HashMap::new(), recent, deserted: 0 }
+        let (all, by_name, early) = (Slab::new(), HashMap::new(), Vec::new());
+        Self { all, by_name, recent, next: FIRST, deserted: 0, early }
     }
 }
 
 impl Contexts {
-    /// Opens a context, unless its name is in use.
-    pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> bool {
-        if name < FIRST || self.by_name.contains_key(&name) {
-            return false;
+    /// Opens a context, unless its name was used before. Returns the members that have left it already.
+    pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<u32>> {
+        // The last name is kept, so that `next` is always one.
+        if name < self.next || name == u32::MAX {
+            return None;
         }
-        let has_ended = |rank: &u32| members.contains(*rank);
-        let ended = link.peers().filter(|(_, peer)| !peer.is_alive()).map(|(_, peer)| peer.rank());
-        let ended = ended.filter(has_ended).collect();
-        let context = Context { members, ended, is_closed: false };
+        self.next = name + 1;
+        let mut left = Vec::new();
+        self.early.retain(|&(early, rank)| {
+            if early == name && members.contains(rank) {
+                left.push(rank);
+            }
+            early > name
+        });
+        let have_left = left.iter().map(|rank| (*rank, Cause::LeftContext));
+        let failed = link.peers().filter(|(_, peer)| !peer.is_alive()).map(|(_, peer)| peer.rank());
+        let failed = failed.filter(|rank| members.contains(*rank)).map(|rank| (rank, Cause::Restarted));
+        let ended = have_left.chain(failed).collect();
+        let context = Context { members, ended };
         self.deserted += usize::from(context.is_deserted());
         self.by_name.insert(name, self.all.insert(context));
-        true
+        Some(left)
     }
 
-    /// Notes that this rank receives nothing in a context any more. Returns false if it is not open.
-    pub(crate) fn close(&mut self, name: u32) -> bool {
-        match self.find(name).and_then(|place| self.all.get_mut(place)) {
-            Some(context) if !context.is_closed => {
-                self.deserted -= usize::from(context.is_deserted());
-                context.is_closed = true;
-                true
-            }
-            _ => false,
-        }
+    /// Closes a context. Returns its members, `None` if it is not open.
+    pub(crate) fn close(&mut self, name: u32) -> Option<Group> {
+        let context = self.all.remove(self.by_name.remove(&name)?);
+        self.deserted -= usize::from(context.is_deserted());
+        self.recent[name as usize % RECENT] = (0, 0);
+        Some(context.members)
     }
 
-    /// Removes a closed context. Its name is free then.
-    pub(crate) fn forget(&mut self, name: u32) {
-        if let Some(place) = self.find(name)
-            && self.all[place].is_closed
-        {
-            self.all.remove(place);
-            self.by_name.remove(&name);
-            self.recent[name as usize % RECENT] = (0, 0);
-        }
+    /// Returns the members of an open context.
+    pub(crate) fn members(&self, name: u32) -> Option<&Group> {
+        Some(&self.get(name)?.members)
     }
 
     /// Returns whether a message of a peer in a context is to be received (true) or dropped (false).
@@ -87,23 +97,24 @@ impl Contexts {
     /// # Errors
     /// The context is unknown, or the peer is no member.
     pub(crate) fn admit(&mut self, name: u32, source: u32) -> Result<bool, WireError> {
-        let place = self.find(name).ok_or(WireError::Value { field: "context" })?;
-        let context = &self.all[place];
-        match context.members.contains(source) && !context.ended.contains(&source) {
-            true => Ok(!context.is_closed),
-            false => Err(WireError::Value { field: "context" }),
+        let Some(place) = self.find(name) else {
+            return if name < self.next { Ok(false) } else { Err(WireError::Value { field: "context" }) };
+        };
+        match self.all[place].member(source) {
+            Some(None) => Ok(true),
+            _ => Err(WireError::Value { field: "context" }),
         }
     }
 
-    /// Returns whether a rank is a member of an open context that has ended; `None` if it is no member.
+    /// Returns the reason why a member of an open context has ended, `Some(None)` if it has not, and `None` if the rank
+    /// is no member or the context is not open.
     #[inline]
-    pub(crate) fn has_ended(&mut self, name: u32, rank: u32) -> Option<bool> {
+    pub(crate) fn member(&mut self, name: u32, rank: u32) -> Option<Option<&Cause>> {
         if name < FIRST {
-            return Some(false);
+            return Some(None);
         }
         let place = self.find(name)?;
-        let context = &self.all[place];
-        (!context.is_closed && context.members.contains(rank)).then(|| context.ended.contains(&rank))
+        self.all[place].member(rank)
     }
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
@@ -119,31 +130,58 @@ impl Contexts {
     /// Notes that a rank has ended.
     pub(crate) fn rank_ended(&mut self, rank: u32) {
         for (_, context) in &mut self.all {
-            if context.members.contains(rank) {
-                let before = context.is_deserted();
-                context.ended.insert(rank);
-                self.deserted += usize::from(!context.is_closed && !before && context.is_deserted());
-            }
+            let was_deserted = context.is_deserted();
+            context.end(rank, Cause::Restarted);
+            self.deserted += usize::from(!was_deserted && context.is_deserted());
         }
+        self.early.retain(|&(_, early)| early != rank);
+    }
+
+    /// Notes that a peer has left a context. Returns true if it was a member that had not ended.
+    ///
+    /// # Errors
+    /// It is no member.
+    pub(crate) fn member_left(&mut self, name: u32, rank: u32) -> Result<bool, WireError> {
+        if name < FIRST {
+            return Err(WireError::Value { field: "context" });
+        }
+        if let Some(place) = self.find(name) {
+            let context = &mut self.all[place];
+            let was_deserted = context.is_deserted();
+            let has_changed = context.end(rank, Cause::LeftContext);
+            self.deserted += usize::from(!was_deserted && context.is_deserted());
+            let is_member = context.members.contains(rank);
+            return if is_member { Ok(has_changed) } else { Err(WireError::Value { field: "context" }) };
+        }
+        // A context of which this rank is still to be told that all its members agree, or one that it has closed.
+        if name >= self.next {
+            let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
+            if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
+                self.early.remove(oldest);
+            }
+            self.early.push((name, rank));
+        }
+        Ok(false)
     }
 
     /// Asserts the invariants.
-    pub(crate) fn check_invariants(&self, mut has_messages: impl FnMut(u32) -> bool) {
+    pub(crate) fn check_invariants(&self) {
         assert_eq!(self.all.len(), self.by_name.len(), "each context has one name");
         let mut deserted = 0;
         for (&name, &place) in &self.by_name {
             let context = &self.all[place];
-            deserted += usize::from(!context.is_closed && context.is_deserted());
-            assert!(context.ended.iter().all(|rank| context.members.contains(*rank)), "only members end");
-            assert!(
-                !context.is_closed || !has_messages(name),
-                "context {name} is closed and keeps a message"
-            );
+            deserted += usize::from(context.is_deserted());
+            assert!(context.ended.keys().all(|rank| context.members.contains(*rank)), "only members end");
+            assert!((FIRST..self.next).contains(&name), "the names in use are below the next one");
         }
         assert_eq!(self.deserted, deserted);
         for (name, place) in self.recent.into_iter().filter(|(name, _)| *name != 0) {
             assert_eq!(self.by_name.get(&name), Some(&place), "the recent places are right");
         }
+        assert!(
+            self.early.iter().all(|(name, _)| *name >= self.next),
+            "a context that was used is not awaited"
+        );
     }
 
     fn get(&self, name: u32) -> Option<&Context> {
@@ -163,6 +201,21 @@ impl Contexts {
 }
 
 impl Context {
+    /// Returns the reason why a member has ended, `Some(None)` if it has not, and `None` if the rank is no member.
+    #[inline]
+    fn member(&self, rank: u32) -> Option<Option<&Cause>> {
+        self.members.contains(rank).then(|| self.ended.get(&rank))
+    }
+
+    /// Notes that a rank has ended, if it is a member that has not ended before. Returns true if it is one.
+    fn end(&mut self, rank: u32, why: Cause) -> bool {
+        let is_new = self.members.contains(rank) && !self.ended.contains_key(&rank);
+        if is_new {
+            self.ended.insert(rank, why);
+        }
+        is_new
+    }
+
     /// Returns true if every member but one has ended, which is this rank.
     fn is_deserted(&self) -> bool {
         self.members.len() > 1 && self.ended.len() + 1 >= self.members.len() as usize

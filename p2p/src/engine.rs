@@ -11,6 +11,7 @@ use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
 use crate::contexts::FIRST;
+use crate::failures::Failure;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
 use crate::trace::event;
@@ -48,8 +49,13 @@ impl<P: Port> Engine<P> {
         Self { inner }
     }
 
-    /// Opens a context for a group of ranks, its members. Returns false if the context is open already, or closed and not
-    /// forgotten.
+    /// Returns the first context that this rank has never used. Every later one is free too.
+    #[must_use]
+    pub fn next_context(&self) -> u32 {
+        self.inner.stack().contexts.next
+    }
+
+    /// Opens a context for a group of ranks, its members. Returns false if this rank has used it or a later one before.
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other one, operations that name a rank which is no
     /// member end with [`Error::InvalidRank`], and receives from any source are about the members alone. The members are
@@ -63,7 +69,7 @@ impl<P: Port> Engine<P> {
         let link = self.inner.link();
         members.iter().try_for_each(|rank| link.check_rank(rank))?;
         let (out, tagged) = self.inner.parts();
-        Ok(tagged.contexts.open(out.link, context, members))
+        Ok(tagged.open_context(out.link, context, members))
     }
 
     /// Closes a context to this rank: its receives there are cancelled, the messages that wait there are dropped, and so
@@ -75,11 +81,14 @@ impl<P: Port> Engine<P> {
         self.inner.drive(&mut ());
     }
 
-    /// Forgets a closed context, so that it can be opened again. No member may send in it any more.
-    pub fn forget_context(&mut self, context: u32) {
-        let tagged = self.inner.stack_mut();
-        tagged.contexts.forget(context);
-        tagged.failures.forget_context(context);
+    /// Closes a context to this rank, and tells its other members: their operations with this rank there end with
+    /// [`Cause::LeftContext`]. For a rank that gave up while the members agreed on the context, since others may take it
+    /// for created.
+    pub fn leave_context(&mut self, now_ns: u64, context: u32) {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now_ns);
+        tagged.leave_context(out.link, context);
+        self.inner.drive(&mut ());
     }
 
     /// Starts to send borrowed `data`.
@@ -310,6 +319,13 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
+    /// Drops the messages that have arrived in a context with tags below this one.
+    pub fn discard_below(&mut self, context: u32, tag: u64) {
+        let (out, tagged) = self.inner.parts();
+        tagged.discard_below(out.link, context, tag);
+        self.inner.drive(&mut ());
+    }
+
     /// Sets the place of a send's borrowed data, with which [`Lent`] is asked for it.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);
@@ -355,7 +371,7 @@ impl<P: Port> Engine<P> {
     /// Returns a failure to which [`Outcome::FailurePending`] refers, each once. It may have become known before the
     /// request: a failure that was not reported to this context before is reported too.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let (rank, cause) = self.inner.stack_mut().tell_failure(request)?;
+        let Failure { rank, cause, .. } = self.inner.stack_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
     }
 

@@ -12,26 +12,41 @@ use samite_fabric::link::{Cause, Error};
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// The failures in the order in which they became known.
-    known: Vec<(u32, Cause)>,
+    known: Vec<Failure>,
     /// The number of failures that were reported in each context.
     told: HashMap<u32, u32>,
 }
 
+/// A failure that is to be reported.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) rank: u32,
+    pub(crate) cause: Cause,
+    /// The only context that it concerns, if the rank has not failed but left that context.
+    context: Option<u32>,
+}
+
 impl Failures {
+    /// Adds the failure of a rank.
     pub(crate) fn add(&mut self, rank: u32, cause: Cause) {
-        self.known.push((rank, cause));
+        self.known.push(Failure { rank, cause, context: None });
+    }
+
+    /// Adds that a rank has left a context.
+    pub(crate) fn add_left(&mut self, rank: u32, context: u32) {
+        self.known.push(Failure { rank, cause: Cause::LeftContext, context: Some(context) });
     }
 
     /// Replaces the cause of a rank's latest failure, since the launcher knows more than the port that noticed it.
     pub(crate) fn amend(&mut self, rank: u32, cause: &Cause) {
-        if let Some((_, known)) = self.known.iter_mut().rfind(|(failed, _)| *failed == rank) {
-            known.clone_from(cause);
+        if let Some(known) = self.known.iter_mut().rfind(|known| known.is_of(rank)) {
+            known.cause.clone_from(cause);
         }
     }
 
     /// Returns the cause of a rank's latest failure.
     pub(crate) fn latest(&self, rank: u32) -> Option<&Cause> {
-        self.known.iter().rfind(|(failed, _)| *failed == rank).map(|(_, cause)| cause)
+        self.known.iter().rfind(|known| known.is_of(rank)).map(|known| &known.cause)
     }
 
     /// Returns how many of them need not be reported to a new wait in a context.
@@ -46,35 +61,44 @@ impl Failures {
         self.known.len() > told as usize
     }
 
-    /// Returns the number, counted from 0, of the first failure of a member behind the first `told` failures.
-    pub(crate) fn next(&self, told: u32, is_member: impl Fn(u32) -> bool) -> Option<u32> {
-        let rest = self.known.get(told as usize..)?;
-        let behind = rest.iter().position(|(rank, _)| is_member(*rank))?;
+    /// Returns the number, counted from 0, of the first failure that concerns a context behind the first `told`
+    /// failures. `is_member` tells which ranks use the context.
+    pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(u32) -> bool) -> Option<u32> {
+        let concerns =
+            |known: &Failure| known.context.is_none_or(|only| only == context) && is_member(known.rank);
+        let behind = self.known.get(told as usize..)?.iter().position(concerns)?;
         u32::try_from(told as usize + behind).ok()
     }
 
-    /// Returns the first failure of a member behind the first `told` failures, with its number, and notes that the
-    /// context has reported all failures up to it.
+    /// Returns the first failure that concerns a context behind the first `told` failures, with its number, and notes
+    /// that the context has reported all failures up to it.
     pub(crate) fn tell(
         &mut self,
         context: u32,
         told: u32,
         is_member: impl Fn(u32) -> bool,
-    ) -> Option<(u32, (u32, Cause))> {
-        let number = self.next(told, is_member)?;
+    ) -> Option<(u32, Failure)> {
+        let number = self.next(context, told, is_member)?;
         let told_here = self.told.entry(context).or_default();
         *told_here = (*told_here).max(number + 1);
         Some((number, self.known[number as usize].clone()))
     }
 
-    /// Reports the first failure of a member that was not reported in a context.
+    /// Reports the first failure that was not reported in a context.
     pub(crate) fn tell_next(&mut self, context: u32, is_member: impl Fn(u32) -> bool) -> Option<Error> {
-        let (_, (rank, cause)) = self.tell(context, self.told(context), is_member)?;
+        let (_, Failure { rank, cause, .. }) = self.tell(context, self.told(context), is_member)?;
         Some(Error::FailurePending { rank, cause })
     }
 
     /// Forgets what was reported in a context.
     pub(crate) fn forget_context(&mut self, context: u32) {
         self.told.remove(&context);
+    }
+}
+
+impl Failure {
+    /// Returns true if the rank has failed in all contexts.
+    fn is_of(&self, rank: u32) -> bool {
+        self.rank == rank && self.context.is_none()
     }
 }

@@ -39,8 +39,8 @@ pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};
 pub use engine::{Engine, Received, Sent};
 pub use samite_fabric::link::{
-    Awaited, Cause, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags, Outcome, Reading,
-    Rejected, Report, RequestId, Status, TagPattern, Traffic, Writing,
+    Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
+    Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Traffic, Writing,
 };
 pub use samite_matching::{Pattern, Source};
 pub use tagged::Claimed;

@@ -10,8 +10,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use samite_fabric::link::{
-    Cause, Done, Ending, Error, Expiry, Fate, Fault, Lent, Link, Out, Outcome, Peer, RequestId, Slots, Stack,
-    Status, Turn,
+    Cause, Done, Ending, Error, Expiry, Fate, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Slots,
+    Stack, Status, Turn,
 };
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, exact};
@@ -192,12 +192,19 @@ impl Tagged {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
+    /// Opens a context, unless its name was used before.
+    pub(crate) fn open_context(&mut self, link: &Link, context: u32, members: Group) -> bool {
+        let Some(left) = self.contexts.open(link, context, members) else { return false };
+        left.into_iter().for_each(|rank| self.failures.add_left(rank, context));
+        true
+    }
+
     /// Checks that a rank can be sent to in a context.
     #[inline]
     pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
-        match self.contexts.has_ended(context, rank) {
-            Some(false) => Ok(()),
-            Some(true) => self.member_failure(context, rank).map_or(Ok(()), Err),
+        match self.contexts.member(context, rank) {
+            Some(None) => Ok(()),
+            Some(Some(_)) => self.opened_member_failure(context, rank).map_or(Ok(()), Err),
             None => Err(Error::InvalidRank { rank, size: link.identity().size }),
         }
     }
@@ -223,9 +230,8 @@ impl Tagged {
 
     #[cold]
     fn opened_member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
-        let has_ended = self.contexts.has_ended(context, rank) == Some(true);
-        let (cause, fate) = (Cause::Restarted, Fate::NotDelivered);
-        has_ended.then(|| Error::PeerFailed { rank, cause, fate, report: None })
+        let cause = self.contexts.member(context, rank)??.clone();
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Returns the result of a probe or claim that found no message.
@@ -373,7 +379,7 @@ impl Tagged {
     #[inline]
     pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
         let is_member = |rank| self.contexts.is_member(context, rank);
-        self.failures.more_than(told) && self.failures.next(told, is_member).is_some()
+        self.failures.more_than(told) && self.failures.next(context, told, is_member).is_some()
     }
 
     /// Returns true if a receive may take packets by itself: no message waits that could be its own.
@@ -427,11 +433,7 @@ impl Tagged {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
             assert_eq!(envelope.source, link.peer(peer).rank(), "an envelope waits under its sender");
         }
-        self.contexts.check_invariants(|context| {
-            let mut messages = 0;
-            self.matcher.visit_unexpected(context, |_| messages += 1);
-            messages > 0
-        });
+        self.contexts.check_invariants();
         for (id, request) in self.requests.iter().filter(|(_, request)| request.is_watched) {
             assert!(!request.collected, "{id:?} is watched, so its end is wanted");
             let watcher = self.watchers[id.place()].watcher;

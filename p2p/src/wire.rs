@@ -18,12 +18,14 @@
 //!
 //!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
 //!                                           A stream that has begun ends, matched or not: the rest will not come.
+//!
+//!  LEAVE context ─────────────────────────▶ the sender uses the context no more: it gave up creating it
 //! ```
 //! Names of operations are the owner's own, with a generation: a stale one is ignored.
 
 use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Kinds of packets of [`Protocol::P2p`](samite_fabric::wire::Protocol::P2p).
@@ -36,6 +38,7 @@ pub(crate) mod kind {
     pub(crate) const REVOKE: u8 = 5;
     pub(crate) const ABORT: u8 = 6;
     pub(crate) const STREAM: u8 = 7;
+    pub(crate) const LEAVE: u8 = 8;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -194,6 +197,13 @@ pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
+/// The sender leaves a context: it sends and receives nothing there any more.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Leave {
+    pub(crate) context: U32,
+}
+
 const _: () = {
     assert!(
         size_of::<Eager>() == 8
@@ -217,10 +227,11 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_2_is_laid_out_like_this() {
-        assert_eq!(VERSION, 2);
+    fn version_3_is_laid_out_like_this() {
+        assert_eq!(VERSION, 3);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
-        assert_eq!((kinds, kind::STREAM), ([0, 1, 2, 3, 4, 5, 6], 7));
+        assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
+        assert_eq!(Leave { context: 0x0302_0100.into() }.as_bytes(), [0, 1, 2, 3]);
         let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
         assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3]);
 

@@ -1,5 +1,8 @@
 //! Communicators: the calls that send and receive.
 
+mod creation;
+mod derived;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +10,20 @@ use samite_fabric::Memory;
 use samite_p2p::{Claimed, Engine, Pattern, RequestId};
 use zerocopy::IntoBytes;
 
+pub(crate) use creation::Creations;
+pub(crate) use derived::Derived;
+
 use crate::cancel::Cancel;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
+use crate::group::Group;
 use crate::request::{Done, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Rank, Source, Tag};
 use crate::stats::Stats;
 use crate::transport::Transport;
+use crate::world::CONTEXT;
 
 /// A group of ranks that send messages to each other, separate from those of other communicators.
 ///
@@ -45,21 +53,41 @@ use crate::transport::Transport;
 #[derive(Clone)]
 pub struct Comm {
     pub(crate) runtime: Arc<Runtime<Transport>>,
+    /// The members and contexts of a communicator that was created by its members; `None` for the world's.
+    pub(crate) derived: Option<Arc<Derived>>,
     pub(crate) context: u32,
     pub(crate) bounds: Bounds,
 }
 
 impl Comm {
+    /// Returns the communicator of all ranks.
+    pub(crate) fn world(runtime: Arc<Runtime<Transport>>) -> Self {
+        Self { runtime, derived: None, context: CONTEXT, bounds: Bounds::default() }
+    }
+
     /// Returns this rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        Rank(self.runtime.rank)
+        self.derived.as_ref().map_or(Rank(self.runtime.rank), |derived| derived.rank)
     }
 
     /// Returns the number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.runtime.size
+        self.derived.as_ref().map_or(self.runtime.size, |derived| derived.group.len())
+    }
+
+    /// Returns the group of its ranks: the member with index 0 is rank 0 of this communicator.
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// let group = world.comm().group();
+    /// assert_eq!(group, samite::Group::range(samite::Rank(0), 3));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> Group {
+        Group(self.members())
     }
 
     /// Returns the incarnation of `rank` that takes part, as far as this rank knows: 1 for the first process of the
@@ -73,7 +101,8 @@ impl Comm {
     /// [`Error::InvalidRank`], [`Error::Condemned`].
     pub fn incarnation(&self, rank: Rank) -> Result<Option<u32>, Error> {
         self.check_rank(rank)?;
-        self.runtime.incarnation(rank.0)
+        let incarnation = self.runtime.incarnation(self.world_rank(rank)?);
+        incarnation.map_err(|error| self.local_error(error))
     }
 
     /// Waits, at most for `timeout` or the bounds of this `Comm`, until a failed rank has restarted, and returns its
@@ -84,15 +113,18 @@ impl Comm {
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
     pub fn wait_for_restart(&self, rank: Rank, timeout: Duration) -> Result<u32, Error> {
         let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
-        self.runtime.wait_for_restart(rank.0, &self.with_timeout(timeout).bounds)
+        let world_rank = self.world_rank(rank)?;
+        let restarted = self.runtime.wait_for_restart(world_rank, &self.with_timeout(timeout).bounds);
+        restarted.map_err(|error| self.local_error(error))
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
     /// message to it or from it, and after the [`World`](crate::World) was dropped.
     #[must_use]
     pub fn transport(&self, rank: Rank) -> Option<String> {
+        let rank = self.world_rank(rank).ok()?;
         let mut call = self.runtime.enter(&Bounds::default()).ok()?;
-        call.start(|engine, _, _| Some(engine.caps_for(rank.0)?.name.clone()))
+        call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
     /// Explains the choice of the transport to `rank`, in words: the transport, and the obstacles to those that
@@ -100,14 +132,15 @@ impl Comm {
     /// [`World`](crate::World) was dropped.
     #[must_use]
     pub fn explain(&self, rank: Rank) -> Option<String> {
+        let rank = self.world_rank(rank).ok()?;
         self.runtime.enter(&Bounds::default()).ok()?.start(|engine, _, _| {
-            let peer = engine.peer_id(rank.0)?;
+            let peer = engine.peer_id(rank)?;
             engine.port().explain(peer)
         })
     }
 
     /// Returns the counts of messages that this process has sent and received since its start, over all communicators,
-    /// and its present state. After the [`World`](crate::World) was dropped: the last values.
+    /// by ranks of the job, and its present state. After the [`World`](crate::World) was dropped: the last values.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -190,7 +223,9 @@ impl Comm {
     /// ```
     #[inline]
     pub fn send<T: Element>(&self, data: &[T], to: Rank, tag: u64) -> Result<(), Error> {
-        self.runtime.send(to.0, self.context, tag, data.as_bytes(), &self.bounds)
+        let rank = self.world_rank(to)?;
+        let sent = self.runtime.send(rank, self.context, tag, data.as_bytes(), &self.bounds);
+        sent.map_err(|error| self.local_error(error))
     }
 
     /// Receives the first message that matches, into the beginning of `buffer`.
@@ -225,8 +260,9 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let pattern = self.pattern(from.into(), tag.into());
-        whole(self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds)?, size_of::<T>())
+        let pattern = self.pattern(from.into(), tag.into())?;
+        let received = self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds);
+        whole(self.local(received)?, size_of::<T>())
     }
 
     /// Receives the first message that matches, of any length.
@@ -314,8 +350,12 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn isend<T: Element>(&self, data: Vec<T>, to: Rank, tag: u64) -> Result<Request<T>, Failed<T>> {
+        let rank = match self.world_rank(to) {
+            Ok(rank) => rank,
+            Err(error) => return Err(Failed { error, buffer: Some(data) }),
+        };
         self.begin(data, |engine, now_ns, memory, deadline_ns| {
-            engine.isend(now_ns, to.0, self.context, tag, memory, deadline_ns)
+            engine.isend(now_ns, rank, self.context, tag, memory, deadline_ns)
         })
     }
 
@@ -340,7 +380,10 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Request<T>, Failed<T>> {
-        let pattern = self.pattern(from.into(), tag.into());
+        let pattern = match self.pattern(from.into(), tag.into()) {
+            Ok(pattern) => pattern,
+            Err(error) => return Err(Failed { error, buffer: Some(buffer) }),
+        };
         self.begin(buffer, |engine, now_ns, memory, deadline_ns| {
             engine.irecv(now_ns, pattern, memory, deadline_ns)
         })
@@ -375,7 +418,9 @@ impl Comm {
         drop(scope);
         result.map_err(|error| match error {
             // An operation that was not started has no report yet.
-            Error::PeerFailed { report: None, .. } => self.runtime.explain(error, &self.bounds),
+            Error::PeerFailed { report: None, .. } => {
+                self.local_error(self.runtime.explain(error, &self.bounds))
+            }
             error => error,
         })
     }
@@ -397,7 +442,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
-        self.runtime.probe(&self.pattern(from.into(), tag.into()), &self.bounds)
+        let pattern = self.pattern(from.into(), tag.into())?;
+        self.local(self.runtime.probe(&pattern, &self.bounds))
     }
 
     /// Returns the status of the first message that matches and has arrived, if any. The message stays.
@@ -405,8 +451,11 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
-        let pattern = self.pattern(from.into(), tag.into());
-        self.runtime.look(|engine| engine.probe(&pattern)).map(|found| found.map(Public::public))
+        let pattern = self.pattern(from.into(), tag.into())?;
+        match self.runtime.look(|engine| engine.probe(&pattern)) {
+            Ok(found) => found.map(|status| self.local(Ok(status.public()))).transpose(),
+            Err(error) => Err(self.local_error(error)),
+        }
     }
 
     /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more. MPI calls
@@ -415,8 +464,10 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
-        let (status, claimed) = self.runtime.claim(&self.pattern(from.into(), tag.into()), &self.bounds)?;
-        Ok(Message { comm: self.clone(), status, claimed: Some(claimed) })
+        let pattern = self.pattern(from.into(), tag.into())?;
+        let claimed = self.runtime.claim(&pattern, &self.bounds);
+        let (status, claimed) = claimed.map_err(|error| self.local_error(error))?;
+        Ok(Message { comm: self.clone(), status: self.local(Ok(status))?, claimed: Some(claimed) })
     }
 
     /// Claims a message as [`claim`](Self::claim) does, without waiting (`MPI_Improbe`).
@@ -424,13 +475,13 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
-        let pattern = self.pattern(from.into(), tag.into());
-        let found = self.runtime.look(|engine| engine.claim(&pattern))?;
-        Ok(found.map(|(status, claimed)| Message {
-            comm: self.clone(),
-            status: status.public(),
-            claimed: Some(claimed),
-        }))
+        let pattern = self.pattern(from.into(), tag.into())?;
+        let found = self.runtime.look(|engine| engine.claim(&pattern));
+        let Some((status, claimed)) = found.map_err(|error| self.local_error(error))? else {
+            return Ok(None);
+        };
+        let status = self.local(Ok(status.public()))?;
+        Ok(Some(Message { comm: self.clone(), status, claimed: Some(claimed) }))
     }
 
     fn check_rank(&self, rank: Rank) -> Result<(), Error> {
@@ -438,8 +489,46 @@ impl Comm {
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
-    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Pattern {
-        Pattern { context: self.context, source: from.0, tag: tag.tag, mask: tag.mask }
+    #[inline(always)]
+    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Result<Pattern, Error> {
+        let source = match (&self.derived, from.0.as_rank()) {
+            (Some(derived), Some(rank)) => samite_p2p::Source::rank(derived.world_rank(Rank(rank))?),
+            _ => from.0,
+        };
+        Ok(Pattern { context: self.context, source, tag: tag.tag, mask: tag.mask })
+    }
+
+    /// Returns the members' ranks in the job.
+    fn members(&self) -> samite_p2p::Group {
+        let all = || samite_p2p::Group::range(0, self.runtime.size);
+        self.derived.as_ref().map_or_else(all, |derived| derived.group.clone())
+    }
+
+    /// Returns the rank in the job of a rank of this communicator.
+    #[inline(always)]
+    pub(crate) fn world_rank(&self, rank: Rank) -> Result<u32, Error> {
+        match &self.derived {
+            None => Ok(rank.0),
+            Some(derived) => derived.world_rank(rank),
+        }
+    }
+
+    /// Returns a result with ranks of the job as one with ranks of this communicator.
+    #[inline(always)]
+    pub(crate) fn local(&self, result: Result<Status, Error>) -> Result<Status, Error> {
+        match &self.derived {
+            None => result,
+            Some(derived) => derived.local(result),
+        }
+    }
+
+    /// Returns an error with ranks of the job as one with ranks of this communicator.
+    #[cold]
+    pub(crate) fn local_error(&self, error: Error) -> Error {
+        match &self.derived {
+            None => error,
+            Some(derived) => error.in_comm(|rank| derived.local_rank(rank)),
+        }
     }
 
     fn begin<T: Element>(
@@ -459,7 +548,7 @@ impl Comm {
         };
         match call.start(|engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
-            Err((error, memory)) => Err(Failed::new(error.public(), Some(memory))),
+            Err((error, memory)) => Err(Failed::new(self.local_error(error.public()), Some(memory))),
         }
     }
 }
@@ -517,7 +606,7 @@ impl Message {
         });
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
-        completion.result?;
+        self.comm.local(completion.result)?;
         let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
         buffer.map(|buffer| Done { buffer, status }).ok_or(Error::NoSuchRequest)
     }

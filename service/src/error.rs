@@ -32,12 +32,12 @@ use crate::select::Rank;
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Misuse: the job has no such rank.
-    #[error("there is no rank {rank} in a job of {size}: ranks count from 0 to {}", size - 1)]
+    /// Misuse: the communicator has no such rank.
+    #[error("there is no rank {rank} in a communicator of {size}: ranks count from 0 to {}", size - 1)]
     InvalidRank {
         /// The named rank.
         rank: Rank,
-        /// The number of ranks in the job.
+        /// The number of ranks in the communicator.
         size: u32,
     },
     /// Misuse: the message is longer than the buffer. The message is consumed, and the buffer is unchanged.
@@ -57,6 +57,15 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
+    /// Misuse: a rank is no member of the group or communicator that the call concerns. Only its members create the
+    /// communicator of a group, and all of them are members of the communicator on which it is created.
+    #[error(
+        "rank {world_rank} of the job is no member: the members of a group create its communicator, on one of which they are all members"
+    )]
+    NotAMember {
+        /// The rank, in the job.
+        world_rank: Rank,
+    },
     /// Misuse: the request was already finished.
     #[error("no such request: it was finished before")]
     NoSuchRequest,
@@ -75,10 +84,12 @@ pub enum Error {
         report: Box<Report>,
     },
     /// A peer failed, and the operation with it.
-    #[error("{}{}; {fate}", failed(*rank, cause), during(report.as_deref()))]
+    #[error("{}{}; {fate}", failed(*rank, *world_rank, cause), during(report.as_deref()))]
     PeerFailed {
-        /// The peer.
+        /// The peer's rank in the communicator.
         rank: Rank,
+        /// Its rank in the job.
+        world_rank: Rank,
         /// The cause of the peer's failure.
         cause: Cause,
         /// The known fate of the message.
@@ -92,11 +103,13 @@ pub enum Error {
     /// receive stays posted (the rule of MPI's ULFM).
     #[error(
         "{}; a receive from any source may wait for it: post it again if others may still send",
-        failed(*rank, cause)
+        failed(*rank, *world_rank, cause)
     )]
     FailurePending {
-        /// The peer.
+        /// The peer's rank in the communicator.
         rank: Rank,
+        /// Its rank in the job.
+        world_rank: Rank,
         /// The cause of its failure.
         cause: Cause,
     },
@@ -210,6 +223,9 @@ pub enum Cause {
     /// The peer's place was taken by a process that was started later.
     #[error("it was restarted")]
     Restarted,
+    /// The peer takes no part in the communicator: it gave up creating it.
+    #[error("it gave up creating the communicator")]
+    LeftComm,
     /// The peer is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this
     /// incarnation of this rank any more. `samite run` and rendezvous pass the report on; other launchers do not.
     #[error("it has given up this rank and reports: {0}")]
@@ -233,8 +249,10 @@ pub struct Status {
 pub struct Report {
     /// Send or receive.
     pub operation: Operation,
-    /// The peer; `None` for a receive from any source.
+    /// The peer's rank in the communicator; `None` for a receive from any source.
     pub peer: Option<Rank>,
+    /// The peer's rank in the job.
+    pub world_peer: Option<Rank>,
     /// The tag of the operation.
     pub tag: u64,
     /// The bits of the tag that count: `!0` for an exact tag, 0 for any tag.
@@ -289,6 +307,31 @@ pub enum Awaited {
     Fin,
 }
 
+impl Error {
+    /// Returns the same error with the ranks of a communicator in place of those of the job.
+    #[cold]
+    pub(crate) fn in_comm(self, local: impl Fn(Rank) -> Rank) -> Self {
+        let status = |status: Status| Status { peer: local(status.peer), ..status };
+        let report =
+            |report: Box<Report>| Box::new(Report { peer: report.world_peer.map(&local), ..*report });
+        match self {
+            Self::Truncated { status: of, room } => Self::Truncated { status: status(of), room },
+            Self::PartialElement { status: of, element } => {
+                Self::PartialElement { status: status(of), element }
+            }
+            Self::TimedOut { fate, report: of } => Self::TimedOut { fate, report: report(of) },
+            Self::PeerFailed { world_rank, cause, fate, report: of, .. } => {
+                Self::PeerFailed { rank: local(world_rank), world_rank, cause, fate, report: of.map(report) }
+            }
+            Self::FailurePending { world_rank, cause, .. } => {
+                Self::FailurePending { rank: local(world_rank), world_rank, cause }
+            }
+            Self::Abandoned { rank, fate } => Self::Abandoned { rank: local(rank), fate },
+            other => other,
+        }
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -303,7 +346,7 @@ impl fmt::Display for Report {
         };
         write!(f, "{operation} of {} bytes {preposition} ", self.bytes)?;
         match self.peer {
-            Some(rank) => write!(f, "rank {rank}")?,
+            Some(rank) => f.write_str(&named(rank, self.world_peer.unwrap_or(rank)))?,
             None => write!(f, "any rank")?,
         }
         let awaited = match self.awaited {
@@ -326,17 +369,29 @@ impl fmt::Display for Report {
             None => {}
         }
         match self.peer {
-            Some(rank) if self.is_stopped => write!(f, "; the process of rank {rank} is stopped"),
+            Some(rank) if self.is_stopped => {
+                write!(f, "; the process of {} is stopped", named(rank, self.world_peer.unwrap_or(rank)))
+            }
             _ => Ok(()),
         }
     }
 }
 
 /// Returns the text of a peer's end. A rank that has left in good order has not failed.
-fn failed(rank: Rank, cause: &Cause) -> String {
+fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
+    let name = named(rank, world_rank);
     match cause {
-        Cause::Left => format!("rank {rank} has left the job"),
-        cause => format!("rank {rank} failed: {cause}"),
+        Cause::Left => format!("{name} has left the job"),
+        Cause::LeftComm => format!("{name} gave up creating the communicator"),
+        cause => format!("{name} failed: {cause}"),
+    }
+}
+
+/// Returns the name of a rank: in its communicator, and in the job if that is another one.
+fn named(rank: Rank, world_rank: Rank) -> String {
+    match rank == world_rank {
+        true => format!("rank {rank}"),
+        false => format!("rank {rank} (rank {world_rank} of the job)"),
     }
 }
 
@@ -388,12 +443,13 @@ impl Public for samite_p2p::Error {
             }
             E::PeerFailed { rank, cause, fate, report } => Error::PeerFailed {
                 rank: Rank(rank),
+                world_rank: Rank(rank),
                 cause: cause.public(),
                 fate: fate.public(),
                 report: report.map(|report| Box::new(report.public())),
             },
             E::FailurePending { rank, cause } => {
-                Error::FailurePending { rank: Rank(rank), cause: cause.public() }
+                Error::FailurePending { rank: Rank(rank), world_rank: Rank(rank), cause: cause.public() }
             }
             E::Deserted => Error::Deserted,
             E::Condemned { why } => Error::Condemned { why },
@@ -429,6 +485,7 @@ impl Public for samite_p2p::Cause {
             Self::Unreachable(why) => Cause::Unreachable(why),
             Self::OutOfMemory => Cause::OutOfMemory,
             Self::Restarted => Cause::Restarted,
+            Self::LeftContext => Cause::LeftComm,
             Self::GaveUp(why) => Cause::GaveUp(why),
         }
     }
@@ -443,6 +500,7 @@ impl Public for samite_p2p::Report {
                 samite_p2p::Operation::Receive => Operation::Receive,
             },
             peer: self.peer.map(Rank),
+            world_peer: self.peer.map(Rank),
             tag: self.tag,
             mask: self.mask,
             bytes: self.bytes,
@@ -479,7 +537,9 @@ mod tests {
     #[test]
     fn a_rank_that_left_has_not_failed() {
         let fate = Fate::NotDelivered;
-        let error = |cause| Error::PeerFailed { rank: Rank(2), cause, fate, report: None }.to_string();
+        let world_rank = Rank(2);
+        let error =
+            |cause| Error::PeerFailed { rank: Rank(2), world_rank, cause, fate, report: None }.to_string();
         assert_eq!(error(Cause::Left), "rank 2 has left the job; the message was not delivered");
         assert_eq!(
             error(Cause::Lost),
@@ -524,6 +584,7 @@ mod tests {
             engine::Cause::Unreachable("another host".into()),
             engine::Cause::OutOfMemory,
             engine::Cause::Restarted,
+            engine::Cause::LeftContext,
             engine::Cause::GaveUp("packets were lost".into()),
         ];
         let fate = engine::Fate::Unknown;

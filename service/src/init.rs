@@ -13,9 +13,9 @@ use samite_p2p::{Engine, Identity};
 
 use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
 use crate::error::TransportError;
-use crate::runtime::{Bounds, Directory, Notice, Runtime};
+use crate::runtime::{Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
-use crate::world::{CONTEXT, World};
+use crate::world::World;
 use crate::{Comm, SettingError, Settings};
 
 /// Joins the job for which this process was started. Without a launcher the process is a job of one rank.
@@ -153,7 +153,7 @@ fn world(
     let engine = Engine::new(transport, identity.clone(), settings.engine);
     let runtime = Runtime::new(engine, directory, &identity, place)
         .map_err(|error| not_opened(settings.transport, error))?;
-    Ok(World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() }))
+    Ok(World::new(Comm::world(Arc::new(runtime))))
 }
 
 /// Returns the first incarnation of a rank without a launcher, and thus without a secret.

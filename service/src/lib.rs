@@ -31,6 +31,7 @@
 //! | --- | --- |
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Source`], [`Tag`], [`Status`], [`Message`] |
+//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Group`] |
 //! | types of data | [`Element`], [`zerocopy`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
@@ -70,6 +71,7 @@ mod figures;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod group;
 mod init;
 mod local;
 mod members;
@@ -88,6 +90,7 @@ pub use cancel::Cancel;
 pub use comm::{Comm, Message};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
+pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use local::local;
 pub use request::{Done, Failed, Request, RequestSet};

@@ -11,8 +11,8 @@ use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity};
 
 use crate::init::first_incarnation;
-use crate::runtime::{Bounds, Directory, Notice, Runtime};
-use crate::world::{CONTEXT, World};
+use crate::runtime::{Directory, Notice, Runtime};
+use crate::world::World;
 use crate::{Comm, transport};
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They
@@ -48,7 +48,7 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
         let directory = Box::new(Member { rank, board: board.clone() });
         let place = Place { neighbours: n, ..Place::ALONE };
         let runtime = Runtime::new(engine, directory, &identity, &place).expect("there is memory for a rank");
-        World::new(Comm { runtime: Arc::new(runtime), context: CONTEXT, bounds: Bounds::default() })
+        World::new(Comm::world(Arc::new(runtime)))
     });
     let worlds: Vec<_> = worlds.collect();
     let ended: Vec<_> = std::thread::scope(|scope| {

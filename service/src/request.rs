@@ -6,6 +6,7 @@ use std::task::Poll;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
+use crate::comm::Derived;
 use crate::runtime::Completion;
 use crate::{Comm, Element, Error, Status};
 
@@ -92,7 +93,7 @@ impl<T: Element> Request<T> {
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
         let completion =
             self.id.take().and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
-        result_of(completion)
+        result_of(self.comm.derived.as_deref(), completion)
     }
 
     /// Makes progress, and returns the result once the request has ended; `None` while it is under way. The result is
@@ -104,14 +105,14 @@ impl<T: Element> Request<T> {
     /// wait for it.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Done<T>, Failed<T>>> {
-        let Some(id) = self.id else { return Some(result_of(None)) };
+        let Some(id) = self.id else { return Some(result_of(None, None)) };
         match self.comm.runtime.test(id, &mut ()) {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(completion)) => {
                 self.id = None;
-                Some(result_of(completion))
+                Some(result_of(self.comm.derived.as_deref(), completion))
             }
-            Err(error) => Some(Err(Failed { error, buffer: None })),
+            Err(error) => Some(Err(Failed { error: self.comm.local_error(error), buffer: None })),
         }
     }
 
@@ -134,12 +135,19 @@ impl<T: Element> Drop for Request<T> {
     }
 }
 
-/// Returns the result of an owned request that has ended.
-fn result_of<T: Element>(completion: Option<Completion>) -> Result<Done<T>, Failed<T>> {
+/// Returns the result of an owned request that has ended, in ranks of its communicator.
+fn result_of<T: Element>(
+    derived: Option<&Derived>,
+    completion: Option<Completion>,
+) -> Result<Done<T>, Failed<T>> {
     let Some(completion) = completion else {
         return Err(Failed { error: Error::NoSuchRequest, buffer: None });
     };
-    match completion.result {
+    let result = match derived {
+        None => completion.result,
+        Some(derived) => derived.local(completion.result),
+    };
+    match result {
         Ok(status) => {
             if let Err(error) = whole(status, size_of::<T>()) {
                 return Err(Failed::new(error, completion.memory));
@@ -154,7 +162,7 @@ fn result_of<T: Element>(completion: Option<Completion>) -> Result<Done<T>, Fail
 }
 
 /// The requests of one lender, of which one is awaited.
-pub(crate) trait Group: Lent {
+pub(crate) trait Awaiting: Lent {
     /// Returns the request that ended first, with which the wait ends. Asked after every poll. `None` if the group does
     /// not keep the order of ends.
     #[inline]
@@ -174,6 +182,6 @@ mod set;
 
 pub use set::RequestSet;
 
-impl Group for () {}
-impl Group for Reading<'_> {}
-impl Group for Writing<'_> {}
+impl Awaiting for () {}
+impl Awaiting for Reading<'_> {}
+impl Awaiting for Writing<'_> {}

@@ -28,9 +28,10 @@ use samite_p2p::{
 };
 
 use crate::cancel::Cancel;
+use crate::comm::Creations;
 use crate::error::{Error, Fate, Public, Status};
 use crate::patience::Burst;
-use crate::request::Group;
+use crate::request::Awaiting;
 use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::Watch;
@@ -54,6 +55,8 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
     woken: Condvar,
+    /// The communicators that the ranks of the world create.
+    pub(crate) creations: Creations,
     /// The result of [`Runtime::stats`] once it is closed.
     last: OnceLock<Stats>,
 }
@@ -118,6 +121,7 @@ impl<P: Port> Runtime<P> {
             waits: 0,
             sleeper: None,
             followers: 0,
+            detached: Vec::new(),
         };
         let core = BiasedMutex::new(core).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
@@ -137,6 +141,7 @@ impl<P: Port> Runtime<P> {
             deals: crowded && place.hosts == 1,
             watch,
             woken: Condvar::new(),
+            creations: Creations::default(),
             last: OnceLock::new(),
         })
     }
@@ -214,9 +219,53 @@ impl<P: Port> Runtime<P> {
         core.forget(id);
     }
 
+    /// Sends a message that the runtime owns, without a wait and without a report of its end.
+    pub(crate) fn send_detached(&self, to: u32, context: u32, tag: u64, message: Vec<u64>) {
+        let Ok(mut core) = self.lock() else { return };
+        let Core { engine, now_ns, detached, .. } = &mut *core;
+        detached.retain(|id| {
+            let is_under_way = engine.outcome(*id) == Outcome::Pending;
+            if !is_under_way {
+                engine.collect(*id, &mut ());
+            }
+            is_under_way
+        });
+        // A failed peer needs no message.
+        detached.extend(engine.isend(*now_ns, to, context, tag, Memory::new(message), u64::MAX));
+        self.hand_over(&mut core);
+    }
+
+    /// Drops the messages that have arrived in a context with tags below this one.
+    pub(crate) fn discard_below(&self, context: u32, tag: u64) {
+        let Ok(mut core) = self.lock() else { return };
+        core.engine.discard_below(context, tag);
+        self.hand_over(&mut core);
+    }
+
+    /// Closes the contexts of a communicator.
+    pub(crate) fn close_contexts(&self, contexts: [u32; 2]) {
+        self.end_contexts(|engine, now_ns| contexts.map(|context| engine.close_context(now_ns, context)));
+    }
+
+    /// Closes the contexts of a communicator, and tells its other members.
+    pub(crate) fn leave_contexts(&self, contexts: [u32; 2]) {
+        self.end_contexts(|engine, now_ns| contexts.map(|context| engine.leave_context(now_ns, context)));
+    }
+
+    fn end_contexts<R>(&self, end: impl FnOnce(&mut Engine<P>, u64) -> R) {
+        let Ok(mut core) = self.lock() else { return };
+        // A rank that was given up sends nothing any more.
+        if core.condemned.is_none() {
+            core.now_ns = self.clock.now_ns();
+            let now_ns = core.now_ns;
+            end(&mut core.engine, now_ns);
+            self.hand_over(&mut core);
+        }
+    }
+
     /// Waits for a request to end. Returns `None` if the engine does not know it any more: then its lender knows the
     /// result.
-    pub(crate) fn finish<L: Group>(
+    pub(crate) fn finish<L: Awaiting>(
         &self,
         id: RequestId,
         lent: &mut L,

@@ -12,7 +12,7 @@ use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::error::Public;
-use crate::request::{Group, whole};
+use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Rank, Source, Tag};
 use crate::{Comm, Element, Error, Status};
@@ -152,7 +152,7 @@ impl Lent for Loans<'_> {
     }
 }
 
-impl Group for Loans<'_> {
+impl Awaiting for Loans<'_> {
     #[inline]
     fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
         let Awaited::Set(set) = self.awaited else { return None };
@@ -190,17 +190,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     fn begin_send(&mut self, data: &'env [u8], to: Rank, tag: u64) -> Result<Pending<'scope>, Error> {
-        let Self { comm: Comm { runtime, context, bounds }, loans, brand } = self;
-        runtime.enter(bounds)?.start(|engine, now_ns, deadline_ns| {
-            let kind =
-                match engine.send(now_ns, to.0, *context, tag, data, deadline_ns).map_err(Public::public)? {
-                    Sent::Now => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
-                    Sent::Pending(request) => {
-                        let place = loans.insert(Loan::Send(request, data));
-                        engine.set_place(request, place);
-                        Kind::UnderWay { request, place }
-                    }
-                };
+        let Self { comm, loans, brand } = self;
+        let (rank, context) = (comm.world_rank(to)?, comm.context);
+        comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
+            let sent = engine.send(now_ns, rank, context, tag, data, deadline_ns);
+            let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
+                Sent::Now => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
+                Sent::Pending(request) => {
+                    let place = loans.insert(Loan::Send(request, data));
+                    engine.set_place(request, place);
+                    Kind::UnderWay { request, place }
+                }
+            };
             Ok(Pending(kind, *brand))
         })
     }
@@ -216,7 +217,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let pattern = self.comm.pattern(from.into(), tag.into());
+        let pattern = self.comm.pattern(from.into(), tag.into())?;
         self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), pattern)
     }
 
@@ -230,8 +231,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             let place = loans.next_place();
             let received = engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans);
-            let kind = match received.map_err(Public::public)? {
-                Received::Now(status) => Kind::Ended(whole(status.public(), element)?),
+            let kind = match received.map_err(|error| comm.local_error(error.public()))? {
+                Received::Now(status) => Kind::Ended(whole(comm.local(Ok(status.public()))?, element)?),
                 Received::Pending(request) => {
                     let loan = Loan::Receive(request, buffer, element as u32);
                     Kind::UnderWay { request, place: loans.insert(loan) }
@@ -251,10 +252,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Kind::Failed => Err(Error::NoSuchRequest),
             Kind::UnderWay { request, place } => {
                 if let Some(Loan::Ended(..)) = self.loans.all.get(place as usize) {
-                    return self.loans.end(place, None);
+                    return self.comm.local(self.loans.end(place, None));
                 }
                 let completion = self.finish(request, Awaited::One, place as usize);
-                self.loans.end(place, completion)
+                self.comm.local(self.loans.end(place, completion))
             }
         }
     }
@@ -284,9 +285,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let completion = match self.comm.runtime.test(request, &mut self.loans) {
             Ok(Poll::Pending) => return None,
             Ok(Poll::Ready(completion)) => completion,
-            Err(error) => return Some(Err(error)),
+            Err(error) => return Some(Err(self.comm.local_error(error))),
         };
-        let result = self.loans.end(place, completion);
+        let result = self.comm.local(self.loans.end(place, completion));
         operation.0 = result.as_ref().map_or(Kind::Failed, |&status| Kind::Ended(status));
         Some(result)
     }
@@ -307,7 +308,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // A request of this place ends in each round.
             while let Some(request) = self.loans.all.get(place).and_then(Loan::under_way) {
                 let completion = self.finish(request, Awaited::All, place);
-                self.loans.note(self.loans.found, completion)?;
+                let noted = self.loans.note(self.loans.found, completion);
+                noted.map_err(|error| self.comm.local_error(error))?;
             }
         }
         Ok(())

@@ -70,3 +70,6 @@ impl Drop for World {
 
 /// The context of the world's messages.
 pub(crate) const CONTEXT: u32 = 1;
+
+/// The context in which the ranks of the world agree on new communicators.
+pub(crate) const CONTROL: u32 = 0;

@@ -145,7 +145,11 @@ impl Run {
                 }
             }
             30 if choice & 32 != 0 => {
-                self.engine.close_context(self.now_ns, forge::CONTEXTS.start + rank % 2)
+                let context = forge::CONTEXTS.start + rank % 2;
+                match choice & 64 {
+                    0 => self.engine.close_context(self.now_ns, context),
+                    _ => self.engine.leave_context(self.now_ns, context),
+                }
             }
             _ => self.poll(u64::from(input.byte())),
         }

@@ -20,6 +20,7 @@ const DATA: u8 = 3;
 const FIN: u8 = 4;
 const REVOKE: u8 = 5;
 const ABORT: u8 = 6;
+const LEAVE: u8 = 8;
 const HELLO: u8 = 0;
 
 /// Names and keys in the packets that a hostile member has received.
@@ -86,7 +87,10 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
             (Protocol::P2p, FIN, words(&[send, input.below(5) as u64]))
         }
         11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
-        12 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
+        12 => match input.byte() % 2 {
+            0 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
+            _ => (Protocol::P2p, LEAVE, context(input).to_le_bytes().to_vec()),
+        },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
         14 => (Protocol::Rma, input.byte(), Vec::new()),
         _ => (Protocol::Control, input.byte(), input.take(48).to_vec()),

@@ -148,6 +148,8 @@ pub enum Cause {
     OutOfMemory,
     /// A later incarnation has replaced the peer.
     Restarted,
+    /// The peer has left the context of the operation, and takes part in others.
+    LeftContext,
     /// The peer is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this
     /// incarnation of this rank any more. `samite run` and a rendezvous pass the report on; other launchers do not.
     GaveUp(String),
@@ -162,7 +164,12 @@ impl Cause {
             | Self::Protocol(_)
             | Self::Unreachable(_)
             | Self::OutOfMemory => true,
-            Self::Died(_) | Self::Left | Self::Lost | Self::Restarted | Self::GaveUp(_) => false,
+            Self::Died(_)
+            | Self::Left
+            | Self::Lost
+            | Self::Restarted
+            | Self::LeftContext
+            | Self::GaveUp(_) => false,
         }
     }
 }

@@ -34,12 +34,14 @@
 use samite_fabric::link::{
     Awaited, Cause, Ending, Error, Fate, Link, Operation, OtherTags, Peer, PeerState, Report, RequestId,
 };
+use samite_fabric::wire::WireError;
 use samite_matching::{Pattern, PostedId};
 
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
+use crate::failures::Failure;
 use crate::request::{Buffer, Partner, Request, State};
-use crate::wire::{Abort, Fin, Revoke, Verdict, kind};
+use crate::wire::{Abort, Fin, Leave, Revoke, Verdict, kind};
 
 impl Tagged {
     /// Ends a request, if it can end before its peer answers: see [`Engine::cancel`](crate::Engine::cancel).
@@ -194,14 +196,14 @@ impl Tagged {
                 self.contexts.rank_ended(rank);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
-                self.fail_requests(link, rank, &Cause::Left);
+                self.fail_requests(link, rank, None, &Cause::Left);
                 self.end_streams(link, peer);
             }
             Ending::Failed(cause) => {
                 self.contexts.rank_ended(rank);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
-                self.fail_requests(link, rank, cause);
+                self.fail_requests(link, rank, None, cause);
                 self.end_streams(link, peer);
                 self.failures.add(rank, (*cause).clone());
                 self.note_failure();
@@ -274,7 +276,7 @@ impl Tagged {
     }
 
     /// Reports the next failure to a receive from any source, if it waits and there is one.
-    pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<(u32, Cause)> {
+    pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<Failure> {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
         let context = request.context;
@@ -291,10 +293,36 @@ impl Tagged {
             && self.is_deserted(link, request.context)
     }
 
-    /// Ends the requests that involve a rank.
-    fn fail_requests(&mut self, link: &mut Link, rank: u32, cause: &Cause) {
+    /// Leaves a context: tells its other members, and closes it.
+    pub(crate) fn leave_context(&mut self, link: &mut Link, context: u32) {
+        let Some(members) = self.contexts.members(context).cloned() else { return };
+        let mine = link.identity().rank;
+        for rank in members.iter().filter(|rank| *rank != mine) {
+            // One that has ended need not be told.
+            if let Ok(peer) = link.alive(rank) {
+                self.answer(link, peer, kind::LEAVE, &Leave { context: context.into() });
+                link.seek(peer);
+            }
+        }
+        self.close_context(link, context);
+    }
+
+    /// Notes that a peer has left a context.
+    pub(super) fn leave(&mut self, link: &mut Link, peer: Peer, leave: &Leave) -> Result<(), WireError> {
+        let (context, rank) = (leave.context.get(), link.peer(peer).rank());
+        if self.contexts.member_left(context, rank)? {
+            self.fail_requests(link, rank, Some(context), &Cause::LeftContext);
+            self.failures.add_left(rank, context);
+            self.note_failure();
+        }
+        Ok(())
+    }
+
+    /// Ends the requests that involve a rank: all, or those of one context.
+    fn fail_requests(&mut self, link: &mut Link, rank: u32, only: Option<u32>, cause: &Cause) {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
+                && only.is_none_or(|context| request.context == context)
                 && (request.result.is_none() || !matches!(request.state, State::Over))
         });
         let peer = link.find(rank);

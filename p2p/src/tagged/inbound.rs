@@ -103,6 +103,7 @@ impl Tagged {
             kind::FIN => self.fin(link, peer, exact(body)?)?,
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
             kind::ABORT => self.abort(link, peer, exact(body)?)?,
+            kind::LEAVE => self.leave(link, peer, exact(body)?)?,
             theirs => return Err(WireError::Kind { theirs }.into()),
         }
         Ok(())

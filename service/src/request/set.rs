@@ -6,7 +6,8 @@ use std::sync::Arc;
 use samite_fabric::Port;
 use samite_p2p::{Engine, Lent, RequestId};
 
-use super::{Done, Failed, Group, Request, result_of};
+use super::{Awaiting, Done, Failed, Request, result_of};
+use crate::comm::Derived;
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
 use crate::{Comm, Element, Error};
@@ -38,7 +39,7 @@ use crate::{Comm, Element, Error};
 pub struct RequestSet<T: Element> {
     comm: Comm,
     watcher: u32,
-    members: Members<RequestId, ()>,
+    members: Members<UnderWay, ()>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -64,7 +65,8 @@ impl<T: Element> RequestSet<T> {
         let Some(id) = request.id.take() else {
             return Ok(self.members.insert(Member::Ended(())));
         };
-        let key = self.members.insert(Member::UnderWay(id));
+        let derived = request.comm.derived.clone();
+        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived }));
         self.comm.runtime.watch(id, self.watcher, key as u32);
         Ok(key)
     }
@@ -88,7 +90,7 @@ impl<T: Element> RequestSet<T> {
         if let Some(key) = self.members.pop_ended() {
             return Some(self.end(key, None));
         }
-        let (key, &id) = self.members.some_under_way()?;
+        let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         let mut watched = Watched { watcher: self.watcher, key };
         let completion = self.comm.runtime.finish(id, &mut watched, &self.comm.bounds);
         Some(self.end(watched.key, completion))
@@ -128,7 +130,7 @@ impl<T: Element> RequestSet<T> {
 
     /// Takes out a request that can make no progress, with the error of the runtime.
     fn take_failed(&mut self, error: Error) -> Option<End<T>> {
-        let (key, &id) = self.members.some_under_way()?;
+        let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         self.comm.runtime.forget(id);
         Some(self.end(key, Some(Completion { result: Err(error), memory: None })))
     }
@@ -144,25 +146,28 @@ impl<T: Element> RequestSet<T> {
     }
 
     fn end(&mut self, key: usize, completion: Option<Completion>) -> End<T> {
-        self.members.remove(key);
-        (key, result_of(completion))
+        let derived = match self.members.remove(key) {
+            Some(Member::UnderWay(UnderWay { derived, .. })) => derived,
+            _ => None,
+        };
+        (key, result_of(derived.as_deref(), completion))
     }
 
     /// Takes a request out before its end. The request continues.
     pub fn remove(&mut self, key: usize) -> Option<Request<T>> {
-        let id = match self.members.remove(key)? {
-            Member::UnderWay(id) => {
+        let (id, derived) = match self.members.remove(key)? {
+            Member::UnderWay(UnderWay { id, derived }) => {
                 self.comm.runtime.unwatch(id);
-                Some(id)
+                (Some(id), derived)
             }
-            Member::Ended(()) => None,
+            Member::Ended(()) => (None, None),
         };
-        Some(Request { comm: self.comm.clone(), id, element: PhantomData })
+        Some(Request { comm: self.comm.with_members(derived), id, element: PhantomData })
     }
 
     /// Cancels a request, as [`Request::cancel`].
     pub fn cancel(&mut self, key: usize) {
-        if let Some(&id) = self.members.under_way(key)
+        if let Some(&UnderWay { id, .. }) = self.members.under_way(key)
             && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
             call.start(|engine, _, _| engine.cancel(id));
@@ -172,9 +177,16 @@ impl<T: Element> RequestSet<T> {
 
 impl<T: Element> Drop for RequestSet<T> {
     fn drop(&mut self) {
-        self.members.all_under_way().for_each(|id| self.comm.runtime.forget(*id));
+        self.members.all_under_way().for_each(|member| self.comm.runtime.forget(member.id));
         self.comm.runtime.remove_watcher(self.watcher);
     }
+}
+
+/// A request of the set. It keeps its communicator, which may be another than that of the set.
+#[derive(Debug)]
+struct UnderWay {
+    id: RequestId,
+    derived: Option<Arc<Derived>>,
 }
 
 /// A wait for the request of a watcher that ends first.
@@ -184,7 +196,7 @@ struct Watched {
     key: usize,
 }
 
-impl Group for Watched {
+impl Awaiting for Watched {
     #[inline]
     fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
         let (id, key) = engine.take_end(self.watcher)?;

@@ -102,6 +102,7 @@ fn not_taken(rank: u32, age: Duration) -> Error {
     let report = Report {
         operation: Operation::Send,
         peer: Some(Rank(rank)),
+        world_peer: Some(Rank(rank)),
         tag: 0,
         mask: 0,
         other_tags: None,

@@ -13,11 +13,11 @@ use crate::cancel::Cancel;
 use crate::deal;
 use crate::error::{Cause, Error, Fate, Public};
 use crate::patience::{Patience, Rest};
-use crate::request::Group;
+use crate::request::Awaiting;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    pub(super) fn wait<'a, L: Group>(
+    pub(super) fn wait<'a, L: Awaiting>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         mut id: RequestId,
@@ -210,12 +210,12 @@ impl<P: Port> Runtime<P> {
             _ => Duration::ZERO,
         };
         match &mut error {
-            Error::PeerFailed { rank, cause, .. } | Error::FailurePending { rank, cause }
+            Error::PeerFailed { world_rank, cause, .. } | Error::FailurePending { world_rank, cause, .. }
                 if matches!(cause, Cause::Lost | Cause::Left) =>
             {
                 let within = if *cause == Cause::Lost { LOST_WORD_WITHIN } else { GOODBYE_WORD_WITHIN };
                 let bounds = bounds.after(age);
-                if let Some(known) = self.await_word(rank.0, within, &bounds) {
+                if let Some(known) = self.await_word(world_rank.0, within, &bounds) {
                     *cause = known;
                 }
             }

@@ -184,7 +184,7 @@ impl<'scope> Scope<'scope, '_> {
         let result = match set.members.remove(key) {
             Some(Member::Ended(result)) => result,
             Some(Member::UnderWay(Pending(Kind::UnderWay { place, .. }, _))) => {
-                self.loans.end(place, completion)
+                self.comm.local(self.loans.end(place, completion))
             }
             _ => Err(Error::NoSuchRequest),
         };

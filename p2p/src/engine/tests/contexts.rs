@@ -1,7 +1,9 @@
 //! Tests of opened contexts: who may use them, what is left at their end, and which failures concern them.
 
 use super::incarnations::{LONG, Restarts};
+use super::strangers::{arrive, packet};
 use super::*;
+use crate::wire::{Leave, kind};
 
 const OPENED: u32 = 20;
 
@@ -86,11 +88,12 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
         assert!(completion.result.is_ok() && completion.memory.is_some(), "{completion:?}");
     }
     at_rest(&engines);
-    assert_eq!(engines[1].open_context(OPENED, Group::range(0, 2)), Ok(false), "it is not forgotten");
     for engine in &mut engines {
         engine.close_context(0, OPENED);
-        engine.forget_context(OPENED);
-        assert_eq!(engine.open_context(OPENED, Group::range(0, 1)), Ok(true));
+        for used in [OPENED - 1, OPENED] {
+            assert_eq!(engine.open_context(used, Group::range(0, 2)), Ok(false), "each name is used once");
+        }
+        assert_eq!(engine.next_context(), OPENED + 1);
     }
 }
 
@@ -162,6 +165,85 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     settle(&mut job.engines);
     assert!(matches!(peer_state(&job.engines[1], 0).failure(), Some(Cause::Protocol(_))));
     job.engines[1].check_invariants();
+}
+
+/// A member that leaves ends what waits for it in that context alone, also if it leaves before the others have opened
+/// the context, or before the two ranks have met.
+#[test]
+fn a_member_that_leaves_ends_what_waits_for_it_there() {
+    for (has_met, is_early) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut engines = pair(&Config::default());
+        if has_met {
+            settle(&mut engines);
+        }
+        engines[0].open_context(OPENED, Group::range(0, 2)).unwrap();
+        if is_early {
+            engines[0].leave_context(0, OPENED);
+            settle(&mut engines);
+        }
+        assert_eq!(engines[1].open_context(OPENED, Group::range(0, 2)), Ok(true));
+        let named = engines[1].irecv(0, Pattern::exact(OPENED, 0, 5), Memory::zeroed(8), NEVER);
+        let sent = engines[1].isend(0, 0, OPENED, 5, Memory::zeroed(LONG), NEVER);
+        let others = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
+        let any = engines[1].irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+        settle(&mut engines);
+        if !is_early {
+            assert_eq!(engines[1].outcome(any), Outcome::Pending);
+            engines[0].leave_context(0, OPENED);
+            settle(&mut engines);
+        }
+        for begun in [named, sent] {
+            let error = match begun {
+                Err((error, _)) => error,
+                Ok(id) => engines[1].collect(id, &mut ()).expect("it has ended").result.unwrap_err(),
+            };
+            let Error::PeerFailed { rank: 0, cause: Cause::LeftContext, .. } = error else {
+                panic!("{error:?}")
+            };
+        }
+        assert_eq!(engines[1].outcome(any), Outcome::FailurePending);
+        let told = engines[1].failure_pending(any);
+        assert_eq!(told, Some(Error::FailurePending { rank: 0, cause: Cause::LeftContext }));
+        assert_eq!(engines[1].collect(any, &mut ()).unwrap().result, Err(Error::Deserted));
+        assert_eq!(engines[1].outcome(others), Outcome::Pending);
+        assert_eq!(engines[0].send(0, 1, 1, 5, &[1], NEVER), Ok(Sent::Now));
+        settle(&mut engines);
+        assert!(engines[1].collect(others, &mut ()).expect("it has ended").result.is_ok());
+        engines[0].check_invariants();
+        engines[1].check_invariants();
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_what_it_is_no_member_of_has_failed() {
+    for context in [0, 1, OPENED] {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        engines[1].open_context(OPENED, Group::range(1, 1)).unwrap();
+        let expected = peer_state(&engines[1], 0).expected();
+        let leave = Leave { context: context.into() };
+        arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
+        assert!(matches!(peer_state(&engines[1], 0).failure(), Some(Cause::Protocol(_))));
+    }
+}
+
+/// Garbage about contexts that nobody has opened takes limited memory.
+#[test]
+fn ranks_that_leave_unknown_contexts_without_end_are_forgotten() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    for context in OPENED..OPENED + 1000 {
+        let expected = peer_state(&engines[1], 0).expected();
+        let leave = Leave { context: context.into() };
+        arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
+    }
+    assert!(peer_state(&engines[1], 0).failure().is_none());
+    for context in [OPENED + 900, OPENED + 999] {
+        assert_eq!(engines[1].open_context(context, Group::range(0, 2)), Ok(true));
+        let has_left = engines[1].send(0, 0, context, 5, &[], NEVER).is_err();
+        assert_eq!(has_left, context == OPENED + 999);
+        engines[1].check_invariants();
+    }
 }
 
 #[test]

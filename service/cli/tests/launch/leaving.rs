@@ -135,7 +135,7 @@ fn a_failure_long_after_the_goodbye_is_reported() {
         }
     };
     let cause = Cause::Died("it exited with code 3".to_owned());
-    assert_eq!(error, Error::FailurePending { rank: Rank(0), cause: cause.clone() });
+    assert_eq!(error, Error::FailurePending { rank: Rank(0), world_rank: Rank(0), cause: cause.clone() });
     let error = patient.send(&[0_u8], Rank(0), 1).unwrap_err();
     assert!(
         matches!(&error, Error::PeerFailed { rank: Rank(0), cause: told, .. } if *told == cause),
@@ -181,7 +181,7 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
                 seen.push(format!("incarnation {}", from[0]));
                 patient.send(&from, status.peer, 2).unwrap();
             }
-            Err(Error::FailurePending { rank: Rank(0), cause: Cause::Died(how) }) => seen.push(how),
+            Err(Error::FailurePending { rank: Rank(0), cause: Cause::Died(how), .. }) => seen.push(how),
             Err(Error::Deserted) => break,
             Err(error) => panic!("{error}: {seen:?}"),
         }

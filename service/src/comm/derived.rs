@@ -1,0 +1,85 @@
+//! The members and contexts of a communicator that its members have created.
+
+use std::fmt;
+use std::sync::Arc;
+
+use samite_p2p::Group;
+
+use super::Comm;
+use crate::error::{Error, Status};
+use crate::runtime::Runtime;
+use crate::select::Rank;
+use crate::transport::Transport;
+use crate::world::{CONTEXT, CONTROL};
+
+/// The members and contexts of a communicator. Its handles and their requests share this; dropping the last of them
+/// closes the contexts.
+pub(crate) struct Derived {
+    runtime: Arc<Runtime<Transport>>,
+    /// The members' ranks in the job.
+    pub(super) group: Group,
+    /// This rank in the communicator.
+    pub(super) rank: Rank,
+    /// The context of its messages. In the next one its members agree on further communicators.
+    context: u32,
+    pub(super) creations: super::creation::Creations,
+}
+
+impl Derived {
+    /// Returns the state of a communicator whose contexts are open; `None` if this rank is no member.
+    pub(super) fn new(runtime: Arc<Runtime<Transport>>, group: Group, context: u32) -> Option<Self> {
+        let rank = Rank(group.index(runtime.rank)?);
+        Some(Self { runtime, group, rank, context, creations: Default::default() })
+    }
+
+    /// Returns the rank in the job of a rank of this communicator.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    #[inline(always)]
+    pub(crate) fn world_rank(&self, rank: Rank) -> Result<u32, Error> {
+        self.group.rank(rank.0).ok_or(Error::InvalidRank { rank, size: self.group.len() })
+    }
+
+    /// Returns the rank in this communicator of a rank of the job.
+    pub(crate) fn local_rank(&self, rank: Rank) -> Rank {
+        self.group.index(rank.0).map_or(rank, Rank)
+    }
+
+    /// Returns a result with ranks of the job as one with ranks of this communicator.
+    pub(crate) fn local(&self, result: Result<Status, Error>) -> Result<Status, Error> {
+        match result {
+            Ok(status) => Ok(Status { peer: self.local_rank(status.peer), ..status }),
+            Err(error) => Err(error.in_comm(|rank| self.local_rank(rank))),
+        }
+    }
+}
+
+impl Drop for Derived {
+    fn drop(&mut self) {
+        self.runtime.close_contexts([self.context, self.context + 1]);
+    }
+}
+
+impl fmt::Debug for Derived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Derived")
+            .field("group", &self.group)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Comm {
+    /// Returns a handle with the bounds of this one for the communicator with these members.
+    pub(crate) fn with_members(&self, derived: Option<Arc<Derived>>) -> Self {
+        let context = derived.as_ref().map_or(CONTEXT, |derived| derived.context);
+        Self { runtime: Arc::clone(&self.runtime), derived, context, bounds: self.bounds.clone() }
+    }
+
+    /// Returns a handle for messages between its members by ranks of the job, apart from those of the program.
+    pub(super) fn control(&self) -> Self {
+        let context = self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1);
+        Self { runtime: Arc::clone(&self.runtime), derived: None, context, bounds: self.bounds.clone() }
+    }
+}

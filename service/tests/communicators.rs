@@ -1,0 +1,334 @@
+//! Communicators that their members create.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use samite::{Cancel, Cause, Comm, Error, Group, Rank, Source, Tag, World};
+
+/// Runs ranks that must all succeed.
+fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
+    let results = samite::local(n, |world: World| body(world.comm()));
+    results.into_iter().map(|result| result.unwrap()).collect()
+}
+
+/// Passes a number around the ranks of a communicator, each of which adds its rank.
+fn ring(comm: &Comm) -> Result<u32, Error> {
+    let (rank, size) = (comm.rank().0, comm.size());
+    let (left, right) = (Rank((rank + size - 1) % size), Rank((rank + 1) % size));
+    let mut sum = [0];
+    for _ in 0..size {
+        let sent = sum[0] + rank;
+        let status = comm.sendrecv(&[sent], right, 1, &mut sum, left, 1)?;
+        assert_eq!((status.peer, status.bytes), (left, 4));
+    }
+    Ok(sum[0])
+}
+
+#[test]
+fn duplicates_keep_messages_apart() {
+    all(3, |comm| {
+        let comms = [comm.clone(), comm.dup()?, comm.dup()?];
+        let (rank, to) = (comm.rank(), Rank((comm.rank().0 + 1) % 3));
+        for (number, comm) in (0u8..).zip(&comms) {
+            assert_eq!((comm.rank(), comm.size()), (rank, 3));
+            comm.send(&[number], to, 7)?;
+        }
+        for (number, comm) in (0u8..3).zip(&comms).rev() {
+            let message = comm.recv_vec::<u8>(Source::ANY, Tag::ANY)?;
+            assert_eq!((message.buffer, message.status.peer), (vec![number], Rank((rank.0 + 2) % 3)));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_split_orders_by_key_and_then_by_rank() {
+    for n in [1, 2, 3, 8, 13] {
+        all(n, |comm| {
+            let rank = comm.rank().0;
+            // Three colours, the ranks without one, and keys that repeat.
+            let colour = Some(rank % 4).filter(|colour| *colour < 3);
+            let key = |rank: u32| -i64::from(rank / 8);
+            let Some(part) = comm.split(colour, key(rank))? else {
+                assert_eq!(colour, None);
+                return Ok(());
+            };
+            let mut expected: Vec<u32> = (0..n).filter(|other| Some(other % 4) == colour).collect();
+            expected.sort_by_key(|rank| key(*rank));
+            let group = Group::new(expected.iter().copied().map(Rank)).unwrap();
+            assert_eq!(part.group(), group);
+            assert_eq!(Some(part.rank().0), group.index(Rank(rank)));
+            assert_eq!(ring(&part)?, (0..part.size()).sum::<u32>());
+            // A communicator of a communicator.
+            let half = part.split(Some(part.rank().0 % 2), 0)?.expect("it has a colour");
+            assert_eq!(half.size(), (part.size() + 1 - part.rank().0 % 2) / 2);
+            ring(&half)?;
+            ring(&part.dup()?)?;
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_group_creates_its_communicator_alone() {
+    all(6, |comm| {
+        let rank = comm.rank();
+        let outer = Group::new([5, 1, 3].map(Rank)).unwrap();
+        let not_mine = comm.create(&Group::new([Rank((rank.0 + 1) % 6)]).unwrap(), 0);
+        assert_eq!(not_mine.unwrap_err(), Error::NotAMember { world_rank: rank });
+        let alone = comm.create(&Group::new([rank]).unwrap(), 0)?;
+        assert_eq!((alone.rank(), alone.size(), ring(&alone)?), (Rank(0), 1, 0));
+        if outer.contains(rank) {
+            let part = comm.create(&outer, 0)?;
+            assert_eq!(part.rank().0, outer.index(rank).unwrap());
+            ring(&part)?;
+            let stranger = part.create(&Group::new([rank, Rank(0)]).unwrap(), 1);
+            assert_eq!(stranger.unwrap_err(), Error::NotAMember { world_rank: Rank(0) });
+        }
+        Ok(())
+    });
+}
+
+/// Every call takes and returns ranks of its communicator.
+#[test]
+fn every_call_names_ranks_of_its_communicator() {
+    all(4, |comm| {
+        let world_rank = comm.rank().0;
+        let back = comm.split(Some(0), -i64::from(world_rank))?.expect("it has a colour");
+        assert_eq!(back.rank().0, 3 - world_rank);
+        let (me, other) = (back.rank(), Rank(back.rank().0 ^ 1));
+        back.incarnation(other)?;
+        let short = Duration::from_secs(30);
+        back.wait_for_restart(other, short)?;
+
+        back.send(&[me.0], other, 1)?;
+        assert_eq!(back.probe(other, 1)?.peer, other);
+        assert_eq!(back.claim(Source::ANY, 1)?.recv::<u32>()?.status.peer, other);
+        back.send(&[me.0], other, 1)?;
+        while back.try_probe(other, 1)?.is_none_or(|status| status.peer != other) {}
+        let message = back.try_claim(other, 1)?.expect("it has arrived");
+        assert_eq!(message.status().peer, other);
+        assert_eq!(message.recv::<u32>()?.buffer, [other.0]);
+        let received = back.irecv(vec![0u32], other, 2)?;
+        let sent = back.isend(vec![me.0], other, 2)?;
+        assert_eq!(received.wait()?.status.peer, other);
+        assert_eq!(sent.wait()?.status.peer, other);
+        let mut theirs = [0];
+        let mine = [me.0];
+        back.scope(|scope| {
+            let received = scope.irecv(&mut theirs, Source::ANY, 3)?;
+            let mut sent = scope.isend(&mine, other, 3)?;
+            while scope.test(&mut sent).is_none() {}
+            assert_eq!(scope.wait(received)?.peer, other);
+            assert_eq!(scope.wait(sent)?.peer, other);
+            Ok(())
+        })?;
+        // A set has requests of several communicators.
+        let mut set = comm.request_set::<u32>();
+        let in_back = set.insert(back.irecv(vec![0], other, 4)?).unwrap();
+        let in_world = set.insert(comm.irecv(vec![0], Source::ANY, 4)?).unwrap();
+        back.send(&[me.0], other, 4)?;
+        comm.send(&[me.0], Rank(world_rank ^ 2), 4)?;
+        for (key, done) in set.wait_all() {
+            let peer = done?.status.peer;
+            assert_eq!(peer, if key == in_back { other } else { Rank(world_rank ^ 2) });
+            assert!(key == in_back || key == in_world);
+        }
+
+        let refused = Error::InvalidRank { rank: Rank(4), size: 4 };
+        assert_eq!(back.send(&[0u8], Rank(4), 1), Err(refused.clone()));
+        assert_eq!(back.recv(&mut [0u8], Rank(4), 1), Err(refused.clone()));
+        assert_eq!(back.isend(vec![0u8], Rank(4), 1).unwrap_err().error, refused);
+        assert_eq!(back.irecv(vec![0u8], Rank(4), 1).unwrap_err().error, refused);
+        assert_eq!(back.probe(Rank(4), 1), Err(refused.clone()));
+        assert_eq!(back.scope(|scope| scope.isend(&[0u8], Rank(4), 1).map(drop)), Err(refused));
+        let brief = back.with_timeout(Duration::from_millis(1));
+        let Err(Error::TimedOut { report, .. }) = brief.recv(&mut [0u8], other, 9) else {
+            panic!("it times out")
+        };
+        assert_eq!((report.peer, report.world_peer), (Some(other), Some(Rank(world_rank ^ 1))));
+        back.send(&[0u32], other, 5)?;
+        let Err(Error::Truncated { status, .. }) = back.recv(&mut [0u8], other, 5) else {
+            panic!("too long")
+        };
+        assert_eq!(status.peer, other);
+        ring(&back)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_failure_is_named_by_both_ranks() {
+    let errors = samite::local(4, |world| {
+        let comm = world.comm();
+        let back = comm.split(Some(0), -i64::from(comm.rank().0)).unwrap().unwrap();
+        if comm.rank() == 0 {
+            return None;
+        }
+        let named = back.recv(&mut [0u8], Rank(3), 1).unwrap_err();
+        // The others must not leave before all have these errors.
+        let rest = back.create(&back.group().exclude([3]), 1).unwrap();
+        ring(&rest).unwrap();
+        Some(named)
+    });
+    for named in errors.into_iter().flatten() {
+        let Error::PeerFailed { rank: Rank(3), world_rank: Rank(0), cause: Cause::Left, .. } = &named else {
+            panic!("{named}")
+        };
+        assert!(named.to_string().starts_with("rank 3 (rank 0 of the job) has left the job"), "{named}");
+    }
+}
+
+/// What is left in a communicator is dropped with its last handle, and the messages that come later too.
+#[test]
+fn dropped_communicators_leave_nothing() {
+    all(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        for round in 0..200u64 {
+            let apart = comm.dup()?;
+            apart.send(&[0u8; 100], other, round)?;
+            let request = apart.isend(vec![0u8; 100_000], other, round)?;
+            if round % 4 != 1 + 2 * u64::from(comm.rank().0) {
+                drop(request);
+            } else {
+                // The request keeps the communicator. Its message is received when the other rank has dropped its own.
+                let receive = apart.irecv(vec![0u8; 10], other, 5000)?;
+                drop(apart);
+                drop(receive);
+                request.wait()?;
+            }
+        }
+        comm.sendrecv(&[0u8], other, 1, &mut [0u8], other, 1)?;
+        let stats = comm.stats();
+        assert_eq!(stats.unexpected_messages, 0, "{stats:?}");
+        Ok(())
+    });
+}
+
+/// A rank that leaves before it takes part ends the creation at all others, with the same error.
+#[test]
+fn a_creation_that_a_rank_does_not_survive_fails_at_all() {
+    for n in [2, 3, 5, 8, 13] {
+        for victim in 0..n {
+            let errors = samite::local(n, |world| {
+                let comm = world.comm();
+                if comm.rank() == victim {
+                    return None;
+                }
+                let dup = comm.dup().err();
+                let survivors = comm.create(&comm.group().exclude([victim]), 3).unwrap();
+                ring(&survivors).unwrap();
+                Some(dup)
+            });
+            for error in errors.into_iter().flatten() {
+                let Some(Error::PeerFailed { rank, cause: Cause::Left, .. }) = &error else {
+                    panic!("{error:?}")
+                };
+                assert_eq!(rank.0, victim);
+            }
+        }
+    }
+}
+
+/// The others have an error too if a rank gives up, whether it has taken part or not. Later creations succeed.
+#[test]
+fn a_creation_that_a_rank_gives_up_fails_at_all() {
+    for n in [2, 5, 8] {
+        for quitter in 0..n {
+            all(n, |comm| {
+                let result = if comm.rank() == quitter {
+                    let cancel = Cancel::new();
+                    cancel.cancel();
+                    let result = comm.with_cancel(&cancel).dup();
+                    assert!(
+                        matches!(result, Err(Error::Cancelled { .. }) | Err(Error::PeerFailed { .. }))
+                            || n == 1
+                    );
+                    result
+                } else {
+                    comm.dup()
+                };
+                match result {
+                    Err(Error::PeerFailed { rank, cause: Cause::LeftComm, .. }) => {
+                        assert_eq!(rank.0, quitter)
+                    }
+                    Err(Error::Cancelled { .. }) => assert_eq!(comm.rank(), quitter),
+                    // It gave up at the very end: operations in the communicator tell so.
+                    Ok(apart) => {
+                        let error = apart.recv(&mut [0u8], Rank(quitter), 1).unwrap_err();
+                        assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+                ring(&comm.dup()?)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_creation_that_some_do_not_call_times_out() {
+    let barrier = Barrier::new(3);
+    all(3, |comm| {
+        if comm.rank() != 1 {
+            let error = comm.with_timeout(Duration::from_millis(20)).dup().unwrap_err();
+            assert!(
+                matches!(error, Error::TimedOut { .. } | Error::PeerFailed { cause: Cause::LeftComm, .. }),
+                "{error}"
+            );
+        }
+        barrier.wait();
+        if comm.rank() == 1 {
+            let error = comm.dup().unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
+        }
+        ring(&comm.dup()?)?;
+        // The tardy messages of the first call are dropped by the second.
+        comm.dup()?;
+        barrier.wait();
+        assert_eq!(comm.stats().unexpected_messages, 0);
+        Ok(())
+    });
+}
+
+/// Threads of three ranks create communicators of pairs at the same time, so that agreements cross.
+#[test]
+fn creations_that_cross_get_contexts_of_their_own() {
+    const ROUNDS: u32 = 50;
+    all(3, |comm| {
+        let me = comm.rank().0;
+        let pairs = [0u32, 1, 2].map(|first| [first, (first + 1) % 3]);
+        std::thread::scope(|threads| {
+            let mine = pairs.iter().enumerate().filter(|(_, pair)| pair.contains(&me));
+            let spawned: Vec<_> = mine
+                .map(|(number, pair)| {
+                    threads.spawn(move || {
+                        for round in 0..ROUNDS {
+                            let group = Group::new(pair.map(Rank)).unwrap();
+                            let two = comm.create(&group, number as u32 * ROUNDS + round)?;
+                            let (mine, other) = (number as u32 * 1000 + round, Rank(1 - two.rank().0));
+                            let mut theirs = [0];
+                            two.sendrecv(&[mine], other, 1, &mut theirs, Source::ANY, Tag::ANY)?;
+                            assert_eq!(theirs, [mine]);
+                        }
+                        Ok::<(), Error>(())
+                    })
+                })
+                .collect();
+            spawned.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })
+    });
+}
+
+#[test]
+fn a_communicator_outlives_its_world() {
+    let kept = samite::local(2, |world| {
+        let apart = world.comm().dup().unwrap();
+        ring(&apart).unwrap();
+        apart
+    });
+    for comm in kept {
+        assert!(matches!(comm.send(&[0u8], Rank(0), 1), Err(Error::Closed { .. })));
+        assert!(matches!(comm.dup(), Err(Error::Closed { .. })));
+    }
+}
