@@ -34,6 +34,7 @@
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Group`] |
 //! | types of data | [`Element`], [`zerocopy`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Scope`], [`Pending`], [`PendingSet`] |
+//! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
 //! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
 //! | configuration | [`Settings`], [`SettingError`] |
@@ -82,6 +83,7 @@ mod scope;
 mod select;
 mod settings;
 mod stats;
+mod topology;
 mod transport;
 mod watch;
 mod world;
@@ -119,6 +121,7 @@ pub use scope::{Pending, PendingSet, Scope};
 pub use select::{Rank, Source, Tag};
 pub use settings::{SettingError, Settings};
 pub use stats::{PeerStats, Stats};
+pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` leads the derives
 /// to it:
