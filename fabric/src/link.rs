@@ -744,7 +744,7 @@ mod tests {
     /// [`VERSION`](crate::wire::VERSION).
     #[test]
     fn version_3_is_laid_out_like_this() {
-        assert_eq!(crate::wire::VERSION, 2);
+        assert_eq!(crate::wire::VERSION, 3);
         assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
         let to_incarnation = [16, 17, 18, 19].into();
         let secret = std::array::from_fn(|index| index as u8);

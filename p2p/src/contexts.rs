@@ -21,8 +21,9 @@ pub(crate) const FIRST: u32 = 2;
 pub(crate) struct Contexts {
     all: Slab<Context>,
     by_name: HashMap<u32, usize>,
-    /// For each low part of a name, a context that was used recently, with its place. It spares the search.
-    recent: [(u32, usize); RECENT],
+    /// Members that have not ended, of which a message came or to which one went: the context in the high half, the rank
+    /// in the low one. It spares two searches. Cleared when anything ends.
+    alive: [u64; ALIVE],
     /// The first name that this rank has never used.
     pub(crate) next: u32,
     /// The number of contexts in which no member but this rank is left.
@@ -31,7 +32,7 @@ pub(crate) struct Contexts {
     early: Vec<(u32, u32)>,
 }
 
-const RECENT: usize = 16;
+const ALIVE: usize = 256;
 
 /// The number of contexts not open yet of which a rank may have left. A rank creates that many at a time, if its
 /// threads do; for one that leaves more, the oldest are forgotten.
@@ -47,15 +48,15 @@ struct Context {
 
 impl Default for Contexts {
     fn default() -> Self {
-        // No context has this name.
-        let recent = [(0, 0); RECENT];
         let (all, by_name, early) = (Slab::new(), HashMap::new(), Vec::new());
-        Self { all, by_name, recent, next: FIRST, deserted: 0, early }
+        // A name that can be opened is not 0.
+        Self { all, by_name, alive: [0; ALIVE], next: FIRST, deserted: 0, early }
     }
 }
 
 impl Contexts {
     /// Opens a context, unless its name was used before. Returns the members that have left it already.
+    #[cold]
     pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<u32>> {
         // The last name is kept, so that `next` is always one.
         if name < self.next || name == u32::MAX {
@@ -83,7 +84,7 @@ impl Contexts {
     pub(crate) fn close(&mut self, name: u32) -> Option<Group> {
         let context = self.all.remove(self.by_name.remove(&name)?);
         self.deserted -= usize::from(context.is_deserted());
-        self.recent[name as usize % RECENT] = (0, 0);
+        self.alive = [0; ALIVE];
         Some(context.members)
     }
 
@@ -92,29 +93,49 @@ impl Contexts {
         Some(&self.get(name)?.members)
     }
 
+    /// Returns true if a rank is known to be a member that has not ended. Of some, only [`member`](Self::member) knows.
+    #[inline(always)]
+    pub(crate) fn is_alive(&self, name: u32, rank: u32) -> bool {
+        let (at, key) = alive_at(name, rank);
+        self.alive[at] == key
+    }
+
     /// Returns whether a message of a peer in a context is to be received (true) or dropped (false).
     ///
     /// # Errors
     /// The context is unknown, or the peer is no member.
+    #[inline(always)]
     pub(crate) fn admit(&mut self, name: u32, source: u32) -> Result<bool, WireError> {
+        if self.is_alive(name, source) { Ok(true) } else { self.admit_rare(name, source) }
+    }
+
+    #[cold]
+    fn admit_rare(&mut self, name: u32, source: u32) -> Result<bool, WireError> {
         let Some(place) = self.find(name) else {
             return if name < self.next { Ok(false) } else { Err(WireError::Value { field: "context" }) };
         };
         match self.all[place].member(source) {
-            Some(None) => Ok(true),
+            Some(None) => {
+                self.note_alive(name, source);
+                Ok(true)
+            }
             _ => Err(WireError::Value { field: "context" }),
         }
     }
 
     /// Returns the reason why a member of an open context has ended, `Some(None)` if it has not, and `None` if the rank
     /// is no member or the context is not open.
-    #[inline]
-    pub(crate) fn member(&mut self, name: u32, rank: u32) -> Option<Option<&Cause>> {
+    #[cold]
+    pub(crate) fn member(&mut self, name: u32, rank: u32) -> Option<Option<Cause>> {
         if name < FIRST {
             return Some(None);
         }
         let place = self.find(name)?;
-        self.all[place].member(rank)
+        let ended = self.all[place].member(rank)?.cloned();
+        if ended.is_none() {
+            self.note_alive(name, rank);
+        }
+        Some(ended)
     }
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
@@ -129,6 +150,7 @@ impl Contexts {
 
     /// Notes that a rank has ended.
     pub(crate) fn rank_ended(&mut self, rank: u32) {
+        self.alive = [0; ALIVE];
         for (_, context) in &mut self.all {
             let was_deserted = context.is_deserted();
             context.end(rank, Cause::Restarted);
@@ -141,11 +163,13 @@ impl Contexts {
     ///
     /// # Errors
     /// It is no member.
+    #[cold]
     pub(crate) fn member_left(&mut self, name: u32, rank: u32) -> Result<bool, WireError> {
         if name < FIRST {
             return Err(WireError::Value { field: "context" });
         }
         if let Some(place) = self.find(name) {
+            self.alive = [0; ALIVE];
             let context = &mut self.all[place];
             let was_deserted = context.is_deserted();
             let has_changed = context.end(rank, Cause::LeftContext);
@@ -175,8 +199,10 @@ impl Contexts {
             assert!((FIRST..self.next).contains(&name), "the names in use are below the next one");
         }
         assert_eq!(self.deserted, deserted);
-        for (name, place) in self.recent.into_iter().filter(|(name, _)| *name != 0) {
-            assert_eq!(self.by_name.get(&name), Some(&place), "the recent places are right");
+        for known in self.alive.into_iter().filter(|known| *known != 0) {
+            let (name, rank) = ((known >> 32) as u32, known as u32);
+            let member = self.get(name).and_then(|context| context.member(rank));
+            assert_eq!(member, Some(None), "rank {rank} has not ended in context {name}");
         }
         assert!(
             self.early.iter().all(|(name, _)| *name >= self.next),
@@ -188,16 +214,20 @@ impl Contexts {
         self.all.get(*self.by_name.get(&name)?)
     }
 
-    #[inline]
-    fn find(&mut self, name: u32) -> Option<usize> {
-        let recent = &mut self.recent[name as usize % RECENT];
-        if recent.0 == name && name != 0 {
-            return Some(recent.1);
-        }
-        let place = *self.by_name.get(&name)?;
-        *recent = (name, place);
-        Some(place)
+    fn find(&self, name: u32) -> Option<usize> {
+        self.by_name.get(&name).copied()
     }
+
+    fn note_alive(&mut self, name: u32, rank: u32) {
+        let (at, key) = alive_at(name, rank);
+        self.alive[at] = key;
+    }
+}
+
+/// Returns the place of a member among those known to be alive, and what is there if it is.
+#[inline(always)]
+fn alive_at(name: u32, rank: u32) -> (usize, u64) {
+    (name.wrapping_add(rank) as usize % ALIVE, u64::from(name) << 32 | u64::from(rank))
 }
 
 impl Context {

@@ -65,6 +65,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
+    #[cold]
     pub fn open_context(&mut self, context: u32, members: Group) -> Result<bool, Error> {
         let link = self.inner.link();
         members.iter().try_for_each(|rank| link.check_rank(rank))?;
@@ -74,6 +75,7 @@ impl<P: Port> Engine<P> {
 
     /// Closes a context to this rank: its receives there are cancelled, the messages that wait there are dropped, and so
     /// are those that come later. For their senders they are received. Sends that are under way continue.
+    #[cold]
     pub fn close_context(&mut self, now_ns: u64, context: u32) {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now_ns);
@@ -84,6 +86,7 @@ impl<P: Port> Engine<P> {
     /// Closes a context to this rank, and tells its other members: their operations with this rank there end with
     /// [`Cause::LeftContext`]. For a rank that gave up while the members agreed on the context, since others may take it
     /// for created.
+    #[cold]
     pub fn leave_context(&mut self, now_ns: u64, context: u32) {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now_ns);
@@ -108,9 +111,7 @@ impl<P: Port> Engine<P> {
         let (mut out, tagged) = self.inner.parts();
         out.link.set_now(now_ns);
         let peer = out.link.alive(to)?;
-        if context >= FIRST {
-            tagged.check_member(out.link, context, to)?;
-        }
+        tagged.check_member(out.link, context, to)?;
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
@@ -320,6 +321,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Drops the messages that have arrived in a context with tags below this one.
+    #[cold]
     pub fn discard_below(&mut self, context: u32, tag: u64) {
         let (out, tagged) = self.inner.parts();
         tagged.discard_below(out.link, context, tag);

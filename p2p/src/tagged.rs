@@ -200,19 +200,29 @@ impl Tagged {
     }
 
     /// Checks that a rank can be sent to in a context.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
+        match context < FIRST || self.contexts.is_alive(context, rank) {
+            true => Ok(()),
+            false => self.check_opened_member(link, context, rank),
+        }
+    }
+
+    #[cold]
+    fn check_opened_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
         match self.contexts.member(context, rank) {
             Some(None) => Ok(()),
-            Some(Some(_)) => self.opened_member_failure(context, rank).map_or(Ok(()), Err),
+            Some(Some(cause)) => {
+                Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+            }
             None => Err(Error::InvalidRank { rank, size: link.identity().size }),
         }
     }
 
     /// Checks that a rank is a member of a context.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn check_source(&self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
-        match self.contexts.is_member(context, rank) {
+        match self.contexts.is_alive(context, rank) || self.contexts.is_member(context, rank) {
             true => Ok(()),
             false => Err(Error::InvalidRank { rank, size: link.identity().size }),
         }
@@ -222,7 +232,7 @@ impl Tagged {
     /// member has ended.
     #[inline(always)]
     pub(crate) fn member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
-        if context < FIRST {
+        if context < FIRST || self.contexts.is_alive(context, rank) {
             return None;
         }
         self.opened_member_failure(context, rank)
@@ -230,7 +240,7 @@ impl Tagged {
 
     #[cold]
     fn opened_member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
-        let cause = self.contexts.member(context, rank)??.clone();
+        let cause = self.contexts.member(context, rank)??;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 

@@ -4,7 +4,7 @@ use samite_fabric::loopback::Hub;
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, Received, RequestId, Sent, Writing};
+use samite_p2p::{Config, Engine, Group, Identity, Outcome, Pattern, Received, RequestId, Sent, Writing};
 
 use super::Scenario;
 use crate::callgrind::counted;
@@ -13,8 +13,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "send_8_loopback", run: |operations| send(loopback(), operations) },
     Scenario { name: "send_8_shm", run: |operations| send(shared_memory(), operations) },
     Scenario { name: "send_8_route", run: |operations| send(routes(), operations) },
+    Scenario { name: "send_8_opened_loopback", run: |operations| send_in(OPENED, opened(), operations) },
     Scenario { name: "receive_8_posted_loopback", run: |operations| receive_posted(loopback(), operations) },
     Scenario { name: "receive_8_posted_shm", run: |operations| receive_posted(shared_memory(), operations) },
+    Scenario {
+        name: "receive_8_posted_opened_loopback",
+        run: |operations| receive_posted_in(OPENED, opened(), operations),
+    },
     Scenario {
         name: "receive_8_unexpected_shm",
         run: |operations| receive_unexpected(shared_memory(), operations),
@@ -34,27 +39,40 @@ type Pair<P> = [Engine<P>; 2];
 
 const NEVER: u64 = u64::MAX;
 const CONTEXT: u32 = 1;
+const OPENED: u32 = 2;
 const TAG: u64 = 5;
 const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
 
+fn send<P: Port>(pair: Pair<P>, operations: u64) {
+    send_in(CONTEXT, pair, operations);
+}
+
 /// Counts a send of 8 bytes that is sent immediately.
-fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
+#[inline(never)]
+fn send_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
+    let from_0 = Pattern::exact(context, 0, TAG);
     for _ in 0..operations {
-        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
-        let sent = counted(|| pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER)).expect("it is sent");
+        let into = pair[1].irecv(0, from_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send(0, 1, context, TAG, &[7; 8], NEVER)).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         end(&mut pair, 1, into);
     }
 }
 
+fn receive_posted<P: Port>(pair: Pair<P>, operations: u64) {
+    receive_posted_in(CONTEXT, pair, operations);
+}
+
 /// Counts a receive that is posted before its message arrives: posting, matching, completion.
-fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
+#[inline(never)]
+fn receive_posted_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
+    let from_0 = Pattern::exact(context, 0, TAG);
     let mut buffer = [0; 8];
     for _ in 0..operations {
         let posted =
-            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is posted");
+            counted(|| pair[1].recv(0, from_0, &mut buffer, 0, NEVER, &mut ())).expect("it is posted");
         let Received::Pending(request) = posted else { panic!("nothing was sent") };
-        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        let sent = pair[0].send(0, 1, context, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         let received = counted(|| {
             let mut lent = Writing::new(request, &mut buffer);
@@ -145,6 +163,15 @@ fn loopback() -> Pair<impl Port> {
 
 fn shared_memory() -> Pair<impl Port> {
     engines([0, 1].map(|_| Shm::open(&shm::Config::default()).expect("there is memory to share")))
+}
+
+/// Returns engines with a context that was opened for both ranks, as a communicator has one.
+fn opened() -> Pair<impl Port> {
+    let mut pair = loopback();
+    for engine in &mut pair {
+        assert_eq!(engine.open_context(OPENED, Group::range(0, 2)), Ok(true));
+    }
+    pair
 }
 
 /// Returns ports that have loopback and shared memory, and reach each other by shared memory.

@@ -112,6 +112,7 @@ impl Tagged {
     }
 
     /// Drops a message that waits for its receive. For its sender it is received.
+    #[cold]
     pub(super) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
         let claimed = self.claimed(link, envelope, message);
@@ -124,6 +125,7 @@ impl Tagged {
     }
 
     /// Drops the messages that wait in a context with tags below this one.
+    #[cold]
     pub(crate) fn discard_below(&mut self, link: &mut Link, context: u32, tag: u64) {
         let mut found = Vec::new();
         self.matcher.visit_unexpected(context, |envelope| {
@@ -140,6 +142,7 @@ impl Tagged {
 
     /// Stops to receive in a context: its receives are cancelled, its messages dropped, and so are those that come
     /// later.
+    #[cold]
     pub(crate) fn close_context(&mut self, link: &mut Link, context: u32) {
         if self.contexts.close(context).is_none() {
             return;

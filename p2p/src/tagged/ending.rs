@@ -294,6 +294,7 @@ impl Tagged {
     }
 
     /// Leaves a context: tells its other members, and closes it.
+    #[cold]
     pub(crate) fn leave_context(&mut self, link: &mut Link, context: u32) {
         let Some(members) = self.contexts.members(context).cloned() else { return };
         let mine = link.identity().rank;
@@ -308,6 +309,7 @@ impl Tagged {
     }
 
     /// Notes that a peer has left a context.
+    #[cold]
     pub(super) fn leave(&mut self, link: &mut Link, peer: Peer, leave: &Leave) -> Result<(), WireError> {
         let (context, rank) = (leave.context.get(), link.peer(peer).rank());
         if self.contexts.member_left(context, rank)? {
@@ -319,6 +321,7 @@ impl Tagged {
     }
 
     /// Ends the requests that involve a rank: all, or those of one context.
+    #[cold]
     fn fail_requests(&mut self, link: &mut Link, rank: u32, only: Option<u32>, cause: &Cause) {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
