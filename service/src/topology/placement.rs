@@ -27,6 +27,21 @@ impl Cartesian {
     /// assert_eq!((grid.edges_between_hosts(&hosts)?, grid.edges_between_hosts(&placed)?), (12, 8));
     /// # Ok::<(), samite::TopologyError>(())
     /// ```
+    /// [`Comm::create`](crate::Comm::create) makes the communicator in which the ranks are the places:
+    ///
+    /// ```
+    /// # use samite::{Cartesian, Dimension, Rank};
+    /// # samite::local(8, |world| {
+    /// # let comm = world.comm();
+    /// let grid = Cartesian::new(&[Dimension::open(2), Dimension::open(4)]).unwrap();
+    /// // Ranks were dealt to two hosts in turn.
+    /// let hosts: Vec<u32> = (0..8).map(|rank| rank % 2).collect();
+    /// let order = grid.place_on_hosts(&hosts).unwrap();
+    /// let placed = comm.create(&comm.group().include(order.iter().map(|rank| rank.0)).unwrap(), 0)?;
+    /// assert_eq!(order[placed.rank().index()], comm.rank());
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
     ///
     /// # Errors
     /// [`TopologyError::TooFewRanks`].

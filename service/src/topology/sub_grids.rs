@@ -22,10 +22,28 @@ impl Cartesian {
     /// let matrix = Cartesian::new(&[Dimension::open(2), Dimension::open(3)])?;
     /// let rows = matrix.sub_grids(&[false, true])?;
     /// assert_eq!((rows.count(), rows.grid().size()), (2, 3));
-    /// // Rank 5 is in the second row, at its end. Both are as `Comm::split` takes them.
+    /// // Rank 5 is in the second row, at its end.
     /// assert_eq!((rows.colour(Rank(5))?, rows.key(Rank(5))?), (1, 2));
     /// assert_eq!(rows.members(Rank(5))?.collect::<Vec<_>>(), [Rank(3), Rank(4), Rank(5)]);
     /// # Ok::<(), samite::TopologyError>(())
+    /// ```
+    /// A colour and a key are what [`Comm::split`](crate::Comm::split) takes. It gives each rank the communicator of
+    /// its part:
+    ///
+    /// ```
+    /// # use samite::{Cartesian, Dimension};
+    /// # samite::local(6, |world| {
+    /// # let comm = world.comm();
+    /// # let matrix = Cartesian::new(&[Dimension::open(2), Dimension::open(3)]).unwrap();
+    /// # let rows = matrix.sub_grids(&[false, true]).unwrap();
+    /// let (colour, key) = (rows.colour(comm.rank()).unwrap(), rows.key(comm.rank()).unwrap());
+    /// let row = comm.split(Some(colour), key)?.expect("it has a colour");
+    /// assert_eq!((row.size(), i64::from(row.rank().0)), (3, key));
+    ///
+    /// let members = rows.members(comm.rank()).unwrap().map(u32::from);
+    /// assert_eq!(row.group(), comm.group().include(members).unwrap());
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     ///
     /// # Errors
