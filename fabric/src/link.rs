@@ -457,8 +457,14 @@ impl Link {
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn check_rank(&self, rank: u32) -> Result<(), Error> {
-        let size = self.identity.size;
-        if rank < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
+        if rank < self.identity.size { Ok(()) } else { Err(self.invalid_rank(rank)) }
+    }
+
+    /// Returns the error of a call that names a rank which the job does not have.
+    #[cold]
+    #[must_use]
+    pub fn invalid_rank(&self, rank: u32) -> Error {
+        Error::InvalidRank { rank, size: self.identity.size }
     }
 
     /// Returns the state of a peer.

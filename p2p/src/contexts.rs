@@ -139,8 +139,14 @@ impl Contexts {
     }
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
+    #[inline(always)]
     pub(crate) fn is_member(&self, name: u32, rank: u32) -> bool {
-        name < FIRST || self.get(name).is_some_and(|context| context.members.contains(rank))
+        name < FIRST || self.is_alive(name, rank) || self.is_opened_member(name, rank)
+    }
+
+    #[cold]
+    fn is_opened_member(&self, name: u32, rank: u32) -> bool {
+        self.get(name).is_some_and(|context| context.members.contains(rank))
     }
 
     /// Returns true if only messages of this rank to itself can still arrive in an opened context, or none at all.

@@ -10,7 +10,6 @@ use samite_fabric::{Address, Body, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
-use crate::contexts::FIRST;
 use crate::failures::Failure;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
@@ -589,12 +588,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    #[inline(always)]
     fn check_source(&self, pattern: &Pattern) -> Result<(), Error> {
         let Some(rank) = pattern.source.as_rank() else { return Ok(()) };
-        match pattern.context {
-            0..FIRST => self.inner.link().check_rank(rank),
-            context => self.inner.stack().check_source(self.inner.link(), context, rank),
+        let link = self.inner.link();
+        if rank < link.identity().size && self.inner.stack().contexts.is_member(pattern.context, rank) {
+            return Ok(());
         }
+        Err(link.invalid_rank(rank))
     }
 }
 

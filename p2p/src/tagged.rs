@@ -185,10 +185,19 @@ impl Tagged {
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = pattern.source.as_rank()?;
         let peer = link.find(rank)?;
-        if link.peer(peer).is_alive() {
-            return self.member_failure(pattern.context, rank);
+        let is_known = pattern.context < FIRST || self.contexts.is_alive(pattern.context, rank);
+        if is_known && link.peer(peer).is_alive() {
+            return None;
         }
-        let cause = link.peer(peer).failure()?;
+        self.failure_of(link, peer, pattern.context)
+    }
+
+    /// Returns the reason why a peer takes no part in the job or in a context.
+    #[cold]
+    fn failure_of(&mut self, link: &Link, peer: Peer, context: u32) -> Option<Error> {
+        let peer = link.peer(peer);
+        let rank = peer.rank();
+        let cause = if peer.is_alive() { self.contexts.member(context, rank)?? } else { peer.failure()? };
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
@@ -217,31 +226,6 @@ impl Tagged {
             }
             None => Err(Error::InvalidRank { rank, size: link.identity().size }),
         }
-    }
-
-    /// Checks that a rank is a member of a context.
-    #[inline(always)]
-    pub(crate) fn check_source(&self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
-        match self.contexts.is_alive(context, rank) || self.contexts.is_member(context, rank) {
-            true => Ok(()),
-            false => Err(Error::InvalidRank { rank, size: link.identity().size }),
-        }
-    }
-
-    /// Returns the reason why a rank that takes part in the job takes none in a context: its incarnation that was a
-    /// member has ended.
-    #[inline(always)]
-    pub(crate) fn member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
-        if context < FIRST || self.contexts.is_alive(context, rank) {
-            return None;
-        }
-        self.opened_member_failure(context, rank)
-    }
-
-    #[cold]
-    fn opened_member_failure(&mut self, context: u32, rank: u32) -> Option<Error> {
-        let cause = self.contexts.member(context, rank)??;
-        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Returns the result of a probe or claim that found no message.

@@ -13,9 +13,10 @@ use crate::select::Rank;
 /// ```
 /// use samite::{Group, Rank};
 ///
-/// let even = Group::range(Rank(0), 8).stride(2);
+/// let even = Group::range(Rank(0), 8).stride(2)?;
 /// assert_eq!(even.iter().collect::<Vec<_>>(), [Rank(0), Rank(2), Rank(4), Rank(6)]);
 /// assert_eq!((even.rank(3), even.index(Rank(6)), even.index(Rank(5))), (Some(Rank(6)), Some(3), None));
+/// # Ok::<(), samite::GroupError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Group(pub(crate) samite_p2p::Group);
@@ -41,6 +42,9 @@ pub enum GroupError {
         /// The rank.
         rank: Rank,
     },
+    /// A stride of 0 has no end.
+    #[error("a stride of 0 has no end: the least is 1")]
+    ZeroStride,
     /// A group has no member with this index.
     #[error("there is no member {index} in a group of {len}: indices count from 0")]
     NoMember {
@@ -131,11 +135,10 @@ impl Group {
 
     /// Returns every `step`th member, from the first on.
     ///
-    /// # Panics
-    /// If `step` is 0.
-    #[must_use]
-    pub fn stride(&self, step: u32) -> Self {
-        Self(self.0.stride(step))
+    /// # Errors
+    /// [`GroupError::ZeroStride`].
+    pub fn stride(&self, step: u32) -> Result<Self, GroupError> {
+        if step == 0 { Err(GroupError::ZeroStride) } else { Ok(Self(self.0.stride(step))) }
     }
 
     /// Returns the members with these indices, in the order of the indices.

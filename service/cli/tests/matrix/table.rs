@@ -135,6 +135,18 @@ fn exchanges(comm: &Comm) -> Result<(), Error> {
     comm.sendrecv(&long(), Rank(0), TAG, &mut long(), Rank(0), TAG).map(drop)
 }
 
+fn duplicates(comm: &Comm) -> Result<(), Error> {
+    comm.dup().map(drop)
+}
+
+fn splits(comm: &Comm) -> Result<(), Error> {
+    comm.split(Some(1), 0).map(drop)
+}
+
+fn creates(comm: &Comm) -> Result<(), Error> {
+    comm.create(&comm.group(), 0).map(drop)
+}
+
 /// Returns the rest of a call that starts nothing before.
 fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
     let comm = comm.clone();
@@ -365,6 +377,10 @@ calls! {
     "Comm::wait_for_restart", Returns, nothing, |c| whole(c, |c| {
         c.wait_for_restart(PEER, Duration::from_millis(100)).map(drop)
     });
+    "Comm::dup", Waits, duplicates, |c| whole(c, |c| c.dup().map(drop));
+    "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
+    "Comm::create", Waits, creates, |c| whole(c, |c| c.create(&c.group(), 0).map(drop));
+    "Comm::group", Local, nothing, |c| local(c, |c| assert_eq!(c.group().len(), 2));
     "Comm::rank", Local, nothing, |c| local(c, |c| assert_eq!(c.rank(), 0));
     "Comm::size", Local, nothing, |c| local(c, |c| assert_eq!(c.size(), 2));
     "Comm::transport", Local, nothing, |c| local(c, |c| drop(c.transport(PEER)));
