@@ -319,14 +319,6 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
-    /// Drops the messages that have arrived in a context with tags below this one.
-    #[cold]
-    pub fn discard_below(&mut self, context: u32, tag: u64) {
-        let (out, tagged) = self.inner.parts();
-        tagged.discard_below(out.link, context, tag);
-        self.inner.drive(&mut ());
-    }
-
     /// Sets the place of a send's borrowed data, with which [`Lent`] is asked for it.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);

@@ -104,6 +104,7 @@ impl<P: Port> Runtime<P> {
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
         let crowded = is_crowded(place.neighbours);
+        let first = Secret(identity.secret).first_incarnation(identity.rank);
         if directory.tells_ends() {
             engine.expect_word();
         }
@@ -141,7 +142,10 @@ impl<P: Port> Runtime<P> {
             deals: crowded && place.hosts == 1,
             watch,
             woken: Condvar::new(),
-            creations: Creations::default(),
+            creations: match identity.incarnation == first {
+                true => Creations::default(),
+                false => Creations::unknown(),
+            },
             last: OnceLock::new(),
         })
     }
@@ -232,13 +236,6 @@ impl<P: Port> Runtime<P> {
         });
         // A failed peer needs no message.
         detached.extend(engine.isend(*now_ns, to, context, tag, Memory::new(message), u64::MAX));
-        self.hand_over(&mut core);
-    }
-
-    /// Drops the messages that have arrived in a context with tags below this one.
-    pub(crate) fn discard_below(&self, context: u32, tag: u64) {
-        let Ok(mut core) = self.lock() else { return };
-        core.engine.discard_below(context, tag);
         self.hand_over(&mut core);
     }
 

@@ -124,22 +124,6 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
-    /// Drops the messages that wait in a context with tags below this one.
-    #[cold]
-    pub(crate) fn discard_below(&mut self, link: &mut Link, context: u32, tag: u64) {
-        let mut found = Vec::new();
-        self.matcher.visit_unexpected(context, |envelope| {
-            if envelope.tag < tag {
-                found.push(Pattern::exact(context, envelope.source, envelope.tag));
-            }
-        });
-        for pattern in found {
-            if let Some((unexpected, ..)) = self.matcher.probe(&pattern) {
-                self.discard_unexpected(link, unexpected);
-            }
-        }
-    }
-
     /// Stops to receive in a context: its receives are cancelled, its messages dropped, and so are those that come
     /// later.
     #[cold]

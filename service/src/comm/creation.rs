@@ -14,6 +14,7 @@
 //! when some know already that the communicator exists. Those below it in the tree give up then, and leave the
 //! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftComm`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,11 +25,25 @@ use crate::error::{Cause, Error, Fate, Public};
 use crate::runtime::Bounds;
 use crate::select::Rank;
 
-/// The number of creations on a communicator in which all its ranks take part. It is the tag of their messages.
+/// The number of the next creation on a communicator in which all its ranks take part. Their messages carry it: those of
+/// an earlier one, which this rank gave up, are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Creations(AtomicU64);
 
-/// Set in the tags of creations in which not all ranks of the communicator take part.
+impl Creations {
+    /// Returns those of a rank that was started again. The messages of the others tell it the number.
+    pub(crate) fn unknown() -> Self {
+        Self(AtomicU64::new(UNKNOWN))
+    }
+}
+
+/// The number that a rank which was started again does not know yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The tag of creations in which all ranks of the communicator take part.
+const BY_ALL: u64 = 0;
+
+/// Set in the tags of the others.
 const BY_SOME: u64 = 1 << 63;
 
 impl Comm {
@@ -127,7 +142,7 @@ impl Comm {
         if !group.contains(self.runtime.rank) {
             return Err(not_a_member);
         }
-        let creation = Creation::new(self, group.clone(), BY_SOME | u64::from(tag));
+        let creation = Creation::new(self, group.clone(), BY_SOME | u64::from(tag), 0);
         creation.run(Choices::Group(group))?.ok_or(not_a_member)
     }
 
@@ -167,22 +182,26 @@ struct Creation<'a> {
     ranks: Group,
     index: u32,
     tag: u64,
+    /// See [`Creations`]; 0 in creations by some.
+    number: Cell<u64>,
     begun_ns: u64,
 }
 
 impl<'a> Creation<'a> {
     fn by_all(parent: &'a Comm) -> Self {
-        let number = parent.creations().0.fetch_add(1, Ordering::Relaxed);
-        // Messages of earlier creations that this rank gave up, or for which others gave up, are of no use.
-        parent.runtime.discard_below(parent.control().context, number);
-        Self::new(parent, parent.members(), number)
+        let next = &parent.creations().0;
+        let number = next.load(Ordering::Relaxed);
+        // One thread calls at a time.
+        next.store(if number == UNKNOWN { UNKNOWN } else { number + 1 }, Ordering::Relaxed);
+        Self::new(parent, parent.members(), BY_ALL, number)
     }
 
     /// Starts a creation by ranks of which this is one.
-    fn new(parent: &'a Comm, ranks: Group, tag: u64) -> Self {
+    fn new(parent: &'a Comm, ranks: Group, tag: u64, number: u64) -> Self {
         let control = parent.control();
         let index = ranks.index(parent.runtime.rank).unwrap_or(0);
-        Self { parent, control, index, ranks, tag, begun_ns: parent.runtime.now_ns() }
+        let (begun_ns, number) = (parent.runtime.now_ns(), Cell::new(number));
+        Self { parent, control, index, ranks, tag, number, begun_ns }
     }
 
     /// Returns the communicator, `None` if this rank has chosen none.
@@ -194,15 +213,16 @@ impl<'a> Creation<'a> {
     fn agree(&self, choices: Choices<'_>) -> Result<Option<Comm>, Error> {
         let runtime = &self.parent.runtime;
         loop {
-            let next = runtime.look(|engine| Ok(engine.next_context()))?.next_multiple_of(2);
+            let next = runtime.enter(&Bounds::default())?.start(|engine, _, _| engine.next_context());
             let mine = match choices {
                 Choices::Group(_) => Vec::new(),
                 Choices::Colour(colour, key) => {
                     vec![u64::from(self.index), colour.map_or(u64::MAX, u64::from), key as u64]
                 }
             };
+            let next = u64::from(next).next_multiple_of(2);
             let ready = if next < LAST { Vote::Yes } else { Vote::Exhausted };
-            let mut words = vec![u64::from(next)];
+            let mut words = vec![next];
             words.extend(mine);
             let (vote, words) = self.exchange(ready, words)?;
             let Some((&name, chosen)) = words.split_first().filter(|_| vote == Vote::Yes) else {
@@ -327,16 +347,27 @@ impl<'a> Creation<'a> {
 
     /// Sends a vote, also if this rank has given up. Those that wait for a dead rank find it dead.
     fn send(&self, to: Rank, (vote, words): &(Vote, Vec<u64>)) {
-        let message = [vote.to_word()].into_iter().chain(words.iter().copied()).collect();
+        let head = [vote.to_word(), self.number.get()];
+        let message = head.into_iter().chain(words.iter().copied()).collect();
         self.parent.runtime.send_detached(to.0, self.control.context, self.tag, message);
     }
 
     fn receive(&self, from: Rank) -> Result<(Vote, Vec<u64>), Error> {
-        let control = Comm { bounds: self.rest(), ..self.control.clone() };
-        let message = control.recv_vec::<u64>(from, self.tag)?.buffer;
-        match message.split_first() {
-            Some((&vote, words)) => Ok((Vote::from_word(vote), words.to_vec())),
-            None => Ok((Vote::GaveUp(from.0), Vec::new())),
+        loop {
+            let control = Comm { bounds: self.rest(), ..self.control.clone() };
+            let message = control.recv_vec::<u64>(from, self.tag)?.buffer;
+            let [vote, number, ref words @ ..] = message[..] else {
+                return Ok((Vote::GaveUp(from.0), Vec::new()));
+            };
+            let known = self.number.get();
+            if known == UNKNOWN && number != UNKNOWN {
+                self.number.set(number);
+                self.parent.creations().0.store(number + 1, Ordering::Relaxed);
+            }
+            // A message of an earlier creation came too late.
+            if known == UNKNOWN || number >= known {
+                return Ok((Vote::from_word(vote), words.to_vec()));
+            }
         }
     }
 
@@ -374,7 +405,7 @@ impl<'a> Creation<'a> {
 }
 
 /// The end of the contexts that are used. Two are necessary for a communicator.
-const LAST: u32 = u32::MAX - 3;
+const LAST: u64 = u32::MAX as u64 - 3;
 
 /// Returns true if the error is a failure of the peer, of which others learn too.
 fn is_failure(error: &Error) -> bool {
@@ -411,6 +442,32 @@ impl Vote {
             4 => Self::Left(rank),
             5 => Self::Failed(rank),
             _ => Self::GaveUp(rank),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank that was started again takes part in creations of the world, at any place in the tree.
+    #[test]
+    fn a_rank_that_knows_no_number_learns_it_from_the_others() {
+        for n in [2, 3, 5, 8] {
+            for restarted in 0..n {
+                let sizes = crate::local(n, |world| {
+                    let comm = world.comm();
+                    comm.dup()?;
+                    comm.split(None, 0)?;
+                    if comm.rank() == restarted {
+                        comm.creations().0.store(UNKNOWN, Ordering::Relaxed);
+                    }
+                    comm.dup()?;
+                    assert_eq!(comm.creations().0.load(Ordering::Relaxed), 3);
+                    comm.dup().map(|comm| comm.size())
+                });
+                assert_eq!(sizes, vec![Ok(n); n as usize]);
+            }
         }
     }
 }
