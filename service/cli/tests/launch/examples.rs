@@ -52,6 +52,11 @@ fn heat2d() {
 }
 
 #[test]
+fn matvec() {
+    verifies_everywhere("matvec", &["101"]);
+}
+
+#[test]
 fn radix() {
     verifies_everywhere("radix", &["5003"]);
 }
