@@ -93,6 +93,12 @@ impl Contexts {
         Some(&self.get(name)?.members)
     }
 
+    /// Returns the members of an open context that have ended, with the reasons.
+    pub(crate) fn ended(&self, name: u32) -> impl Iterator<Item = (u32, Cause)> + '_ {
+        let ended = self.get(name).into_iter().flat_map(|context| &context.ended);
+        ended.map(|(rank, cause)| (*rank, cause.clone()))
+    }
+
     /// Returns true if a rank is known to be a member that has not ended. Of some, only [`member`](Self::member) knows.
     #[inline(always)]
     pub(crate) fn is_alive(&self, name: u32, rank: u32) -> bool {

@@ -54,6 +54,21 @@ impl<P: Port> Engine<P> {
         self.inner.stack().contexts.next
     }
 
+    /// Returns the error of an operation in a context in which all ranks of a group must take part, if one of them has
+    /// ended.
+    #[must_use]
+    pub fn ended_among(&self, context: u32, group: &Group) -> Option<Error> {
+        let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
+        let of_job = || {
+            link.peers().find_map(|(_, peer)| {
+                Some((peer.rank(), peer.failure()?)).filter(|(rank, _)| group.contains(*rank))
+            })
+        };
+        let of_context = || contexts.ended(context).find(|(rank, _)| group.contains(*rank));
+        let (rank, cause) = of_job().or_else(of_context)?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
     /// Opens a context for a group of ranks, its members. Returns false if this rank has used it or a later one before.
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other one, operations that name a rank which is no

@@ -12,15 +12,18 @@
 //! A rank that finds its child in the tree dead passes this up, and the root passes it down to all. A rank that finds
 //! its parent dead passes this down. So all that live end with the same error. One case is left: a rank dies in step 4,
 //! when some know already that the communicator exists. Those below it in the tree give up then, and leave the
-//! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftComm`].
+//! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftComm`]. Those that
+//! have the communicator may begin a further creation, in which the others do not take part. So in the steps 1 and 2 a
+//! rank does not wait any more once it knows that any of the ranks has ended. In the steps 3 and 4 a rank that has ended
+//! may have left in good order, with the communicator; all others take part, and pass on what they know.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use samite_p2p::Group;
+use samite_p2p::{Awaited, Engine, Group};
 
-use super::{Comm, Derived};
+use super::{Comm, Derived, Message};
 use crate::error::{Cause, Error, Fate, Public};
 use crate::runtime::Bounds;
 use crate::select::Rank;
@@ -224,7 +227,7 @@ impl<'a> Creation<'a> {
             let ready = if next < LAST { Vote::Yes } else { Vote::Exhausted };
             let mut words = vec![next];
             words.extend(mine);
-            let (vote, words) = self.exchange(ready, words)?;
+            let (vote, words) = self.exchange(ready, words, &self.ranks)?;
             let Some((&name, chosen)) = words.split_first().filter(|_| vote == Vote::Yes) else {
                 return Err(self.error_of(vote));
             };
@@ -238,7 +241,7 @@ impl<'a> Creation<'a> {
                 None => None,
             };
             let vote = if group.is_some() && derived.is_none() { Vote::Again } else { Vote::Yes };
-            match self.exchange(vote, Vec::new()) {
+            match self.exchange(vote, Vec::new(), &Group::EMPTY) {
                 Ok((Vote::Yes, _)) => {
                     return Ok(derived.map(|derived| self.parent.with_members(Some(Arc::new(derived)))));
                 }
@@ -287,15 +290,15 @@ impl<'a> Creation<'a> {
     }
 
     /// Passes the votes up the tree and the decision down, and returns the decision: the largest vote, with the largest
-    /// of the first words, and all further words.
+    /// of the first words, and all further words. Ends early if one of the `needed` ranks has ended.
     ///
     /// # Errors
     /// This rank gave up.
-    fn exchange(&self, vote: Vote, words: Vec<u64>) -> Result<(Vote, Vec<u64>), Error> {
+    fn exchange(&self, vote: Vote, words: Vec<u64>, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
         let mut all = (vote, words);
         let mut gave_up = None;
         for child in self.children() {
-            match self.receive(child) {
+            match self.receive(child, needed) {
                 Ok((vote, words)) => all = merge(all, (vote, &words)),
                 Err(error) => {
                     all.0 = all.0.max(self.vote_of(&error));
@@ -306,7 +309,7 @@ impl<'a> Creation<'a> {
         if let Some(parent) = self.tree_parent() {
             self.send(parent, &all);
             if gave_up.is_none() {
-                match self.receive(parent) {
+                match self.receive(parent, needed) {
                     Ok(decision) => all = decision,
                     Err(error) => {
                         all = (self.vote_of(&error), Vec::new());
@@ -352,10 +355,9 @@ impl<'a> Creation<'a> {
         self.parent.runtime.send_detached(to.0, self.control.context, self.tag, message);
     }
 
-    fn receive(&self, from: Rank) -> Result<(Vote, Vec<u64>), Error> {
+    fn receive(&self, from: Rank, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
         loop {
-            let control = Comm { bounds: self.rest(), ..self.control.clone() };
-            let message = control.recv_vec::<u64>(from, self.tag)?.buffer;
+            let message = self.next_message(from, needed)?;
             let [vote, number, ref words @ ..] = message[..] else {
                 return Ok((Vote::GaveUp(from.0), Vec::new()));
             };
@@ -371,8 +373,23 @@ impl<'a> Creation<'a> {
         }
     }
 
+    /// Receives a message, or ends with an error once any of the `needed` ranks has ended.
+    fn next_message(&self, from: Rank, needed: &Group) -> Result<Vec<u64>, Error> {
+        let control = Comm { bounds: self.rest(), ..self.control.clone() };
+        let pattern = control.pattern(from.into(), self.tag.into())?;
+        let look = |engine: &mut Engine<_>| match engine.claim(&pattern)? {
+            Some(found) => Ok(Some(Ok(found))),
+            None => Ok(engine.ended_among(control.context, needed).map(Err)),
+        };
+        let found = control.runtime.until(&control.bounds, &pattern, Awaited::Message, look)?;
+        let (status, claimed) = found.map_err(Public::public)?;
+        let message = Message { status: status.public(), claimed: Some(claimed), comm: control };
+        Ok(message.recv()?.buffer)
+    }
+
     fn vote_of(&self, error: &Error) -> Vote {
         match error {
+            Error::PeerFailed { world_rank, cause: Cause::LeftComm, .. } => Vote::GaveUp(world_rank.0),
             Error::PeerFailed { world_rank, cause: Cause::Left, .. } => Vote::Left(world_rank.0),
             Error::PeerFailed { world_rank, .. } => Vote::Failed(world_rank.0),
             _ => Vote::GaveUp(self.parent.runtime.rank),

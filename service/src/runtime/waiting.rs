@@ -145,7 +145,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Waits until `look` returns a value.
-    pub(super) fn until<R>(
+    pub(crate) fn until<R>(
         &self,
         bounds: &Bounds,
         pattern: &Pattern,
