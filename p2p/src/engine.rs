@@ -180,10 +180,7 @@ impl<P: Port> Engine<P> {
         };
         if send_at_once(&mut out, peer, context, tag, memory.as_bytes()) {
             let status = Status { source: to, tag, bytes: memory.len() };
-            let mut request =
-                Request::new(State::Over, Buffer::Owned(memory), Partner::Rank(to), context, tag, now_ns);
-            request.succeed(status);
-            return Ok(tagged.requests.insert(request));
+            return Ok(self.ended(now_ns, context, status, memory));
         }
         let exposure = tagged.expose(&mut out, peer, memory.as_bytes());
         let buffer = Buffer::Owned(memory);
@@ -193,6 +190,15 @@ impl<P: Port> Engine<P> {
         }
         self.stream_at_once(peer, id, &mut ());
         Ok(id)
+    }
+
+    /// Returns a request that has ended with a message which this rank knows without its peer, and owns `memory`.
+    pub fn ended(&mut self, now_ns: u64, context: u32, status: Status, memory: Memory) -> RequestId {
+        let buffer = Buffer::Owned(memory);
+        let partner = Partner::Rank(status.source);
+        let mut request = Request::new(State::Over, buffer, partner, context, status.tag, now_ns);
+        request.succeed(status);
+        self.inner.stack_mut().requests.insert(request)
     }
 
     /// Sends the bytes of a message that has just started as a stream, as far as the port has room: the receiver takes

@@ -17,10 +17,10 @@ use crate::cancel::Cancel;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
 use crate::group::Group;
-use crate::request::{Done, Failed, Request, RequestSet, whole};
+use crate::request::{Done, Exchange, ExchangeFailed, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
-use crate::select::{Rank, Source, Tag};
+use crate::select::{Accepted, Destination, Rank, Source, Tag};
 use crate::stats::Stats;
 use crate::transport::Transport;
 use crate::world::CONTEXT;
@@ -222,7 +222,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     #[inline]
-    pub fn send<T: Element>(&self, data: &[T], to: Rank, tag: u64) -> Result<(), Error> {
+    pub fn send<T: Element>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
+        let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
         let rank = self.world_rank(to)?;
         let sent = self.runtime.send(rank, self.context, tag, data.as_bytes(), &self.bounds);
         sent.map_err(|error| self.local_error(error))
@@ -260,7 +261,8 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let pattern = self.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
         let received = self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds);
         whole(self.local(received)?, size_of::<T>())
     }
@@ -312,20 +314,116 @@ impl Comm {
     pub fn sendrecv<T: Element, U: Element>(
         &self,
         data: &[T],
-        to: Rank,
+        to: impl Into<Destination>,
         tag: u64,
         buffer: &mut [U],
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
+        let to = to.into();
         // Nothing is posted before this check, since a posted receive could take a message.
-        self.check_rank(to)?;
+        to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
         self.scope(|scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
             scope.isend(data, to, tag)?;
             scope.wait_rest()?;
             scope.wait(receive)
         })
+    }
+
+    /// Sends the elements of `buffer`, and receives into it: [`sendrecv`](Self::sendrecv) with one buffer
+    /// (`MPI_Sendrecv_replace`; MPI 4.1, section 3.11). The data is copied before it is sent.
+    ///
+    /// # Errors
+    /// As [`sendrecv`](Self::sendrecv); [`Error::Exhausted`] if there is no memory for the copy.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let other = samite::Rank(1 - comm.rank().0);
+    /// let mut numbers = [comm.rank().0; 3];
+    /// comm.sendrecv_replace(&mut numbers, other, 7, other, 7)?;
+    /// assert_eq!(numbers, [other.0; 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn sendrecv_replace<T: Element>(
+        &self,
+        buffer: &mut [T],
+        to: impl Into<Destination>,
+        tag: u64,
+        from: impl Into<Source>,
+        recv_tag: impl Into<Tag>,
+    ) -> Result<Status, Error> {
+        let data = copy_of(buffer)?;
+        self.sendrecv(&data, to, tag, buffer, from, recv_tag)
+    }
+
+    /// Starts to send `data` and to receive into the elements of `buffer`, as one operation (`MPI_Isendrecv`; MPI 4.1,
+    /// section 3.11). If one half fails, the other is cancelled.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns both buffers. If the send alone cannot start, the exchange
+    /// returns its error.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let other = samite::Rank(1 - comm.rank().0);
+    /// let exchange = comm.isendrecv(vec![comm.rank().0], other, 7, vec![0.0], other, 8)?;
+    /// comm.sendrecv(&[0.5], other, 8, &mut [0], other, 7)?;
+    /// assert_eq!(exchange.wait()?.buffer, [0.5]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn isendrecv<T: Element, U: Element>(
+        &self,
+        data: Vec<T>,
+        to: impl Into<Destination>,
+        tag: u64,
+        buffer: Vec<U>,
+        from: impl Into<Source>,
+        recv_tag: impl Into<Tag>,
+    ) -> Result<Exchange<T, U>, ExchangeFailed<T, U>> {
+        let to = to.into();
+        // Nothing is posted before this check, since a posted receive could take a message.
+        if let Err(error) = to.0.map_or(Ok(()), |rank| self.check_rank(rank)) {
+            return Err(ExchangeFailed { error, data: Some(data), buffer: Some(buffer) });
+        }
+        match self.irecv(buffer, from, recv_tag) {
+            Ok(receive) => Ok(Exchange::new(self.clone(), self.isend(data, to, tag), receive)),
+            Err(Failed { error, buffer }) => Err(ExchangeFailed { error, data: Some(data), buffer }),
+        }
+    }
+
+    /// Starts to send the elements of `buffer` and to receive into it: [`isendrecv`](Self::isendrecv) with one buffer
+    /// (`MPI_Isendrecv_replace`). The sent data is a copy, which the exchange returns too.
+    ///
+    /// # Errors
+    /// As [`isendrecv`](Self::isendrecv); [`Error::Exhausted`] if there is no memory for the copy.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let other = samite::Rank(1 - comm.rank().0);
+    /// let exchange = comm.isendrecv_replace(vec![comm.rank().0], other, 7, other, 7)?;
+    /// let exchanged = exchange.wait()?;
+    /// assert_eq!((exchanged.data, exchanged.buffer), (vec![comm.rank().0], vec![other.0]));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn isendrecv_replace<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        to: impl Into<Destination>,
+        tag: u64,
+        from: impl Into<Source>,
+        recv_tag: impl Into<Tag>,
+    ) -> Result<Exchange<T, T>, ExchangeFailed<T, T>> {
+        match copy_of(&buffer) {
+            Ok(data) => self.isendrecv(data, to, tag, buffer, from, recv_tag),
+            Err(error) => Err(ExchangeFailed { error, data: None, buffer: Some(buffer) }),
+        }
     }
 
     /// Returns an empty set of requests, whose results can be taken in the order in which they end.
@@ -349,10 +447,16 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn isend<T: Element>(&self, data: Vec<T>, to: Rank, tag: u64) -> Result<Request<T>, Failed<T>> {
-        let rank = match self.world_rank(to) {
-            Ok(rank) => rank,
-            Err(error) => return Err(Failed { error, buffer: Some(data) }),
+    pub fn isend<T: Element>(
+        &self,
+        data: Vec<T>,
+        to: impl Into<Destination>,
+        tag: u64,
+    ) -> Result<Request<T>, Failed<T>> {
+        let rank = match to.into().0.map(|to| self.world_rank(to)) {
+            Some(Ok(rank)) => rank,
+            Some(Err(error)) => return Err(Failed { error, buffer: Some(data) }),
+            None => return self.begin_absent(data, tag),
         };
         self.begin(data, |engine, now_ns, memory, deadline_ns| {
             engine.isend(now_ns, rank, self.context, tag, memory, deadline_ns)
@@ -380,8 +484,10 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Request<T>, Failed<T>> {
-        let pattern = match self.pattern(from.into(), tag.into()) {
-            Ok(pattern) => pattern,
+        let tag = tag.into();
+        let pattern = match self.pattern(from.into(), tag) {
+            Ok(Some(pattern)) => pattern,
+            Ok(None) => return self.begin_absent(buffer, tag.tag),
             Err(error) => return Err(Failed { error, buffer: Some(buffer) }),
         };
         self.begin(buffer, |engine, now_ns, memory, deadline_ns| {
@@ -442,7 +548,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
-        let pattern = self.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
         self.local(self.runtime.probe(&pattern, &self.bounds))
     }
 
@@ -451,7 +558,8 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
-        let pattern = self.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag).map(Some) };
         match self.runtime.look(|engine| engine.probe(&pattern)) {
             Ok(found) => found.map(|status| self.local(Ok(status.public()))).transpose(),
             Err(error) => Err(self.local_error(error)),
@@ -464,7 +572,8 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
-        let pattern = self.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.claim_absent(tag) };
         let claimed = self.runtime.claim(&pattern, &self.bounds);
         let (status, claimed) = claimed.map_err(|error| self.local_error(error))?;
         Ok(Message { comm: self.clone(), status: self.local(Ok(status))?, claimed: Some(claimed) })
@@ -475,7 +584,8 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
-        let pattern = self.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.claim_absent(tag).map(Some) };
         let found = self.runtime.look(|engine| engine.claim(&pattern));
         let Some((status, claimed)) = found.map_err(|error| self.local_error(error))? else {
             return Ok(None);
@@ -489,13 +599,37 @@ impl Comm {
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
+    /// Returns the messages that a receive accepts; `None` if its source is absent.
     #[inline(always)]
-    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Result<Pattern, Error> {
-        let source = match (&self.derived, from.0.as_rank()) {
-            (Some(derived), Some(rank)) => samite_p2p::Source::rank(derived.world_rank(Rank(rank))?),
-            _ => from.0,
+    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Result<Option<Pattern>, Error> {
+        let source = match from.0 {
+            // The engine takes it for any source.
+            Accepted::Rank(rank @ Rank::ABSENT) => {
+                return Err(Error::InvalidRank { rank, size: self.size() });
+            }
+            Accepted::Rank(rank) => samite_p2p::Source::rank(self.world_rank(rank)?),
+            Accepted::Any => samite_p2p::Source::ANY,
+            Accepted::Absent => return Ok(None),
         };
-        Ok(Pattern { context: self.context, source, tag: tag.tag, mask: tag.mask })
+        Ok(Some(Pattern { context: self.context, source, tag: tag.tag, mask: tag.mask }))
+    }
+
+    /// Returns the result of an operation whose partner is absent.
+    #[cold]
+    pub(crate) fn absent(&self, tag: u64) -> Result<Status, Error> {
+        self.runtime.enter(&self.bounds).map(|_| Status::absent(tag))
+    }
+
+    /// Starts an operation whose partner is absent.
+    #[cold]
+    fn begin_absent<T: Element>(&self, buffer: Vec<T>, tag: u64) -> Result<Request<T>, Failed<T>> {
+        let status = samite_p2p::Status { source: Rank::ABSENT.0, tag, bytes: 0 };
+        self.begin(buffer, |engine, now_ns, memory, _| Ok(engine.ended(now_ns, self.context, status, memory)))
+    }
+
+    #[cold]
+    fn claim_absent(&self, tag: Tag) -> Result<Message, Error> {
+        Ok(Message { comm: self.clone(), status: self.absent(tag.tag)?, claimed: None })
     }
 
     /// Returns the members' ranks in the job.
@@ -553,6 +687,17 @@ impl Comm {
     }
 }
 
+/// Returns a copy of data that is to be sent from a buffer that receives.
+fn copy_of<T: Element>(data: &[T]) -> Result<Vec<T>, Error> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(data.len()).map_err(|_| Error::Exhausted {
+        what: "memory for a copy of the data to send",
+        hint: "send and receive in parts, or with two buffers".into(),
+    })?;
+    copy.extend_from_slice(data);
+    Ok(copy)
+}
+
 impl std::fmt::Debug for Comm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Comm").field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
@@ -576,6 +721,7 @@ impl std::fmt::Debug for Comm {
 pub struct Message {
     comm: Comm,
     status: Status,
+    /// `None` if its source is absent.
     claimed: Option<Claimed>,
 }
 
@@ -599,7 +745,9 @@ impl Message {
                 what: "memory for the length that a message announces",
                 hint: "receive it in parts, or find out why its sender announces so much".into(),
             })?;
-        let Some(claimed) = self.claimed.take() else { return Err(Error::NoSuchRequest) };
+        let Some(claimed) = self.claimed.take() else {
+            return self.comm.absent(status.tag).map(|status| Done { buffer, status });
+        };
         let memory = Memory::new(buffer);
         let id = self.comm.runtime.enter(&self.comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)

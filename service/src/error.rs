@@ -236,11 +236,19 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The other rank: the sender of a message that this rank receives, the destination of one that it sends.
+    /// [`Rank::ABSENT`] if there was none: see [`Destination`](crate::Destination).
     pub peer: Rank,
     /// The message's tag.
     pub tag: u64,
     /// The message's length in bytes.
     pub bytes: usize,
+}
+
+impl Status {
+    /// Returns the status of an operation whose partner is absent.
+    pub(crate) const fn absent(tag: u64) -> Self {
+        Self { peer: Rank::ABSENT, tag, bytes: 0 }
+    }
 }
 
 /// An operation that timed out, or whose peer failed.

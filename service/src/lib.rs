@@ -30,10 +30,10 @@
 //! | topic | items |
 //! | --- | --- |
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
-//! | messages | [`Comm`], [`Rank`], [`Source`], [`Tag`], [`Status`], [`Message`] |
+//! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Group`] |
 //! | types of data | [`Element`], [`zerocopy`] |
-//! | several operations at a time | [`Request`], [`RequestSet`], [`Scope`], [`Pending`], [`PendingSet`] |
+//! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
 //! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
@@ -95,7 +95,7 @@ pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Statu
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use local::local;
-pub use request::{Done, Failed, Request, RequestSet};
+pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, RequestSet};
 /// A global allocator with which long messages between ranks of a host are copied once instead of twice, whether their
 /// buffers are owned or borrowed. One line in the program's main file enables it, for each rank that sends such
 /// messages:
@@ -118,7 +118,7 @@ pub use request::{Done, Failed, Request, RequestSet};
 /// ```
 pub use samite_fabric::Heap;
 pub use scope::{Pending, PendingSet, Scope};
-pub use select::{Rank, Source, Tag};
+pub use select::{Destination, Rank, Source, Tag};
 pub use settings::{SettingError, Settings};
 pub use stats::{PeerStats, Stats};
 pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};

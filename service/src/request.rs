@@ -85,15 +85,20 @@ impl<T: Element> Request<T> {
         Self { comm, id: Some(id), element: PhantomData }
     }
 
+    /// Returns the result of the request, which has ended.
+    fn end(&mut self, completion: Option<Completion>) -> Result<Done<T>, Failed<T>> {
+        self.id = None;
+        result_of(self.comm.derived.as_deref(), completion)
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
     /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that was not
     /// reported before; use [`test`](Self::test) instead to let it continue.
     pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
-        let completion =
-            self.id.take().and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
-        result_of(self.comm.derived.as_deref(), completion)
+        let completion = self.id.and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
+        self.end(completion)
     }
 
     /// Makes progress, and returns the result once the request has ended; `None` while it is under way. The result is
@@ -108,10 +113,7 @@ impl<T: Element> Request<T> {
         let Some(id) = self.id else { return Some(result_of(None, None)) };
         match self.comm.runtime.test(id, &mut ()) {
             Ok(Poll::Pending) => None,
-            Ok(Poll::Ready(completion)) => {
-                self.id = None;
-                Some(result_of(self.comm.derived.as_deref(), completion))
-            }
+            Ok(Poll::Ready(completion)) => Some(self.end(completion)),
             Err(error) => Some(Err(Failed { error: self.comm.local_error(error), buffer: None })),
         }
     }
@@ -178,8 +180,10 @@ pub(crate) trait Awaiting: Lent {
     }
 }
 
+mod exchange;
 mod set;
 
+pub use exchange::{Exchange, ExchangeFailed, Exchanged};
 pub use set::RequestSet;
 
 impl Awaiting for () {}

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::error::Public;
 use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
-use crate::select::{Rank, Source, Tag};
+use crate::select::{Destination, Source, Tag};
 use crate::{Comm, Element, Error, Status};
 
 pub use set::PendingSet;
@@ -183,14 +183,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn isend<T: Element>(
         &mut self,
         data: &'env [T],
-        to: Rank,
+        to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
-        self.begin_send(data.as_bytes(), to, tag)
+        self.begin_send(data.as_bytes(), to.into(), tag)
     }
 
-    fn begin_send(&mut self, data: &'env [u8], to: Rank, tag: u64) -> Result<Pending<'scope>, Error> {
+    fn begin_send(&mut self, data: &'env [u8], to: Destination, tag: u64) -> Result<Pending<'scope>, Error> {
         let Self { comm, loans, brand } = self;
+        let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
         comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
             let sent = engine.send(now_ns, rank, context, tag, data, deadline_ns);
@@ -217,7 +218,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let pattern = self.comm.pattern(from.into(), tag.into())?;
+        let tag = tag.into();
+        let Some(pattern) = self.comm.pattern(from.into(), tag)? else {
+            return Ok(Pending(Kind::Ended(self.comm.absent(tag.tag)?), self.brand));
+        };
         self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), pattern)
     }
 

@@ -21,7 +21,7 @@ use serde::Serialize;
 /// # Ok::<(), samite::Error>(())
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
-/// ```compile_fail,E0308
+/// ```compile_fail,E0277
 /// # samite::local(2, |world| {
 /// # let comm = world.comm();
 /// comm.send(&[1u8], 7, samite::Rank(1))
@@ -31,6 +31,10 @@ use serde::Serialize;
 pub struct Rank(pub u32);
 
 impl Rank {
+    /// The peer in the [`Status`](crate::Status) of an operation whose partner was absent (`MPI_PROC_NULL`). No
+    /// communicator has this rank; a [`Destination`] or a [`Source`] that is absent is `None`.
+    pub const ABSENT: Self = Self(u32::MAX);
+
     /// Returns the number as an index into tables of all ranks.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -69,18 +73,72 @@ impl fmt::Display for Rank {
     }
 }
 
-/// The source of a message: a [`Rank`], or [`Source::ANY`].
+/// The destination of a message: a [`Rank`], or `None` for an absent one.
+///
+/// A partner may be absent (`MPI_PROC_NULL`; MPI 4.1, section 3.10): for example a neighbour beyond the edge of a grid.
+/// A send to `None` ends at once, and sends nothing. A receive, a probe or a claim from `None` ends at once with a
+/// message of 0 bytes from [`Rank::ABSENT`] under the asked tag, and leaves its buffer as it was. So all ranks of a grid
+/// make the same calls:
+///
+/// ```
+/// use samite::{Cartesian, Dimension, Rank};
+///
+/// # samite::local(3, |world| {
+/// # let comm = world.comm();
+/// let line = Cartesian::new(&[Dimension::open(comm.size())]).unwrap();
+/// let shift = line.shift(comm.rank(), 0, 1).unwrap();
+/// let mut from_left = [9];
+/// let status = comm.sendrecv(&[comm.rank().0], shift.destination, 7, &mut from_left, shift.source, 7)?;
+/// match comm.rank() {
+///     Rank(0) => assert_eq!((status.peer, status.bytes, from_left), (Rank::ABSENT, 0, [9])),
+///     Rank(rank) => assert_eq!((status.peer, from_left), (Rank(rank - 1), [rank - 1])),
+/// }
+/// comm.send(&[1u8], None, 7)?;
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source(pub(crate) samite_p2p::Source);
+pub struct Destination(pub(crate) Option<Rank>);
+
+impl From<Rank> for Destination {
+    fn from(rank: Rank) -> Self {
+        Self(Some(rank))
+    }
+}
+
+/// `None` is an absent destination.
+impl From<Option<Rank>> for Destination {
+    fn from(rank: Option<Rank>) -> Self {
+        Self(rank)
+    }
+}
+
+/// The source of a message: a [`Rank`], [`Source::ANY`], or `None` for an absent one: see [`Destination`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source(pub(crate) Accepted);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    Rank(Rank),
+    Any,
+    Absent,
+}
 
 impl Source {
     /// Any rank.
-    pub const ANY: Self = Self(samite_p2p::Source::ANY);
+    pub const ANY: Self = Self(Accepted::Any);
 }
 
 impl From<Rank> for Source {
     fn from(rank: Rank) -> Self {
-        Self(samite_p2p::Source::rank(rank.0))
+        Self::from(Some(rank))
+    }
+}
+
+/// `None` is an absent source, from which nothing comes; any source is [`Source::ANY`].
+impl From<Option<Rank>> for Source {
+    fn from(rank: Option<Rank>) -> Self {
+        Self(rank.map_or(Accepted::Absent, Accepted::Rank))
     }
 }
 

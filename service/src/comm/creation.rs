@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use samite_p2p::{Awaited, Engine, Group};
+use samite_p2p::{Awaited, Engine, Group, Pattern};
 
 use super::{Comm, Derived, Message};
 use crate::error::{Cause, Error, Fate, Public};
@@ -376,7 +376,7 @@ impl<'a> Creation<'a> {
     /// Receives a message, or ends with an error once any of the `needed` ranks has ended.
     fn next_message(&self, from: Rank, needed: &Group) -> Result<Vec<u64>, Error> {
         let control = Comm { bounds: self.rest(), ..self.control.clone() };
-        let pattern = control.pattern(from.into(), self.tag.into())?;
+        let pattern = Pattern::exact(control.context, from.0, self.tag);
         let look = |engine: &mut Engine<_>| match engine.claim(&pattern)? {
             Some(found) => Ok(Some(Ok(found))),
             None => Ok(engine.ended_among(control.context, needed).map(Err)),

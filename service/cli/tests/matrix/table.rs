@@ -217,8 +217,10 @@ macro_rules! calls {
 
 calls! {
     "Comm::send", Waits, takes, |c| whole(c, |c| c.send(&long(), PEER, TAG));
+    "Comm::send to none", Asks, nothing, |c| whole(c, |c| c.send(&long(), None, TAG));
     "Comm::recv", Waits, gives, |c| whole(c, |c| c.recv(&mut long(), PEER, TAG).map(drop));
     "Comm::recv from any", WaitsForAny, gives, |c| whole(c, |c| c.recv(&mut long(), Source::ANY, TAG).map(drop));
+    "Comm::recv from none", Asks, nothing, |c| whole(c, |c| c.recv(&mut long(), None, TAG).map(drop));
     "Comm::recv_vec", Waits, gives, |c| whole(c, |c| c.recv_vec::<u8>(PEER, TAG).map(drop));
     "Comm::sendrecv", Waits, exchanges, |c| whole(c, |c| {
         c.sendrecv(&long(), PEER, TAG, &mut long(), PEER, TAG).map(drop)
@@ -229,8 +231,40 @@ calls! {
     "Comm::sendrecv to itself", Waits, gives, |c| whole(c, |c| {
         c.sendrecv(&long(), Rank(0), UNWANTED, &mut long(), PEER, TAG).map(drop)
     });
+    "Comm::sendrecv with a source alone", Waits, gives, |c| whole(c, |c| {
+        c.sendrecv(&long(), None, TAG, &mut long(), PEER, TAG).map(drop)
+    });
+    "Comm::sendrecv_replace", Waits, exchanges, |c| whole(c, |c| {
+        c.sendrecv_replace(&mut long(), PEER, TAG, PEER, TAG).map(drop)
+    });
+    "Comm::isendrecv", Waits, exchanges, |c| {
+        held(c.isendrecv(long(), PEER, TAG, long(), PEER, TAG), |e| Ok(e.wait().map(drop)?))
+    };
+    "Comm::isendrecv_replace", Waits, exchanges, |c| {
+        held(c.isendrecv_replace(long(), PEER, TAG, PEER, TAG), |e| Ok(e.wait().map(drop)?))
+    };
+    "Exchange::wait", Waits, takes, |c| {
+        held(c.isendrecv(long(), PEER, TAG, long(), None, TAG), |e| Ok(e.wait().map(drop)?))
+    };
+    "Exchange::wait from itself", Waits, takes, |c| {
+        held(c.isendrecv(long(), PEER, TAG, long(), Rank(0), NEVER), |e| Ok(e.wait().map(drop)?))
+    };
+    "Exchange::test", Waits, gives, |c| {
+        held(c.isendrecv(long(), None, TAG, long(), PEER, TAG), |mut e| loop {
+            if let Some(end) = e.test() {
+                return Ok(end.map(drop)?);
+            }
+        })
+    };
+    "Exchange::cancel", Cancelled, nothing, |c| {
+        held(c.isendrecv(long(), None, TAG, long(), PEER, NEVER), |e| {
+            e.cancel();
+            Ok(e.wait().map(drop)?)
+        })
+    };
     "Comm::isend", Waits, takes, |c| held(c.isend(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
     "Comm::irecv", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
+    "Comm::irecv from none", Asks, nothing, |c| held(c.irecv(long(), None, TAG), |r| Ok(r.wait().map(drop)?));
     "Request::wait for any", WaitsForAny, gives, |c| {
         held(c.irecv(long(), Source::ANY, TAG), |r| Ok(r.wait().map(drop)?))
     };

@@ -1,0 +1,229 @@
+//! A send and a receive under way together.
+
+use samite_fabric::Port;
+use samite_p2p::{Engine, Lent, Outcome, RequestId, Status as EngineStatus};
+
+use super::{Awaiting, Done, Failed, Request};
+use crate::{Comm, Element, Error, Status};
+
+/// A send and a receive under way together, each with an owned buffer: made by
+/// [`Comm::isendrecv`](crate::Comm::isendrecv). If one half fails, the other is cancelled. Dropping it cancels both, if
+/// possible.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// let other = samite::Rank(1 - comm.rank().0);
+/// let exchange = comm.isendrecv(vec![comm.rank().0], other, 7, vec![0; 2], other, 7)?;
+/// let exchanged = exchange.wait()?;
+/// assert_eq!((exchanged.buffer[0], exchanged.status.bytes), (other.0, 4));
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Debug)]
+#[must_use = "an exchange that is dropped is cancelled"]
+pub struct Exchange<S: Element, R: Element> {
+    comm: Comm,
+    send: Half<S>,
+    receive: Half<R>,
+    /// The error of the half that failed first.
+    failed: Option<Error>,
+}
+
+/// The result of an [`Exchange`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchanged<S, R> {
+    /// The data that was sent.
+    pub data: Vec<S>,
+    /// The buffer; the received message is at its beginning.
+    pub buffer: Vec<R>,
+    /// The received message.
+    pub status: Status,
+}
+
+/// The result of an [`Exchange`] that failed. The other half was cancelled, if it had not ended.
+#[derive(Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct ExchangeFailed<S, R> {
+    /// The reason: of the half that failed first.
+    #[source]
+    pub error: Error,
+    /// The data to send; `None` if a peer or a port may still read it, as [`Failed::buffer`].
+    pub data: Option<Vec<S>>,
+    /// The buffer to receive to; `None` if a peer or a port may still write to it. Its contents are undefined.
+    pub buffer: Option<Vec<R>>,
+}
+
+impl<S, R> std::fmt::Debug for ExchangeFailed<S, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<S, R> From<ExchangeFailed<S, R>> for Error {
+    fn from(failed: ExchangeFailed<S, R>) -> Self {
+        failed.error
+    }
+}
+
+type End<S, R> = Result<Exchanged<S, R>, ExchangeFailed<S, R>>;
+
+impl<S: Element, R: Element> Exchange<S, R> {
+    /// Returns the exchange of a receive that was started, and of a send or the reason why it was not.
+    pub(crate) fn new(comm: Comm, send: Result<Request<S>, Failed<S>>, receive: Request<R>) -> Self {
+        let (send, failed) = match send {
+            Ok(request) => (Half::UnderWay(request), None),
+            Err(failed) => (Half::Ended(failed.buffer, None), Some(failed.error)),
+        };
+        let exchange = Self { comm, send, receive: Half::UnderWay(receive), failed };
+        if exchange.failed.is_some() {
+            exchange.cancel();
+        }
+        exchange
+    }
+
+    /// Waits for the end of both halves.
+    ///
+    /// # Errors
+    /// That of the half that failed first, as of [`Comm::send`](crate::Comm::send) or
+    /// [`Comm::recv`](crate::Comm::recv).
+    pub fn wait(mut self) -> End<S, R> {
+        loop {
+            let ids = [self.send.id(), self.receive.id()];
+            let Some(id) = ids.into_iter().flatten().next() else { return self.end() };
+            let mut awaited = Either { ids, ended: id };
+            let completion = self.comm.runtime.finish(id, &mut awaited, &self.comm.bounds);
+            match ids[0] == Some(awaited.ended) {
+                true => self.send.note(|request| request.end(completion), &mut self.failed),
+                false => self.receive.note(|request| request.end(completion), &mut self.failed),
+            }
+            self.cancel_after_failure();
+        }
+    }
+
+    /// Makes progress, and returns the result once both halves have ended; `None` while one is under way. The result is
+    /// returned once; after it the exchange is finished, and returns [`Error::NoSuchRequest`].
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). After [`Error::FailurePending`], and after an error of the runtime itself, both halves
+    /// are still under way: see [`Request::test`].
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<End<S, R>> {
+        if let Err(error) =
+            self.send.test(&mut self.failed).and_then(|()| self.receive.test(&mut self.failed))
+        {
+            return Some(Err(ExchangeFailed { error, data: None, buffer: None }));
+        }
+        self.cancel_after_failure();
+        let has_ended = self.send.id().is_none() && self.receive.id().is_none();
+        has_ended.then(|| self.end())
+    }
+
+    /// Cancels both halves, each as [`Request::cancel`]; [`wait`](Self::wait) returns the result.
+    pub fn cancel(&self) {
+        if let Half::UnderWay(request) = &self.send {
+            request.cancel();
+        }
+        if let Half::UnderWay(request) = &self.receive {
+            request.cancel();
+        }
+    }
+
+    fn cancel_after_failure(&self) {
+        if self.failed.is_some() {
+            self.cancel();
+        }
+    }
+
+    /// Returns the result once both halves have ended.
+    fn end(&mut self) -> End<S, R> {
+        let (data, _) = self.send.take();
+        let (buffer, status) = self.receive.take();
+        match (self.failed.take(), data, buffer, status) {
+            (None, Some(data), Some(buffer), Some(status)) => Ok(Exchanged { data, buffer, status }),
+            (failed, data, buffer, _) => {
+                Err(ExchangeFailed { error: failed.unwrap_or(Error::NoSuchRequest), data, buffer })
+            }
+        }
+    }
+}
+
+/// One of the two operations.
+#[derive(Debug)]
+enum Half<T: Element> {
+    UnderWay(Request<T>),
+    /// Its buffer, and its message if it succeeded.
+    Ended(Option<Vec<T>>, Option<Status>),
+}
+
+impl<T: Element> Half<T> {
+    fn id(&self) -> Option<RequestId> {
+        match self {
+            Self::UnderWay(request) => request.id,
+            Self::Ended(..) => None,
+        }
+    }
+
+    /// Notes the end of its request, and its error unless there was one before.
+    fn note(
+        &mut self,
+        end: impl FnOnce(&mut Request<T>) -> Result<Done<T>, Failed<T>>,
+        failed: &mut Option<Error>,
+    ) {
+        let Self::UnderWay(request) = self else { return };
+        *self = match end(request) {
+            Ok(Done { buffer, status }) => Self::Ended(Some(buffer), Some(status)),
+            Err(Failed { error, buffer }) => {
+                failed.get_or_insert(error);
+                Self::Ended(buffer, None)
+            }
+        };
+    }
+
+    /// Makes progress, and notes the end of its request if it has ended.
+    ///
+    /// # Errors
+    /// Those after which a request is still under way.
+    fn test(&mut self, failed: &mut Option<Error>) -> Result<(), Error> {
+        let Self::UnderWay(request) = self else { return Ok(()) };
+        match request.test() {
+            None => Ok(()),
+            Some(Err(told)) if request.id.is_some() => Err(told.error),
+            Some(end) => {
+                self.note(|_| end, failed);
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&mut self) -> (Option<Vec<T>>, Option<Status>) {
+        match self {
+            Self::UnderWay(_) => (None, None),
+            Self::Ended(buffer, status) => (buffer.take(), status.take()),
+        }
+    }
+}
+
+/// A wait for the request that ends first, of two.
+struct Either {
+    ids: [Option<RequestId>; 2],
+    ended: RequestId,
+}
+
+impl Awaiting for Either {
+    fn ended<P: Port>(&mut self, engine: &Engine<P>) -> Option<RequestId> {
+        let has_ended = |id: &RequestId| engine.outcome(*id) != Outcome::Pending;
+        self.ended = self.ids.into_iter().flatten().find(has_ended)?;
+        Some(self.ended)
+    }
+}
+
+impl Lent for Either {
+    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
+        None
+    }
+    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
+        None
+    }
+    fn received(&mut self, _: RequestId, _: u32, _: EngineStatus) {}
+}
