@@ -90,6 +90,46 @@ impl Comm {
         Group(self.members())
     }
 
+    /// Returns the same communicator on another lane: a handle whose messages go through a port, a lock and an order of
+    /// messages of their own. Threads that use a lane each do not wait for each other, and their messages do not
+    /// overtake or match each other's: only receives on the same lane of the destination match.
+    ///
+    /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more; all
+    /// ranks have the same number. Progress is made in the lane of the call. Creations of communicators, of any lane, are
+    /// called in one order by all ranks; what they create has all lanes too, and the lane of the handle on which they
+    /// were called.
+    ///
+    /// MPI calls the concept endpoints; libraries for it know it as virtual communication interfaces.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchLane`]; [`Error::Closed`] after the [`World`](crate::World) was dropped.
+    ///
+    /// ```
+    /// let mut settings = samite::Settings::default();
+    /// settings.set_lanes(2)?;
+    /// settings.local(2, |world| {
+    ///     let comm = world.comm();
+    ///     let other = samite::Rank(1 - comm.rank().0);
+    ///     std::thread::scope(|threads| {
+    ///         for number in 0..2 {
+    ///             let lane = comm.lane(number)?;
+    ///             threads.spawn(move || {
+    ///                 let mut from_other = [0];
+    ///                 lane.sendrecv(&[number], other, 7, &mut from_other, other, 7).unwrap();
+    ///                 assert_eq!(from_other, [number], "lanes are apart");
+    ///             });
+    ///         }
+    ///         Ok::<(), samite::Error>(())
+    ///     })
+    /// }).into_iter().for_each(Result::unwrap);
+    /// # Ok::<(), samite::SettingError>(())
+    /// ```
+    pub fn lane(&self, number: usize) -> Result<Self, Error> {
+        let mut lane = self.clone();
+        lane.runtime = self.runtime.lane(number)?;
+        Ok(lane)
+    }
+
     /// Returns the incarnation of `rank` that takes part, as far as this rank knows: 1 for the first process of the
     /// rank, one more for each restart (`samite run --on-failure restart`). Returns `None` if the rank has failed or
     /// left, or no message was exchanged with it.
@@ -140,7 +180,7 @@ impl Comm {
     }
 
     /// Returns the counts of messages that this process has sent and received since its start, over all communicators,
-    /// by ranks of the job, and its present state. After the [`World`](crate::World) was dropped: the last values.
+    /// by ranks of the job, and its present state: those of the [lane](Self::lane) of this handle. After the [`World`](crate::World) was dropped: the last values.
     ///
     /// ```
     /// # samite::local(1, |world| {

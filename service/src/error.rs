@@ -66,6 +66,14 @@ pub enum Error {
         /// The rank, in the job.
         world_rank: Rank,
     },
+    /// Misuse: a rank has no such lane.
+    #[error("there is no lane {lane} among {lanes}: lanes count from 0, and SAMITE_LANES sets their number")]
+    NoSuchLane {
+        /// The named lane.
+        lane: usize,
+        /// The number of lanes of each rank.
+        lanes: usize,
+    },
     /// Misuse: the request was already finished.
     #[error("no such request: it was finished before")]
     NoSuchRequest,

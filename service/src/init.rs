@@ -13,10 +13,11 @@ use samite_p2p::{Engine, Identity};
 
 use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
 use crate::error::TransportError;
+use crate::lanes::{self, Addresses, Lane, Lanes};
 use crate::runtime::{Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::World;
-use crate::{Comm, SettingError, Settings};
+use crate::{SettingError, Settings};
 
 /// Joins the job for which this process was started. Without a launcher the process is a job of one rank.
 ///
@@ -43,17 +44,17 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
     match Detected::from_variables(&environment)? {
         Detected::Alone => {
             let identity = Identity { rank: 0, size: 1, incarnation: first_incarnation(0), secret: [0; 16] };
-            let transport = open(&settings, &Place::ALONE, 1)?;
-            let address = transport.address();
-            world(transport, identity, settings, Box::new(Alone { address: Some(address) }), &Place::ALONE)
+            let transports = open(&settings, &Place::ALONE, 1)?;
+            let address = Some(address(&transports));
+            world(transports, identity, settings, Box::new(Alone { address }), &Place::ALONE)
         }
         Detected::Invited(invitation) => {
             let (ticket, mut connection) = invitation.accept()?;
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
-            let transport = open(&settings, &place, size)?;
-            connection.publish(&transport.address().0).map_err(not_published)?;
+            let transports = open(&settings, &place, size)?;
+            connection.publish(&address(&transports).0).map_err(not_published)?;
             let identity = Identity { rank, size, incarnation, secret: secret.0 };
-            world(transport, identity, settings, Box::new(Member(Some(connection))), &place)
+            world(transports, identity, settings, Box::new(Member(Some(connection))), &place)
         }
         Detected::Pmi(job) => {
             let candidate = job.join(settings.join_timeout)?;
@@ -65,10 +66,10 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             samite_fabric::ofi::settle_environment();
             let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
-            let transport = open(&settings, &place, size)?;
-            guest.publish(&transport.address()).map_err(not_published)?;
+            let transports = open(&settings, &place, size)?;
+            guest.publish(&address(&transports)).map_err(not_published)?;
             let identity = Identity { rank, size, incarnation, secret: secret.0 };
-            world(transport, identity, settings, Box::new(guest), &place)
+            world(transports, identity, settings, Box::new(guest), &place)
         }
         Detected::Pmix(job) => {
             // The launcher's library starts a thread.
@@ -84,11 +85,11 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
 fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<World, InitError> {
     let Candidate { rank, size, .. } = candidate;
     let place = candidate.place.clone();
-    let transport = open(&settings, &place, size)?;
-    let (secret, directory) = candidate.join(&transport.address())?;
+    let transports = open(&settings, &place, size)?;
+    let (secret, directory) = candidate.join(&address(&transports))?;
     let incarnation = secret.first_incarnation(rank);
     let identity = Identity { rank, size, incarnation, secret: secret.0 };
-    world(transport, identity, settings, Box::new(directory), &place)
+    world(transports, identity, settings, Box::new(directory), &place)
 }
 
 /// The reason why this process cannot become a rank. Its `Debug` text is its message too, since a `main` that
@@ -130,8 +131,16 @@ impl fmt::Debug for InitError {
     }
 }
 
-fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result<Transport, InitError> {
-    transport::open(settings, place, size).map_err(|error| not_opened(settings.transport.clone(), error))
+/// Opens the transport of each lane.
+fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result<Vec<Transport>, InitError> {
+    let open = |_| transport::open(settings, place, size);
+    let transports = (0..settings.lanes).map(open).collect::<Result<_, _>>();
+    transports.map_err(|error| not_opened(settings.transport.clone(), error))
+}
+
+/// Returns the address that a rank with these transports publishes.
+fn address(transports: &[Transport]) -> Address {
+    Addresses::encode(transports.iter().map(Port::address))
 }
 
 fn not_opened(name: Option<String>, error: PortError) -> InitError {
@@ -142,18 +151,28 @@ fn not_published(error: ControlError) -> InitError {
     InitError::Control(error.into())
 }
 
-/// Creates the engine, the runtime and the world of a rank.
+/// Creates the engines, the runtimes and the world of a rank.
 fn world(
-    transport: Transport,
+    transports: Vec<Transport>,
     identity: Identity,
     settings: samite_control::Settings,
     directory: Box<dyn Directory>,
     place: &Place,
 ) -> Result<World, InitError> {
-    let engine = Engine::new(transport, identity.clone(), settings.engine);
-    let runtime = Runtime::new(engine, directory, &identity, place)
-        .map_err(|error| not_opened(settings.transport, error))?;
-    Ok(World::new(Comm::world(Arc::new(runtime))))
+    let of = transports.len();
+    let directories = lanes::share(directory, of).map_err(|error| {
+        let (call, hint) =
+            ("epoll_create", "allow this process more open files (ulimit -n), or set fewer lanes");
+        let (code, text) = (error.raw_os_error().unwrap_or(0), error.to_string());
+        not_opened(None, PortError::Provider { call, code, text, hint: hint.into() })
+    })?;
+    let runtimes =
+        transports.into_iter().zip(directories).enumerate().map(|(number, (transport, directory))| {
+            let engine = Engine::new(transport, identity.clone(), settings.engine.clone());
+            Runtime::new(engine, directory, &identity, place, Lane { number, of }).map(Arc::new)
+        });
+    let runtimes = runtimes.collect::<Result<_, _>>();
+    Ok(World::new(Lanes::new(runtimes.map_err(|error| not_opened(settings.transport, error))?)))
 }
 
 /// Returns the first incarnation of a rank without a launcher, and thus without a secret.

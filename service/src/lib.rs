@@ -35,6 +35,7 @@
 //! | types of data | [`Element`], [`zerocopy`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
+//! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
 //! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
 //! | configuration | [`Settings`], [`SettingError`] |
@@ -74,6 +75,7 @@ mod figures;
 pub mod fuzzing;
 mod group;
 mod init;
+mod lanes;
 mod local;
 mod members;
 mod patience;

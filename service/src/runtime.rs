@@ -13,7 +13,7 @@ mod state;
 mod tests;
 mod waiting;
 
-use std::sync::{Arc, Condvar, OnceLock};
+use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,13 +23,14 @@ use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Engine, Identity, Lent, Outcome, Pattern, Reading, Received, RequestId, Sent, Source,
-    Writing,
+    Awaited, Claimed, Engine, Group, Identity, Lent, Outcome, Pattern, Reading, Received, RequestId, Sent,
+    Source, Writing,
 };
 
 use crate::cancel::Cancel;
 use crate::comm::Creations;
 use crate::error::{Error, Fate, Public, Status};
+use crate::lanes::{Lane, Lanes};
 use crate::patience::Burst;
 use crate::request::Awaiting;
 use crate::select::Rank;
@@ -57,6 +58,8 @@ pub(crate) struct Runtime<P> {
     woken: Condvar,
     /// The communicators that the ranks of the world create.
     pub(crate) creations: Creations,
+    /// All runtimes of the rank, until its part in the job ends.
+    pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// The result of [`Runtime::stats`] once it is closed.
     last: OnceLock<Stats>,
 }
@@ -90,7 +93,7 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a rank. `place` tells how many ranks share its processors.
+    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
@@ -99,11 +102,12 @@ impl<P: Port> Runtime<P> {
         directory: Box<dyn Directory>,
         identity: &Identity,
         place: &Place,
+        lane: Lane,
     ) -> Result<Self, PortError> {
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
-        let crowded = is_crowded(place.neighbours);
+        let crowded = is_crowded(place.neighbours.saturating_mul(lane.of as u32));
         let first = Secret(identity.secret).first_incarnation(identity.rank);
         if directory.tells_ends() {
             engine.expect_word();
@@ -111,6 +115,7 @@ impl<P: Port> Runtime<P> {
         let core = Core {
             engine,
             directory,
+            lane,
             now_ns: 0,
             ask_ns: 0,
             awaited: 0,
@@ -139,13 +144,14 @@ impl<P: Port> Runtime<P> {
             linger,
             crowded,
             // In a job of several hosts, a rank's number is not its index among the ranks of its host.
-            deals: crowded && place.hosts == 1,
+            deals: crowded && place.hosts == 1 && lane.of == 1,
             watch,
             woken: Condvar::new(),
             creations: match identity.incarnation == first {
                 true => Creations::default(),
                 false => Creations::unknown(),
             },
+            lanes: OnceLock::new(),
             last: OnceLock::new(),
         })
     }
@@ -239,13 +245,33 @@ impl<P: Port> Runtime<P> {
         self.hand_over(&mut core);
     }
 
-    /// Closes the contexts of a communicator.
-    pub(crate) fn close_contexts(&self, contexts: [u32; 2]) {
+    /// Tells a new runtime about all runtimes of its rank.
+    pub(crate) fn join_lanes(&self, lanes: Weak<Lanes>) {
+        let is_first = self.lanes.set(lanes).is_ok();
+        debug_assert!(is_first, "a runtime is a lane of one rank");
+    }
+
+    /// Opens contexts for the same members in this lane. Returns false if one of them was used before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn open_contexts_here(
+        &self,
+        [first, second]: [u32; 2],
+        members: &Group,
+    ) -> Result<bool, Error> {
+        let mut core = self.lock()?;
+        let mut open = |context| core.engine.open_context(context, members.clone()).map_err(Public::public);
+        Ok(open(first)? && open(second)?)
+    }
+
+    /// Closes the contexts of a communicator in this lane.
+    pub(crate) fn close_contexts_here(&self, contexts: [u32; 2]) {
         self.end_contexts(|engine, now_ns| contexts.map(|context| engine.close_context(now_ns, context)));
     }
 
-    /// Closes the contexts of a communicator, and tells its other members.
-    pub(crate) fn leave_contexts(&self, contexts: [u32; 2]) {
+    /// Closes the contexts of a communicator in this lane, and tells its other members.
+    pub(crate) fn leave_contexts_here(&self, contexts: [u32; 2]) {
         self.end_contexts(|engine, now_ns| contexts.map(|context| engine.leave_context(now_ns, context)));
     }
 

@@ -79,6 +79,8 @@ setters! {
     set_interface(name: &str) = "interface", name;
     /// Sets whether a message from the network wakes a rank that sleeps.
     set_network_wakes(wakes: bool) = "network_wakes", if wakes { "yes" } else { "no" };
+    /// Sets the number of lanes of a rank: see [`Comm::lane`](crate::Comm::lane). All ranks of a job need the same number.
+    set_lanes(lanes: usize) = "lanes", lanes.to_string();
     /// Sets the number of ranks that a rank reaches by shared memory at a time.
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.

@@ -1,5 +1,8 @@
 //! A process's place in its job.
 
+use std::sync::Arc;
+
+use crate::lanes::Lanes;
 use crate::{Comm, Error};
 
 /// This process's place in its job. Its messages go through the communicator of all ranks, [`comm`](Self::comm).
@@ -33,11 +36,12 @@ use crate::{Comm, Error};
 #[derive(Debug)]
 pub struct World {
     comm: Comm,
+    lanes: Arc<Lanes>,
 }
 
 impl World {
-    pub(crate) fn new(comm: Comm) -> Self {
-        Self { comm }
+    pub(crate) fn new(lanes: Arc<Lanes>) -> Self {
+        Self { comm: Comm::world(Arc::clone(lanes.first())), lanes }
     }
 
     /// Returns the communicator of all ranks. It can be cloned and may outlive the `World`.
@@ -54,16 +58,17 @@ impl World {
     /// [`Error::TimedOut`] if a rank has not taken the messages sent to it within `SAMITE_LINGER_US`; this rank has
     /// left all the same. [`Error::Condemned`] if it was given up before, [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
-        self.comm.runtime.leave()
+        self.lanes.say_goodbye(|directory| directory.leave())
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.comm.runtime.abandon();
+            self.lanes.abandon();
         } else {
-            self.comm.runtime.close();
+            // Errors show in the others' operations, and a drop cannot return one.
+            let _ = self.lanes.say_goodbye(|directory| directory.close());
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub interface: Option<String>,
     /// The choice, if any, whether a message from the network wakes a sleeping rank.
     pub network_wakes: Option<bool>,
+    /// The number of lanes of each rank.
+    pub lanes: usize,
     remote_shell: String,
     /// The time within which a dead host must be detected.
     pub detection: Duration,
@@ -87,6 +89,7 @@ impl Default for Settings {
             transport: None,
             interface: None,
             network_wakes: None,
+            lanes: 1,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
             join_timeout: JOIN_TIMEOUT_DEFAULT,
@@ -321,6 +324,19 @@ const OTHERS: &[Parameter] = &[
         },
     },
     Parameter {
+        name: "lanes",
+        meaning: "How many lanes a rank has: ports with a lock and an order of messages of their own, each for one thread \
+                  (`Comm::lane`). Each takes the memory and the descriptors of a rank. All ranks of a job need the same \
+                  number.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "a number from 1 to 64",
+            get: |settings| settings.lanes.to_string(),
+            set: |settings, text| lanes(text).map(|lanes| settings.lanes = lanes),
+        },
+    },
+    Parameter {
         name: "shm_peers_max",
         meaning: "How many ranks a rank reaches by shared memory, and by how many it is reached, at a time. Each takes 192 \
                   bytes, and 72 KiB (with the default `shm_ring_bytes` and `shm_ring_bytes_min`) once it sends. With more, \
@@ -391,6 +407,9 @@ const OTHERS: &[Parameter] = &[
     },
 ];
 
+/// The most lanes of a rank.
+pub const LANES_MAX: usize = 64;
+
 /// The default remote shell.
 pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
 
@@ -413,6 +432,10 @@ fn peers_max(text: &str) -> Option<Option<usize>> {
         AUTOMATIC => Some(None),
         text => text.parse().ok().filter(|peers| (1..=shm::Config::PEERS_MAX).contains(peers)).map(Some),
     }
+}
+
+fn lanes(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes))
 }
 
 fn yes_or_no(text: &str) -> Option<Option<bool>> {

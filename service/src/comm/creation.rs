@@ -149,8 +149,12 @@ impl Comm {
         creation.run(Choices::Group(group))?.ok_or(not_a_member)
     }
 
-    fn creations(&self) -> &Creations {
-        self.derived.as_ref().map_or(&self.runtime.creations, |derived| &derived.creations)
+    /// Calls `act` with the number of the next creation.
+    fn with_creations<R>(&self, act: impl FnOnce(&AtomicU64) -> R) -> R {
+        match &self.derived {
+            Some(derived) => act(&derived.creations.0),
+            None => act(&self.first_lane().creations.0),
+        }
     }
 }
 
@@ -192,10 +196,12 @@ struct Creation<'a> {
 
 impl<'a> Creation<'a> {
     fn by_all(parent: &'a Comm) -> Self {
-        let next = &parent.creations().0;
-        let number = next.load(Ordering::Relaxed);
-        // One thread calls at a time.
-        next.store(if number == UNKNOWN { UNKNOWN } else { number + 1 }, Ordering::Relaxed);
+        let number = parent.with_creations(|next| {
+            let number = next.load(Ordering::Relaxed);
+            // One thread calls at a time.
+            next.store(if number == UNKNOWN { UNKNOWN } else { number + 1 }, Ordering::Relaxed);
+            number
+        });
         Self::new(parent, parent.members(), BY_ALL, number)
     }
 
@@ -210,11 +216,11 @@ impl<'a> Creation<'a> {
     /// Returns the communicator, `None` if this rank has chosen none.
     fn run(&self, choices: Choices<'_>) -> Result<Option<Comm>, Error> {
         let end = self.agree(choices);
-        end.map_err(|error| self.parent.local_error(self.parent.runtime.explain(error, &self.rest())))
+        end.map_err(|error| self.parent.local_error(self.control.runtime.explain(error, &self.rest())))
     }
 
     fn agree(&self, choices: Choices<'_>) -> Result<Option<Comm>, Error> {
-        let runtime = &self.parent.runtime;
+        let runtime = &self.control.runtime;
         loop {
             let next = runtime.enter(&Bounds::default())?.start(|engine, _, _| engine.next_context());
             let mine = match choices {
@@ -271,11 +277,7 @@ impl<'a> Creation<'a> {
     /// Opens the contexts of the communicator, unless this rank has used them.
     fn open(&self, context: u32, group: &Group) -> Result<Option<Derived>, Error> {
         let runtime = &self.parent.runtime;
-        let opened = runtime.enter(&Bounds::default())?.start(|engine, _, _| {
-            Ok(engine.open_context(context, group.clone())?
-                && engine.open_context(context + 1, group.clone())?)
-        });
-        match opened.map_err(|error: samite_p2p::Error| error.public())? {
+        match runtime.open_contexts([context, context + 1], group)? {
             true => Ok(Derived::new(Arc::clone(runtime), group.clone(), context)),
             false => Ok(None),
         }
@@ -352,7 +354,7 @@ impl<'a> Creation<'a> {
     fn send(&self, to: Rank, (vote, words): &(Vote, Vec<u64>)) {
         let head = [vote.to_word(), self.number.get()];
         let message = head.into_iter().chain(words.iter().copied()).collect();
-        self.parent.runtime.send_detached(to.0, self.control.context, self.tag, message);
+        self.control.runtime.send_detached(to.0, self.control.context, self.tag, message);
     }
 
     fn receive(&self, from: Rank, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
@@ -364,7 +366,7 @@ impl<'a> Creation<'a> {
             let known = self.number.get();
             if known == UNKNOWN && number != UNKNOWN {
                 self.number.set(number);
-                self.parent.creations().0.store(number + 1, Ordering::Relaxed);
+                self.parent.with_creations(|next| next.store(number + 1, Ordering::Relaxed));
             }
             // A message of an earlier creation came too late.
             if known == UNKNOWN || number >= known {
@@ -408,7 +410,7 @@ impl<'a> Creation<'a> {
         match vote {
             Vote::Left(rank) | Vote::Failed(rank) => {
                 let heard = if vote == Vote::Left(rank) { Cause::Left } else { Cause::Lost };
-                let runtime = &self.parent.runtime;
+                let runtime = &self.control.runtime;
                 let cause = runtime.look(|engine| Ok(engine.latest_failure(rank)));
                 failed(rank, cause.ok().flatten().map_or(heard, Public::public))
             }
@@ -477,10 +479,10 @@ mod tests {
                     comm.dup()?;
                     comm.split(None, 0)?;
                     if comm.rank() == restarted {
-                        comm.creations().0.store(UNKNOWN, Ordering::Relaxed);
+                        comm.with_creations(|next| next.store(UNKNOWN, Ordering::Relaxed));
                     }
                     comm.dup()?;
-                    assert_eq!(comm.creations().0.load(Ordering::Relaxed), 3);
+                    assert_eq!(comm.with_creations(|next| next.load(Ordering::Relaxed)), 3);
                     comm.dup().map(|comm| comm.size())
                 });
                 assert_eq!(sizes, vec![Ok(n); n as usize]);

@@ -77,9 +77,15 @@ impl Comm {
         Self { runtime: Arc::clone(&self.runtime), derived, context, bounds: self.bounds.clone() }
     }
 
-    /// Returns a handle for messages between its members by ranks of the job, apart from those of the program.
+    /// Returns the runtime of the first lane. After the end of the World, one is like the other.
+    pub(super) fn first_lane(&self) -> Arc<Runtime<Transport>> {
+        self.runtime.lane(0).unwrap_or_else(|_| Arc::clone(&self.runtime))
+    }
+
+    /// Returns a handle for messages between its members by ranks of the job, apart from those of the program. They go
+    /// through the first lane.
     pub(super) fn control(&self) -> Self {
         let context = self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1);
-        Self { runtime: Arc::clone(&self.runtime), derived: None, context, bounds: self.bounds.clone() }
+        Self { runtime: self.first_lane(), derived: None, context, bounds: self.bounds.clone() }
     }
 }

@@ -14,30 +14,35 @@ use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    /// Closes the world: see [`World`](crate::World). Does nothing if it was closed before, or in a child of the rank's
-    /// process.
-    pub(crate) fn close(&self) {
-        // Errors show in the others' operations, and a drop cannot return one.
-        let _ = self.say_goodbye(|directory| directory.close());
-    }
-
-    /// Leaves the job for good: see [`World::leave`](crate::World::leave).
-    pub(crate) fn leave(&self) -> Result<(), Error> {
-        self.say_goodbye(|directory| directory.leave())
-    }
-
-    /// Says goodbye, waits a limited time for the peers to take the messages sent to them, and informs the launcher.
-    /// Every other call, waiting calls included, ends with an error from the beginning of this on.
-    fn say_goodbye(&self, tell: impl FnOnce(&mut dyn Directory)) -> Result<(), Error> {
+    /// Says goodbye. Every other call, waiting calls included, ends with an error from the beginning of this on.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it was closed before; [`Error::Forked`] in a child of the rank's process;
+    /// [`Error::Condemned`].
+    pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start_ns = self.clock.now_ns();
         core.ask_ns = 0;
         // A rank that was given up is dead for the others, and has not left in good order.
         core.attend(start_ns).map_err(Public::public)?;
         core.engine.close(start_ns);
-        let taken = self.linger(&mut core, start_ns, was_alone);
-        core.tell_at_end();
-        tell(&mut *core.directory);
+        Ok(Goodbye { runtime: self, core, was_alone, start_ns })
+    }
+
+    /// Waits a limited time for the peers to take the messages sent to them in all lanes of a rank, and informs the
+    /// launcher.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub(crate) fn end_goodbyes(
+        mut goodbyes: Vec<Goodbye<'_, P>>,
+        tell: impl Fn(&mut dyn Directory),
+    ) -> Result<(), Error> {
+        let taken = linger(&mut goodbyes);
+        for Goodbye { mut core, .. } in goodbyes {
+            core.tell_at_end();
+            tell(&mut *core.directory);
+        }
         taken
     }
 
@@ -67,34 +72,57 @@ impl<P: Port> Runtime<P> {
         self.woken.notify_all();
         Ok((core, !slept))
     }
+}
 
-    fn linger(&self, core: &mut Core<P>, start_ns: u64, was_alone: bool) -> Result<(), Error> {
-        let until_ns = start_ns.saturating_add(self.linger.as_nanos() as u64);
-        let mut patience = Patience::new(self.crowded);
-        while let Some(rank) = core.engine.not_closed() {
-            let now_ns = self.clock.now_ns();
-            if now_ns > until_ns {
-                return Err(not_taken(rank, Duration::from_nanos(now_ns - start_ns)));
-            }
-            let events = core.step(now_ns, &mut ()).map_err(Public::public)?;
-            match patience.rest(now_ns, events > 0) {
-                Rest::Spin => std::hint::spin_loop(),
-                Rest::Yield => rustix::thread::sched_yield(),
-                Rest::Sleep(nap_time) => {
-                    let time = core.time_to_sleep(nap_time, until_ns);
-                    let Some(time) = core.arm(nap_time, time) else { continue };
-                    match &self.watch {
-                        // The alarm that woke another thread may not be reset yet.
-                        Some(watch) if was_alone => watch.sleep(time),
-                        _ => nap(nap_time.min(time)),
-                    }
-                    core.engine.port_mut().disarm();
-                    core.ask_ns = 0;
+/// Drives the lanes of a rank until their peers have taken all messages. All of them, since a peer that is met in one
+/// lane now must learn of the goodbye there.
+fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
+    let Some(first) = goodbyes.first() else { return Ok(()) };
+    let mut patience = Patience::new(first.runtime.crowded);
+    let is_only = goodbyes.len() == 1;
+    while let Some((index, rank)) = not_closed(goodbyes) {
+        let mut events = 0;
+        for Goodbye { runtime, core, .. } in &mut *goodbyes {
+            events += core.step(runtime.clock.now_ns(), &mut ()).map_err(Public::public)?;
+        }
+        let Goodbye { runtime, core, start_ns, was_alone } = &mut goodbyes[index];
+        let now_ns = runtime.clock.now_ns();
+        let until_ns = start_ns.saturating_add(runtime.linger.as_nanos() as u64);
+        if now_ns > until_ns {
+            return Err(not_taken(rank, Duration::from_nanos(now_ns - *start_ns)));
+        }
+        match patience.rest(now_ns, events > 0) {
+            Rest::Spin => std::hint::spin_loop(),
+            Rest::Yield => rustix::thread::sched_yield(),
+            Rest::Sleep(nap_time) => {
+                let time = core.time_to_sleep(nap_time, until_ns);
+                let Some(time) = core.arm(nap_time, time) else { continue };
+                match &runtime.watch {
+                    // The alarm that woke another thread may not be reset yet. Other lanes wake nobody here.
+                    Some(watch) if *was_alone && is_only => watch.sleep(time),
+                    _ => nap(nap_time.min(time)),
                 }
+                core.engine.port_mut().disarm();
+                core.ask_ns = 0;
             }
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// Returns a lane with a peer that has not taken all messages, and the peer.
+fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, u32)> {
+    let lanes = goodbyes.iter().enumerate();
+    lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.core.engine.not_closed()?)))
+}
+
+/// A runtime that has said goodbye.
+pub(crate) struct Goodbye<'a, P> {
+    runtime: &'a Runtime<P>,
+    core: Core<P>,
+    /// True if no thread slept in it.
+    was_alone: bool,
+    start_ns: u64,
 }
 
 /// Returns the error for a rank that has not taken the messages sent to it before this one left.

@@ -42,7 +42,7 @@ pub(crate) trait Directory: Send {
 }
 
 /// A report about a rank.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Notice {
     Address {
         rank: u32,

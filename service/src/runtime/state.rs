@@ -11,12 +11,15 @@ use super::Completion;
 use super::directory::{Directory, Notice};
 use crate::error::Public;
 use crate::figures::figures_of;
+use crate::lanes::{Addresses, Lane};
 use crate::patience::Burst;
 
 /// The engine with its driver's state.
 pub(super) struct Core<P> {
     pub(super) engine: Engine<P>,
     pub(super) directory: Box<dyn Directory>,
+    /// The lane of this engine.
+    pub(super) lane: Lane,
     /// The time as last read: precise enough for the age of a message, and for deadlines, since waiting callers
     /// read the clock between bursts.
     pub(super) now_ns: u64,
@@ -137,7 +140,12 @@ impl<P: Port> Core<P> {
             match notice {
                 Notice::Address { rank, incarnation, address } => {
                     self.awaited = self.awaited.saturating_sub(1);
-                    self.engine.introduce(rank, incarnation, address)?;
+                    match Addresses::decode(&address, self.lane) {
+                        Ok(address) => self.engine.introduce(rank, incarnation, address)?,
+                        Err(why) => {
+                            self.engine.peer_failed(rank, Some(incarnation), Cause::Unreachable(why))?;
+                        }
+                    }
                 }
                 Notice::Failed { rank, incarnation, how, returns } => {
                     self.receive_all()?;

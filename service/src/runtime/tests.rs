@@ -35,7 +35,7 @@ fn a_rank_that_was_given_up_reports_each_end_once() {
     while engine.poll(0, &mut ()).unwrap() > 0 {}
     let judge = Judge::default();
     let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
-    let runtime = Runtime::new(engine, Box::new(judge.clone()), &identity, &place).unwrap();
+    let runtime = Runtime::new(engine, Box::new(judge.clone()), &identity, &place, Lane::ONLY).unwrap();
     let bounds = Bounds::default();
     let watcher = runtime.add_watcher();
     let receive = runtime.enter(&bounds).unwrap().start(|engine, now_ns, deadline_ns| {

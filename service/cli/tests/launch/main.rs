@@ -13,6 +13,7 @@ mod hosts;
 mod interrupt;
 mod join;
 mod kill;
+mod lanes;
 mod leaving;
 mod observe;
 mod places;
