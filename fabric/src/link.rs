@@ -73,7 +73,7 @@ pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use self::group::{Comparison, Duplicate, Group};
 pub use self::lent::{Lent, Reading, Writing};
-pub use self::numbers::Incarnation;
+pub use self::numbers::{Incarnation, Time, WorldRank};
 pub use self::peer::{Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
@@ -142,10 +142,10 @@ pub trait Stack {
     /// Ends the operations that need a path to a peer: the port has no room for one. That is no failure of the peer.
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
 
-    /// Ends a request whose deadline has passed, if `due_ns` is still its deadline; [`RequestId::protocol`] names its
+    /// Ends a request whose deadline has passed, if `due` is still its deadline; [`RequestId::protocol`] names its
     /// protocol. If `busy`, the port still brings events: a request whose message may be among them answers
     /// [`Expiry::Later`].
-    fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry;
+    fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry;
 
     /// Sends the next packet that this protocol has queued for a peer, and takes itself off the peer's list
     /// ([`Link::clear_queue`]) when the queue is empty.
@@ -285,7 +285,7 @@ pub enum Expiry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// The rank of the peer.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// The incarnation of the peer.
     pub incarnation: u32,
     /// The cause: [`Cause::Protocol`], [`Cause::OutOfMemory`], [`Cause::Gap`] or [`Cause::Unreachable`].
@@ -296,7 +296,7 @@ pub struct GivenUp {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The rank of this process.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// Ranks in the job.
     pub size: u32,
     /// This incarnation of the rank: larger, in wrapping order, than that of any earlier process with the rank. Other
@@ -323,7 +323,7 @@ impl fmt::Debug for Identity {
 pub struct Link {
     identity: Identity,
     config: Config,
-    now_ns: u64,
+    now: Time,
     peers: Peers,
     timers: Timers,
     counters: Counters,
@@ -346,7 +346,7 @@ pub struct Link {
     /// Packets taken by [`Engine::next_packet`] since the last poll.
     taken: usize,
     /// Ranks whose address is wanted.
-    wanted: Vec<u32>,
+    wanted: Vec<WorldRank>,
     /// Peers given up by this link, which the launcher must inform. At most one entry for each incarnation.
     given_up: Vec<GivenUp>,
     /// Credit that peers hold, and the cost of data that is kept for later receives: together they stay within
@@ -364,7 +364,7 @@ impl Link {
         Self {
             identity,
             config,
-            now_ns: 0,
+            now: Time::ZERO,
             peers: Peers::default(),
             timers: Timers::default(),
             counters: Counters::default(),
@@ -391,17 +391,17 @@ impl Link {
         &self.identity
     }
 
-    /// Returns the time of the current call, nanoseconds of the caller's monotonic clock.
+    /// Returns the time of the current call.
     #[inline]
     #[must_use]
-    pub fn now_ns(&self) -> u64 {
-        self.now_ns
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     /// Sets the time of the current call.
     #[inline]
-    pub fn set_now(&mut self, now_ns: u64) {
-        self.now_ns = now_ns;
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
     }
 
     /// Returns the counts of events so far.
@@ -422,7 +422,7 @@ impl Link {
 
     /// Returns the peer of a rank, if it was met.
     #[inline(always)]
-    pub fn find(&mut self, rank: u32) -> Option<Peer> {
+    pub fn find(&mut self, rank: WorldRank) -> Option<Peer> {
         self.peers.find(rank)
     }
 
@@ -430,7 +430,7 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn find_or_meet(&mut self, rank: u32) -> Result<Peer, Error> {
+    pub fn find_or_meet(&mut self, rank: WorldRank) -> Result<Peer, Error> {
         self.check_rank(rank)?;
         Ok(self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank)))
     }
@@ -440,7 +440,7 @@ impl Link {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
     #[inline(always)]
-    pub fn alive(&mut self, rank: u32) -> Result<Peer, Error> {
+    pub fn alive(&mut self, rank: WorldRank) -> Result<Peer, Error> {
         let peer = match self.peers.find(rank) {
             Some(peer) => peer,
             None => self.find_or_meet(rank)?,
@@ -456,14 +456,14 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn check_rank(&self, rank: u32) -> Result<(), Error> {
-        if rank < self.identity.size { Ok(()) } else { Err(self.invalid_rank(rank)) }
+    pub fn check_rank(&self, rank: WorldRank) -> Result<(), Error> {
+        if rank.0 < self.identity.size { Ok(()) } else { Err(self.invalid_rank(rank)) }
     }
 
     /// Returns the error of a call that names a rank which the job does not have.
     #[cold]
     #[must_use]
-    pub fn invalid_rank(&self, rank: u32) -> Error {
+    pub fn invalid_rank(&self, rank: WorldRank) -> Error {
         Error::InvalidRank { rank, size: self.identity.size }
     }
 
@@ -496,7 +496,7 @@ impl Link {
     #[must_use]
     pub fn has_work(&self) -> bool {
         // Every poll asks.
-        self.has_work | (self.timers.next_ns() <= self.now_ns)
+        self.has_work | (self.timers.next() <= self.now)
     }
 
     /// Returns true if a receive may take packets by itself: see [`Engine::next_packet`].
@@ -587,16 +587,16 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is `u64::MAX`. `is_current` returns true
+    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is [`Time::NEVER`]. `is_current` returns true
     /// if a deadline is still that of its request; it is called for requests of the same protocol. Void deadlines of
     /// the protocol are dropped from time to time.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
-        due_ns: u64,
-        is_current: impl Fn(RequestId, u64) -> bool,
+        due: Time,
+        is_current: impl Fn(RequestId, Time) -> bool,
     ) {
-        self.timers.set_deadline(request, due_ns, is_current);
+        self.timers.set_deadline(request, due, is_current);
     }
 
     /// Returns the number of timers, void ones included.

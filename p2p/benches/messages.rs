@@ -5,9 +5,9 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, RequestId};
+use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, RequestId, Time, WorldRank};
 
-const NEVER: u64 = u64::MAX;
+const NEVER: Time = Time::NEVER;
 const CONTEXT: u32 = 1;
 const TAG: u64 = 5;
 
@@ -31,14 +31,14 @@ fn cross(criterion: &mut Criterion) {
 fn poll(criterion: &mut Criterion) {
     let [mut engine, _other] = pair();
     criterion.bench_function("poll, idle", |bencher| {
-        bencher.iter(|| engine.poll(0, &mut ()).expect("the port works"));
+        bencher.iter(|| engine.poll(Time::ZERO, &mut ()).expect("the port works"));
     });
 }
 
 fn exchange(pair: &mut Pair, memory: [Option<Memory>; 2]) -> [Option<Memory>; 2] {
     let [from, into] = memory.map(|memory| memory.expect("it came back"));
-    let into = pair[1].irecv(0, Pattern::exact(CONTEXT, 0, TAG), into, NEVER).expect("it is posted");
-    let from = pair[0].isend(0, 1, CONTEXT, TAG, from, NEVER).expect("it is posted");
+    let into = pair[1].irecv(Time::ZERO, Pattern::exact(CONTEXT, 0, TAG), into, NEVER).expect("it is posted");
+    let from = pair[0].isend(Time::ZERO, WorldRank(1), CONTEXT, TAG, from, NEVER).expect("it is posted");
     let into = end(pair, 1, into);
     [end(pair, 0, from), into]
 }
@@ -46,7 +46,7 @@ fn exchange(pair: &mut Pair, memory: [Option<Memory>; 2]) -> [Option<Memory>; 2]
 fn end(pair: &mut Pair, rank: usize, request: RequestId) -> Option<Memory> {
     while pair[rank].outcome(request) == Outcome::Pending {
         for engine in &mut *pair {
-            engine.poll(0, &mut ()).expect("the port works");
+            engine.poll(Time::ZERO, &mut ()).expect("the port works");
         }
     }
     let completion = pair[rank].collect(request, &mut ()).expect("it has ended");
@@ -60,11 +60,11 @@ fn pair() -> Pair {
     let addresses = ports.each_ref().map(Port::address);
     let mut rank = 0;
     ports.map(|port| {
-        let identity = Identity { rank, size: 2, incarnation: 1, secret: [9; 16] };
+        let identity = Identity { rank: WorldRank(rank), size: 2, incarnation: 1, secret: [9; 16] };
         rank += 1;
         let mut engine = Engine::new(port, identity, Config::default());
         for (rank, address) in (0..).zip(&addresses) {
-            engine.introduce(rank, 1, address.clone()).expect("it is a rank");
+            engine.introduce(WorldRank(rank), 1, address.clone()).expect("it is a rank");
         }
         engine
     })

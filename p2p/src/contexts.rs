@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use samite_fabric::link::{Cause, Group, Link};
+use samite_fabric::link::{Cause, Group, Link, WorldRank};
 use samite_fabric::wire::WireError;
 use slab::Slab;
 
@@ -29,7 +29,7 @@ pub(crate) struct Contexts {
     /// The number of contexts in which no member but this rank is left.
     pub(crate) deserted: usize,
     /// Members that left a context before it was opened here, by name and rank.
-    early: Vec<(u32, u32)>,
+    early: Vec<(u32, WorldRank)>,
 }
 
 const ALIVE: usize = 256;
@@ -43,7 +43,7 @@ const EARLY_MAX: usize = 64;
 struct Context {
     members: Group,
     /// The ranks of the members that have ended, and the reason why the next incarnations of those ranks are none.
-    ended: BTreeMap<u32, Cause>,
+    ended: BTreeMap<WorldRank, Cause>,
 }
 
 impl Default for Contexts {
@@ -57,7 +57,7 @@ impl Default for Contexts {
 impl Contexts {
     /// Opens a context, unless its name was used before. Returns the members that have left it already.
     #[cold]
-    pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<u32>> {
+    pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<WorldRank>> {
         // The last name is kept, so that `next` is always one.
         if name < self.next || name == u32::MAX {
             return None;
@@ -94,14 +94,14 @@ impl Contexts {
     }
 
     /// Returns the members of an open context that have ended, with the reasons.
-    pub(crate) fn ended(&self, name: u32) -> impl Iterator<Item = (u32, Cause)> + '_ {
+    pub(crate) fn ended(&self, name: u32) -> impl Iterator<Item = (WorldRank, Cause)> + '_ {
         let ended = self.get(name).into_iter().flat_map(|context| &context.ended);
         ended.map(|(rank, cause)| (*rank, cause.clone()))
     }
 
     /// Returns true if a rank is known to be a member that has not ended. Of some, only [`member`](Self::member) knows.
     #[inline(always)]
-    pub(crate) fn is_alive(&self, name: u32, rank: u32) -> bool {
+    pub(crate) fn is_alive(&self, name: u32, rank: WorldRank) -> bool {
         let (at, key) = alive_at(name, rank);
         self.alive[at] == key
     }
@@ -111,12 +111,12 @@ impl Contexts {
     /// # Errors
     /// The context is unknown, or the peer is no member.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, name: u32, source: u32) -> Result<bool, WireError> {
+    pub(crate) fn admit(&mut self, name: u32, source: WorldRank) -> Result<bool, WireError> {
         if self.is_alive(name, source) { Ok(true) } else { self.admit_rare(name, source) }
     }
 
     #[cold]
-    fn admit_rare(&mut self, name: u32, source: u32) -> Result<bool, WireError> {
+    fn admit_rare(&mut self, name: u32, source: WorldRank) -> Result<bool, WireError> {
         let Some(place) = self.find(name) else {
             return if name < self.next { Ok(false) } else { Err(WireError::Value { field: "context" }) };
         };
@@ -132,7 +132,7 @@ impl Contexts {
     /// Returns the reason why a member of an open context has ended, `Some(None)` if it has not, and `None` if the rank
     /// is no member or the context is not open.
     #[cold]
-    pub(crate) fn member(&mut self, name: u32, rank: u32) -> Option<Option<Cause>> {
+    pub(crate) fn member(&mut self, name: u32, rank: WorldRank) -> Option<Option<Cause>> {
         if name < FIRST {
             return Some(None);
         }
@@ -146,12 +146,12 @@ impl Contexts {
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
     #[inline(always)]
-    pub(crate) fn is_member(&self, name: u32, rank: u32) -> bool {
+    pub(crate) fn is_member(&self, name: u32, rank: WorldRank) -> bool {
         name < FIRST || self.is_alive(name, rank) || self.is_opened_member(name, rank)
     }
 
     #[cold]
-    fn is_opened_member(&self, name: u32, rank: u32) -> bool {
+    fn is_opened_member(&self, name: u32, rank: WorldRank) -> bool {
         self.get(name).is_some_and(|context| context.members.contains(rank))
     }
 
@@ -161,7 +161,7 @@ impl Contexts {
     }
 
     /// Notes that a rank has ended.
-    pub(crate) fn rank_ended(&mut self, rank: u32) {
+    pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
         self.alive = [0; ALIVE];
         for (_, context) in &mut self.all {
             let was_deserted = context.is_deserted();
@@ -176,7 +176,7 @@ impl Contexts {
     /// # Errors
     /// It is no member.
     #[cold]
-    pub(crate) fn member_left(&mut self, name: u32, rank: u32) -> Result<bool, WireError> {
+    pub(crate) fn member_left(&mut self, name: u32, rank: WorldRank) -> Result<bool, WireError> {
         if name < FIRST {
             return Err(WireError::Value { field: "context" });
         }
@@ -212,7 +212,7 @@ impl Contexts {
         }
         assert_eq!(self.deserted, deserted);
         for known in self.alive.into_iter().filter(|known| *known != 0) {
-            let (name, rank) = ((known >> 32) as u32, known as u32);
+            let (name, rank) = ((known >> 32) as u32, WorldRank(known as u32));
             let member = self.get(name).and_then(|context| context.member(rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {name}");
         }
@@ -230,7 +230,7 @@ impl Contexts {
         self.by_name.get(&name).copied()
     }
 
-    fn note_alive(&mut self, name: u32, rank: u32) {
+    fn note_alive(&mut self, name: u32, rank: WorldRank) {
         let (at, key) = alive_at(name, rank);
         self.alive[at] = key;
     }
@@ -238,19 +238,19 @@ impl Contexts {
 
 /// Returns the place of a member among those known to be alive, and what is there if it is.
 #[inline(always)]
-fn alive_at(name: u32, rank: u32) -> (usize, u64) {
-    (name.wrapping_add(rank) as usize % ALIVE, u64::from(name) << 32 | u64::from(rank))
+fn alive_at(name: u32, rank: WorldRank) -> (usize, u64) {
+    (name.wrapping_add(rank.0) as usize % ALIVE, u64::from(name) << 32 | u64::from(rank.0))
 }
 
 impl Context {
     /// Returns the reason why a member has ended, `Some(None)` if it has not, and `None` if the rank is no member.
     #[inline]
-    fn member(&self, rank: u32) -> Option<Option<&Cause>> {
+    fn member(&self, rank: WorldRank) -> Option<Option<&Cause>> {
         self.members.contains(rank).then(|| self.ended.get(&rank))
     }
 
     /// Notes that a rank has ended, if it is a member that has not ended before. Returns true if it is one.
-    fn end(&mut self, rank: u32, why: Cause) -> bool {
+    fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
         let is_new = self.members.contains(rank) && !self.ended.contains_key(&rank);
         if is_new {
             self.ended.insert(rank, why);

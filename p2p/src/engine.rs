@@ -4,7 +4,7 @@ mod observe;
 
 use samite_fabric::link::{
     self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
-    Writing,
+    Time, WorldRank, Writing,
 };
 use samite_fabric::{Address, Body, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
@@ -17,7 +17,7 @@ use crate::trace::event;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
 ///
-/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of `u64::MAX` is none.
+/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of [`Time::NEVER`] is none.
 #[derive(Debug)]
 pub struct Engine<P> {
     inner: link::Engine<P, Tagged>,
@@ -90,9 +90,9 @@ impl<P: Port> Engine<P> {
     /// Closes a context to this rank: its receives there are cancelled, the messages that wait there are dropped, and so
     /// are those that come later. For their senders they are received. Sends that are under way continue.
     #[cold]
-    pub fn close_context(&mut self, now_ns: u64, context: u32) {
+    pub fn close_context(&mut self, now: Time, context: u32) {
         let (out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         tagged.close_context(out.link, context);
         self.inner.drive(&mut ());
     }
@@ -101,9 +101,9 @@ impl<P: Port> Engine<P> {
     /// [`Cause::LeftContext`]. For a rank that gave up while the members agreed on the context, since others may take it
     /// for created.
     #[cold]
-    pub fn leave_context(&mut self, now_ns: u64, context: u32) {
+    pub fn leave_context(&mut self, now: Time, context: u32) {
         let (out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         tagged.leave_context(out.link, context);
         self.inner.drive(&mut ());
     }
@@ -115,26 +115,26 @@ impl<P: Port> Engine<P> {
     #[inline(always)]
     pub fn send(
         &mut self,
-        now_ns: u64,
-        to: u32,
+        now: Time,
+        to: WorldRank,
         context: u32,
         tag: u64,
         data: &[u8],
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Result<Sent, Error> {
         let (mut out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         let peer = out.link.alive(to)?;
         tagged.check_member(out.link, context, to)?;
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
-        Ok(self.send_in_turn(peer, context, tag, data, deadline_ns))
+        Ok(self.send_in_turn(peer, context, tag, data, deadline))
     }
 
     /// Starts a send that cannot be sent at once.
     #[inline(never)]
-    fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline_ns: u64) -> Sent {
+    fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline: Time) -> Sent {
         let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, data);
         // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
@@ -142,7 +142,7 @@ impl<P: Port> Engine<P> {
         let is_copy = exposure.is_none() && data.len() <= tagged.config.eager_max;
         let buffer =
             if is_copy { Buffer::Owned(Memory::new(data.to_vec())) } else { Buffer::lent(data.len()) };
-        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline_ns);
+        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline);
         if flush {
             self.inner.flush(peer);
         }
@@ -164,15 +164,15 @@ impl<P: Port> Engine<P> {
     /// As [`Engine::send`]; returns the memory.
     pub fn isend(
         &mut self,
-        now_ns: u64,
-        to: u32,
+        now: Time,
+        to: WorldRank,
         context: u32,
         tag: u64,
         memory: Memory,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
         let (mut out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         let alive = out.link.alive(to);
         let peer = match alive.and_then(|peer| tagged.check_member(out.link, context, to).map(|()| peer)) {
             Ok(peer) => peer,
@@ -180,11 +180,11 @@ impl<P: Port> Engine<P> {
         };
         if send_at_once(&mut out, peer, context, tag, memory.as_bytes()) {
             let status = Status { source: to, tag, bytes: memory.len() };
-            return Ok(self.ended(now_ns, context, status, memory));
+            return Ok(self.ended(now, context, status, memory));
         }
         let exposure = tagged.expose(&mut out, peer, memory.as_bytes());
         let buffer = Buffer::Owned(memory);
-        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline_ns);
+        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline);
         if flush {
             self.inner.flush(peer);
         }
@@ -193,10 +193,10 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns a request that has ended with a message which this rank knows without its peer, and owns `memory`.
-    pub fn ended(&mut self, now_ns: u64, context: u32, status: Status, memory: Memory) -> RequestId {
+    pub fn ended(&mut self, now: Time, context: u32, status: Status, memory: Memory) -> RequestId {
         let buffer = Buffer::Owned(memory);
         let partner = Partner::Rank(status.source);
-        let mut request = Request::new(State::Over, buffer, partner, context, status.tag, now_ns);
+        let mut request = Request::new(State::Over, buffer, partner, context, status.tag, now);
         request.succeed(status);
         self.inner.stack_mut().requests.insert(request)
     }
@@ -220,17 +220,17 @@ impl<P: Port> Engine<P> {
     #[inline(always)]
     pub fn recv<L: Lent>(
         &mut self,
-        now_ns: u64,
+        now: Time,
         pattern: Pattern,
         buffer: &mut [u8],
         place: u32,
-        deadline_ns: u64,
+        deadline: Time,
         lent: &mut L,
     ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
         self.check_source(&pattern)?;
-        self.inner.link_mut().set_now(now_ns);
+        self.inner.link_mut().set_now(now);
         if self.inner.stack().may_take(self.inner.link())
             && self.inner.port().has_packet()
             && let Some(status) = self.receive_unposted(pattern, buffer, lent)
@@ -244,7 +244,7 @@ impl<P: Port> Engine<P> {
         }
         let lent = || Buffer::Lent { len, place, staged: None };
         let mut lender = Writing::new(self.inner.stack().requests.next_id(), buffer);
-        let (request, outcome) = self.post(now_ns, pattern, lent, deadline_ns, &mut lender)?;
+        let (request, outcome) = self.post(now, pattern, lent, deadline, &mut lender)?;
         if let Some(status) = lender.received() {
             return Ok(Received::Now(status));
         }
@@ -261,10 +261,10 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the memory.
     pub fn irecv(
         &mut self,
-        now_ns: u64,
+        now: Time,
         pattern: Pattern,
         memory: Memory,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
         if let Err(error) = self.check_source(&pattern) {
             return Err((error, memory));
@@ -278,7 +278,7 @@ impl<P: Port> Engine<P> {
         );
         let mut memory = Some(memory);
         let buffer = || memory.take().map_or(Buffer::Gone, Buffer::Owned);
-        let posted = self.post(now_ns, pattern, buffer, deadline_ns, &mut ());
+        let posted = self.post(now, pattern, buffer, deadline, &mut ());
         posted.map(|(id, _)| id).map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
     }
 
@@ -317,26 +317,26 @@ impl<P: Port> Engine<P> {
     /// lent at each poll.
     pub fn recv_claimed(
         &mut self,
-        now_ns: u64,
+        now: Time,
         claimed: Claimed,
         into: Result<Memory, usize>,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> RequestId {
         let (out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
         let Envelope { source, context, tag } = *claimed.envelope();
-        let request = Request::new(State::Over, buffer, Partner::Rank(source), context, tag, now_ns);
+        let request = Request::new(State::Over, buffer, Partner::Rank(WorldRank(source)), context, tag, now);
         let id = tagged.requests.insert(request);
-        tagged.set_deadline(out.link, id, deadline_ns);
+        tagged.set_deadline(out.link, id, deadline);
         tagged.accept_claimed(out.link, id, claimed);
         self.inner.drive(&mut ());
         id
     }
 
     /// Drops a claimed message. Its sender takes it for received.
-    pub fn discard(&mut self, now_ns: u64, claimed: Claimed) {
-        let id = self.recv_claimed(now_ns, claimed, Ok(Memory::zeroed(0)), u64::MAX);
+    pub fn discard(&mut self, now: Time, claimed: Claimed) {
+        let id = self.recv_claimed(now, claimed, Ok(Memory::zeroed(0)), Time::NEVER);
         self.forget(id);
     }
 
@@ -507,13 +507,13 @@ impl<P: Port> Engine<P> {
     }
 
     /// Moves the deadline of a request; `u64::MAX` takes it away.
-    pub fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+    pub fn set_deadline(&mut self, id: RequestId, deadline: Time) {
         let (out, tagged) = self.inner.parts();
         if let Some(request) = tagged.requests.get_mut(id) {
             // When the timer of the earlier deadline fires, it will find that the request has another deadline.
-            request.deadline_ns = deadline_ns;
+            request.deadline = deadline;
         }
-        tagged.set_deadline(out.link, id, deadline_ns);
+        tagged.set_deadline(out.link, id, deadline);
     }
 
     /// Drives everything: see [`link::Engine::poll`].
@@ -521,8 +521,8 @@ impl<P: Port> Engine<P> {
     /// # Errors
     /// [`Error::Port`] if the port is broken.
     #[inline]
-    pub fn poll<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
-        self.inner.poll(now_ns, lent)
+    pub fn poll<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
+        self.inner.poll(now, lent)
     }
 
     /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong.
@@ -531,9 +531,9 @@ impl<P: Port> Engine<P> {
         self.inner.seems_idle()
     }
 
-    /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due_ns`].
-    pub fn due_ns(&self) -> u64 {
-        self.inner.due_ns()
+    /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
+    pub fn due(&self) -> Time {
+        self.inner.due()
     }
 
     /// Takes packets that have arrived until one is the message that a receive asks for, and returns which message that
@@ -560,14 +560,14 @@ impl<P: Port> Engine<P> {
     #[inline(always)]
     fn post<L: Lent>(
         &mut self,
-        now_ns: u64,
+        now: Time,
         pattern: Pattern,
         buffer: impl FnOnce() -> Buffer,
-        deadline_ns: u64,
+        deadline: Time,
         lent: &mut L,
     ) -> Result<(RequestId, Outcome), Error> {
         let (out, tagged) = self.inner.parts();
-        out.link.set_now(now_ns);
+        out.link.set_now(now);
         let Pattern { context, source, tag, .. } = pattern;
         let id = tagged.requests.next_id();
         match tagged.matcher.post(pattern, id) {
@@ -578,15 +578,15 @@ impl<P: Port> Engine<P> {
                 }
                 let state = State::AwaitingMessage(posted);
                 let told = || Partner::Any { told: tagged.failures.told(context) };
-                let partner = source.as_rank().map_or_else(told, Partner::Rank);
-                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
-                tagged.set_deadline(out.link, id, deadline_ns);
+                let partner = source.as_rank().map_or_else(told, |rank| Partner::Rank(WorldRank(rank)));
+                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now));
+                tagged.set_deadline(out.link, id, deadline);
                 Ok((id, Outcome::Pending))
             }
             Posting::Matched { envelope, unexpected, .. } => {
-                let (state, partner) = (State::Over, Partner::Rank(envelope.source));
-                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now_ns));
-                tagged.set_deadline(out.link, id, deadline_ns);
+                let (state, partner) = (State::Over, Partner::Rank(WorldRank(envelope.source)));
+                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now));
+                tagged.set_deadline(out.link, id, deadline);
                 tagged.matched(out.link, &envelope, &unexpected);
                 tagged.accept(out.link, id, &envelope, unexpected, lent);
                 if out.link.has_work() {
@@ -603,9 +603,9 @@ impl<P: Port> Engine<P> {
 
     #[inline(always)]
     fn check_source(&self, pattern: &Pattern) -> Result<(), Error> {
-        let Some(rank) = pattern.source.as_rank() else { return Ok(()) };
+        let Some(rank) = pattern.source.as_rank().map(WorldRank) else { return Ok(()) };
         let link = self.inner.link();
-        if rank < link.identity().size && self.inner.stack().contexts.is_member(pattern.context, rank) {
+        if rank.0 < link.identity().size && self.inner.stack().contexts.is_member(pattern.context, rank) {
             return Ok(());
         }
         Err(link.invalid_rank(rank))
@@ -638,8 +638,8 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     }
 
     #[inline(always)]
-    fn take(&mut self, context: u32, source: u32, tag: u64, body: &(impl Body + ?Sized)) -> bool {
-        let envelope = Envelope { context, source, tag };
+    fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
+        let envelope = Envelope { context, source: source.0, tag };
         // The sink takes one packet at a time, and none after the message. The messages of a bundle are not offered.
         debug_assert!(self.got.is_none());
         if !self.pattern.matches(&envelope) {
@@ -647,7 +647,7 @@ impl<L: Lent> Lent for Unposted<'_, L> {
         }
         if let Some(into) = self.buffer.get_mut(..body.len()) {
             body.copy_to(into);
-            event!(TRACE, peer = source, tag, bytes = body.len(), "succeeded");
+            event!(TRACE, peer = source.0, tag, bytes = body.len(), "succeeded");
         }
         self.got = Some(status_of(&envelope, body.len()));
         true
@@ -660,12 +660,12 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn seek(&mut self, rank: u32) -> Result<(), Error> {
+    pub fn seek(&mut self, rank: WorldRank) -> Result<(), Error> {
         self.inner.seek(rank)
     }
 
     /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
-    pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
+    pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.inner.wanted()
     }
 
@@ -684,7 +684,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn introduce(&mut self, rank: u32, incarnation: u32, address: Address) -> Result<(), Error> {
+    pub fn introduce(&mut self, rank: WorldRank, incarnation: u32, address: Address) -> Result<(), Error> {
         self.inner.introduce(rank, incarnation, address)
     }
 
@@ -695,12 +695,12 @@ impl<P: Port> Engine<P> {
 
     /// Returns since when a rank takes no part whose end the launcher has not reported: see
     /// [`link::Engine::unexplained_since`].
-    pub fn unexplained_since(&mut self, rank: u32) -> Option<u64> {
+    pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         self.inner.unexplained_since(rank)
     }
 
     /// Returns why a rank takes no part, or why its latest incarnation failed that took part before.
-    pub fn latest_failure(&mut self, rank: u32) -> Option<Cause> {
+    pub fn latest_failure(&mut self, rank: WorldRank) -> Option<Cause> {
         self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
     }
 
@@ -708,7 +708,12 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_failed(&mut self, rank: u32, incarnation: Option<u32>, cause: Cause) -> Result<(), Error> {
+    pub fn peer_failed(
+        &mut self,
+        rank: WorldRank,
+        incarnation: Option<u32>,
+        cause: Cause,
+    ) -> Result<(), Error> {
         self.inner.peer_failed(rank, incarnation, cause)
     }
 
@@ -718,7 +723,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`].
     pub fn peer_gave_up(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         incarnation: u32,
         verdict_on: u32,
         why: String,
@@ -730,7 +735,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_returns(&mut self, rank: u32, incarnation: u32, returns: bool) -> Result<(), Error> {
+    pub fn peer_returns(&mut self, rank: WorldRank, incarnation: u32, returns: bool) -> Result<(), Error> {
         self.inner.peer_returns(rank, incarnation, returns)
     }
 
@@ -738,7 +743,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_left(&mut self, rank: u32, incarnation: Option<u32>) -> Result<(), Error> {
+    pub fn peer_left(&mut self, rank: WorldRank, incarnation: Option<u32>) -> Result<(), Error> {
         self.inner.peer_left(rank, incarnation)
     }
 
@@ -746,13 +751,13 @@ impl<P: Port> Engine<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_stopped(&mut self, rank: u32, incarnation: u32, is_stopped: bool) -> Result<(), Error> {
+    pub fn peer_stopped(&mut self, rank: WorldRank, incarnation: u32, is_stopped: bool) -> Result<(), Error> {
         self.inner.peer_stopped(rank, incarnation, is_stopped)
     }
 
     /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
-    pub fn close(&mut self, now_ns: u64) {
-        self.inner.close(now_ns);
+    pub fn close(&mut self, now: Time) {
+        self.inner.close(now);
     }
 
     /// Returns true if every peer that takes part has taken all that was sent to it.
@@ -761,7 +766,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns a rank that takes part, and has not taken all that was sent to it.
-    pub fn not_closed(&self) -> Option<u32> {
+    pub fn not_closed(&self) -> Option<WorldRank> {
         self.inner.not_closed()
     }
 }

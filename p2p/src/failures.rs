@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use samite_fabric::link::{Cause, Error};
+use samite_fabric::link::{Cause, Error, WorldRank};
 
 /// The failures of peers. Each is reported to every receive from any source that waits when it becomes known, in the
 /// contexts of which the peer is a member. If none waits, it is reported to the next receive of the same context that
@@ -20,7 +20,7 @@ pub(crate) struct Failures {
 /// A failure that is to be reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    pub(crate) rank: u32,
+    pub(crate) rank: WorldRank,
     pub(crate) cause: Cause,
     /// The only context that it concerns, if the rank has not failed but left that context.
     context: Option<u32>,
@@ -28,24 +28,24 @@ pub(crate) struct Failure {
 
 impl Failures {
     /// Adds the failure of a rank.
-    pub(crate) fn add(&mut self, rank: u32, cause: Cause) {
+    pub(crate) fn add(&mut self, rank: WorldRank, cause: Cause) {
         self.known.push(Failure { rank, cause, context: None });
     }
 
     /// Adds that a rank has left a context.
-    pub(crate) fn add_left(&mut self, rank: u32, context: u32) {
+    pub(crate) fn add_left(&mut self, rank: WorldRank, context: u32) {
         self.known.push(Failure { rank, cause: Cause::LeftContext, context: Some(context) });
     }
 
     /// Replaces the cause of a rank's latest failure, since the launcher knows more than the port that noticed it.
-    pub(crate) fn amend(&mut self, rank: u32, cause: &Cause) {
+    pub(crate) fn amend(&mut self, rank: WorldRank, cause: &Cause) {
         if let Some(known) = self.known.iter_mut().rfind(|known| known.is_of(rank)) {
             known.cause.clone_from(cause);
         }
     }
 
     /// Returns the cause of a rank's latest failure.
-    pub(crate) fn latest(&self, rank: u32) -> Option<&Cause> {
+    pub(crate) fn latest(&self, rank: WorldRank) -> Option<&Cause> {
         self.known.iter().rfind(|known| known.is_of(rank)).map(|known| &known.cause)
     }
 
@@ -63,7 +63,7 @@ impl Failures {
 
     /// Returns the number, counted from 0, of the first failure that concerns a context behind the first `told`
     /// failures. `is_member` tells which ranks use the context.
-    pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<u32> {
         let concerns =
             |known: &Failure| known.context.is_none_or(|only| only == context) && is_member(known.rank);
         let behind = self.known.get(told as usize..)?.iter().position(concerns)?;
@@ -76,7 +76,7 @@ impl Failures {
         &mut self,
         context: u32,
         told: u32,
-        is_member: impl Fn(u32) -> bool,
+        is_member: impl Fn(WorldRank) -> bool,
     ) -> Option<(u32, Failure)> {
         let number = self.next(context, told, is_member)?;
         let told_here = self.told.entry(context).or_default();
@@ -85,7 +85,7 @@ impl Failures {
     }
 
     /// Reports the first failure that was not reported in a context.
-    pub(crate) fn tell_next(&mut self, context: u32, is_member: impl Fn(u32) -> bool) -> Option<Error> {
+    pub(crate) fn tell_next(&mut self, context: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<Error> {
         let (_, Failure { rank, cause, .. }) = self.tell(context, self.told(context), is_member)?;
         Some(Error::FailurePending { rank, cause })
     }
@@ -98,7 +98,7 @@ impl Failures {
 
 impl Failure {
     /// Returns true if the rank has failed in all contexts.
-    fn is_of(&self, rank: u32) -> bool {
+    fn is_of(&self, rank: WorldRank) -> bool {
         self.rank == rank && self.context.is_none()
     }
 }

@@ -40,7 +40,7 @@ pub use counters::{Counters, Usage};
 pub use engine::{Engine, Received, Sent};
 pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
-    Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Traffic, Writing,
+    Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,
 };
 pub use samite_matching::{Pattern, Source};
 pub use tagged::Claimed;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use samite_fabric::link::{Error, Slot, Slots, Status};
+use samite_fabric::link::{Error, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
@@ -19,8 +19,8 @@ pub(crate) struct Request {
     pub(crate) partner: Partner,
     pub(crate) context: u32,
     pub(crate) tag: u64,
-    pub(crate) born_ns: u64,
-    pub(crate) deadline_ns: u64,
+    pub(crate) born: Time,
+    pub(crate) deadline: Time,
     /// The number of bytes that it moved. Until then `partner` and `tag` hold the other parts of its [`Status`].
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// True if the caller has the result or wants none.
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 /// The rank at the other end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partner {
-    Rank(u32),
+    Rank(WorldRank),
     /// Any rank, for a receive that has not matched, with the number of failures that were reported already.
     Any {
         told: u32,
@@ -165,7 +165,7 @@ impl Request {
         partner: Partner,
         context: u32,
         tag: u64,
-        born_ns: u64,
+        born: Time,
     ) -> Self {
         Self {
             state,
@@ -173,8 +173,8 @@ impl Request {
             partner,
             context,
             tag,
-            born_ns,
-            deadline_ns: u64::MAX,
+            born,
+            deadline: Time::NEVER,
             result: None,
             collected: false,
             is_copy: false,
@@ -184,7 +184,7 @@ impl Request {
 
     /// Returns the rank at the other end, once there is one.
     #[inline]
-    pub(crate) fn rank(&self) -> Option<u32> {
+    pub(crate) fn rank(&self) -> Option<WorldRank> {
         match self.partner {
             Partner::Rank(rank) => Some(rank),
             Partner::Any { .. } => None,
@@ -197,13 +197,13 @@ impl Request {
         self.partner = Partner::Rank(status.source);
         self.tag = status.tag;
         self.result = Some(Ok(status.bytes));
-        event!(TRACE, peer = status.source, tag = status.tag, bytes = status.bytes, "succeeded");
+        event!(TRACE, peer = status.source.0, tag = status.tag, bytes = status.bytes, "succeeded");
     }
 
     /// Sets an error as its result, unless it has a result.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.result.is_none() {
-            event!(DEBUG, peer = self.rank(), tag = self.tag, ?error, "failed");
+            event!(DEBUG, peer = self.rank().map(|rank| rank.0), tag = self.tag, ?error, "failed");
             self.result = Some(Err(Box::new(error)));
         }
     }
@@ -212,7 +212,7 @@ impl Request {
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
         let result = self.result.take()?;
-        Some(result.map(|bytes| Status { source: self.rank().unwrap_or(0), tag: self.tag, bytes }))
+        Some(result.map(|bytes| Status { source: self.rank().unwrap_or(WorldRank(0)), tag: self.tag, bytes }))
     }
 
     pub(crate) fn is_send(&self) -> bool {
@@ -222,7 +222,7 @@ impl Request {
 
 impl Slot for Request {
     fn bare() -> Self {
-        Self::new(State::Over, Buffer::Gone, Partner::Rank(0), 0, 0, 0)
+        Self::new(State::Over, Buffer::Gone, Partner::Rank(WorldRank(0)), 0, 0, Time::ZERO)
     }
 
     #[inline(always)]

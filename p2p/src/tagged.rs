@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use samite_fabric::link::{
     Cause, Done, Ending, Error, Expiry, Fate, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Slots,
-    Stack, Status, Turn,
+    Stack, Status, Time, Turn, WorldRank,
 };
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, exact};
@@ -183,7 +183,7 @@ impl Tagged {
     /// Returns the reason why nothing will come from the source, if the source is one rank.
     #[inline(always)]
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
-        let rank = pattern.source.as_rank()?;
+        let rank = WorldRank(pattern.source.as_rank()?);
         let peer = link.find(rank)?;
         let is_known = pattern.context < FIRST || self.contexts.is_alive(pattern.context, rank);
         if is_known && link.peer(peer).is_alive() {
@@ -210,7 +210,7 @@ impl Tagged {
 
     /// Checks that a rank can be sent to in a context.
     #[inline(always)]
-    pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
+    pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: WorldRank) -> Result<(), Error> {
         match context < FIRST || self.contexts.is_alive(context, rank) {
             true => Ok(()),
             false => self.check_opened_member(link, context, rank),
@@ -218,7 +218,7 @@ impl Tagged {
     }
 
     #[cold]
-    fn check_opened_member(&mut self, link: &Link, context: u32, rank: u32) -> Result<(), Error> {
+    fn check_opened_member(&mut self, link: &Link, context: u32, rank: WorldRank) -> Result<(), Error> {
         match self.contexts.member(context, rank) {
             Some(None) => Ok(()),
             Some(Some(cause)) => {
@@ -389,19 +389,19 @@ impl Tagged {
     }
 
     #[inline(always)]
-    pub(crate) fn set_deadline(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
-        if deadline_ns != u64::MAX {
-            self.set_timer(link, id, deadline_ns);
+    pub(crate) fn set_deadline(&mut self, link: &mut Link, id: RequestId, deadline: Time) {
+        if deadline != Time::NEVER {
+            self.set_timer(link, id, deadline);
         }
     }
 
-    fn set_timer(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
+    fn set_timer(&mut self, link: &mut Link, id: RequestId, deadline: Time) {
         if let Some(request) = self.requests.get_mut(id) {
-            request.deadline_ns = deadline_ns;
+            request.deadline = deadline;
         }
         let requests = &self.requests;
-        link.set_deadline(id, deadline_ns, |id, due_ns| {
-            requests.get(id).is_some_and(|request| request.deadline_ns == due_ns)
+        link.set_deadline(id, deadline, |id, due| {
+            requests.get(id).is_some_and(|request| request.deadline == due)
         });
     }
 
@@ -425,7 +425,11 @@ impl Tagged {
         assert_eq!(self.envelopes_cost, (envelopes * OVERHEAD) as u64);
         for (&(peer, _), &unexpected) in &self.envelopes {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
-            assert_eq!(envelope.source, link.peer(peer).rank(), "an envelope waits under its sender");
+            assert_eq!(
+                WorldRank(envelope.source),
+                link.peer(peer).rank(),
+                "an envelope waits under its sender"
+            );
         }
         self.contexts.check_invariants();
         for (id, request) in self.requests.iter().filter(|(_, request)| request.is_watched) {
@@ -449,7 +453,7 @@ impl Tagged {
 
 /// Returns the status of a message of so many bytes.
 pub(crate) fn status_of(envelope: &Envelope, bytes: usize) -> Status {
-    Status { source: envelope.source, tag: envelope.tag, bytes }
+    Status { source: WorldRank(envelope.source), tag: envelope.tag, bytes }
 }
 
 impl Stack for Tagged {
@@ -517,11 +521,11 @@ impl Stack for Tagged {
         self.queues(peer).messages.clear();
     }
 
-    fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry {
+    fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry {
         if busy && self.is_receiving(request) {
             return Expiry::Later;
         }
-        self.expire(link, request, due_ns);
+        self.expire(link, request, due);
         Expiry::Done
     }
 

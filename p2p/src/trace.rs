@@ -60,22 +60,22 @@ mod tests {
         tracing::subscriber::with_default(lines.clone(), || {
             let port = Hub::new().port();
             let address = port.address();
-            let identity = Identity { rank: 0, size: 2, incarnation: 7, secret: [0; 16] };
+            let identity = Identity { rank: WorldRank(0), size: 2, incarnation: 7, secret: [0; 16] };
             let mut engine = Engine::new(port, identity, Config::default());
-            engine.introduce(0, 7, address).unwrap();
+            engine.introduce(WorldRank(0), 7, address).unwrap();
             for _ in 0..10 {
-                engine.poll(0, &mut ()).unwrap();
+                engine.poll(Time::ZERO, &mut ()).unwrap();
             }
             let pattern = Pattern { context: 1, source: Source::rank(0), tag: 5, mask: u64::MAX };
-            let received = engine.irecv(0, pattern, Memory::zeroed(8), u64::MAX).unwrap();
-            let sent = engine.isend(0, 0, 1, 5, Memory::zeroed(8), u64::MAX).unwrap();
+            let received = engine.irecv(Time::ZERO, pattern, Memory::zeroed(8), u64::MAX).unwrap();
+            let sent = engine.isend(Time::ZERO, WorldRank(0), 1, 5, Memory::zeroed(8), u64::MAX).unwrap();
             for _ in 0..10 {
-                engine.poll(0, &mut ()).unwrap();
+                engine.poll(Time::ZERO, &mut ()).unwrap();
             }
             for request in [received, sent] {
                 engine.collect(request, &mut ()).unwrap().result.unwrap();
             }
-            engine.peer_failed(1, None, Cause::Died("it was killed".to_owned())).unwrap();
+            engine.peer_failed(WorldRank(1), None, Cause::Died("it was killed".to_owned())).unwrap();
         });
         let told = lines.0.lock().unwrap();
         for line in [

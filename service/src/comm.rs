@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::Memory;
-use samite_p2p::{Claimed, Engine, Pattern, RequestId};
+use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
 pub(crate) use creation::Creations;
@@ -68,7 +68,7 @@ impl Comm {
     /// Returns this rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.derived.as_ref().map_or(Rank(self.runtime.rank), |derived| derived.rank)
+        self.derived.as_ref().map_or(Rank(self.runtime.rank.0), |derived| derived.rank)
     }
 
     /// Returns the number of ranks.
@@ -329,9 +329,9 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Done<T>, Error> {
-        let begun_ns = self.runtime.now_ns();
+        let begun = self.runtime.now();
         let mut message = self.claim(from, tag)?;
-        message.comm.bounds = self.runtime.rest_of(&self.bounds, begun_ns);
+        message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
         message.recv()
     }
 
@@ -498,8 +498,8 @@ impl Comm {
             Some(Err(error)) => return Err(Failed { error, buffer: Some(data) }),
             None => return self.begin_absent(data, tag),
         };
-        self.begin(data, |engine, now_ns, memory, deadline_ns| {
-            engine.isend(now_ns, rank, self.context, tag, memory, deadline_ns)
+        self.begin(data, |engine, now, memory, deadline| {
+            engine.isend(now, rank, self.context, tag, memory, deadline)
         })
     }
 
@@ -530,9 +530,7 @@ impl Comm {
             Ok(None) => return self.begin_absent(buffer, tag.tag),
             Err(error) => return Err(Failed { error, buffer: Some(buffer) }),
         };
-        self.begin(buffer, |engine, now_ns, memory, deadline_ns| {
-            engine.irecv(now_ns, pattern, memory, deadline_ns)
-        })
+        self.begin(buffer, |engine, now, memory, deadline| engine.irecv(now, pattern, memory, deadline))
     }
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
@@ -647,7 +645,7 @@ impl Comm {
             Accepted::Rank(rank @ Rank::ABSENT) => {
                 return Err(Error::InvalidRank { rank, size: self.size() });
             }
-            Accepted::Rank(rank) => samite_p2p::Source::rank(self.world_rank(rank)?),
+            Accepted::Rank(rank) => samite_p2p::Source::rank(self.world_rank(rank)?.0),
             Accepted::Any => samite_p2p::Source::ANY,
             Accepted::Absent => return Ok(None),
         };
@@ -663,8 +661,8 @@ impl Comm {
     /// Starts an operation whose partner is absent.
     #[cold]
     fn begin_absent<T: Element>(&self, buffer: Vec<T>, tag: u64) -> Result<Request<T>, Failed<T>> {
-        let status = samite_p2p::Status { source: Rank::ABSENT.0, tag, bytes: 0 };
-        self.begin(buffer, |engine, now_ns, memory, _| Ok(engine.ended(now_ns, self.context, status, memory)))
+        let status = samite_p2p::Status { source: WorldRank(Rank::ABSENT.0), tag, bytes: 0 };
+        self.begin(buffer, |engine, now, memory, _| Ok(engine.ended(now, self.context, status, memory)))
     }
 
     #[cold]
@@ -674,15 +672,15 @@ impl Comm {
 
     /// Returns the members' ranks in the job.
     fn members(&self) -> samite_p2p::Group {
-        let all = || samite_p2p::Group::range(0, self.runtime.size);
+        let all = || samite_p2p::Group::range(WorldRank(0), self.runtime.size);
         self.derived.as_ref().map_or_else(all, |derived| derived.group.clone())
     }
 
     /// Returns the rank in the job of a rank of this communicator.
     #[inline(always)]
-    pub(crate) fn world_rank(&self, rank: Rank) -> Result<u32, Error> {
+    pub(crate) fn world_rank(&self, rank: Rank) -> Result<WorldRank, Error> {
         match &self.derived {
-            None => Ok(rank.0),
+            None => Ok(WorldRank(rank.0)),
             Some(derived) => derived.world_rank(rank),
         }
     }
@@ -710,9 +708,9 @@ impl Comm {
         buffer: Vec<T>,
         start: impl FnOnce(
             &mut Engine<Transport>,
-            u64,
+            Time,
             Memory,
-            u64,
+            Time,
         ) -> Result<RequestId, (samite_p2p::Error, Memory)>,
     ) -> Result<Request<T>, Failed<T>> {
         let memory = Memory::new(buffer);
@@ -720,7 +718,7 @@ impl Comm {
             Ok(call) => call,
             Err(error) => return Err(Failed::new(error, Some(memory))),
         };
-        match call.start(|engine, now_ns, deadline_ns| start(engine, now_ns, memory, deadline_ns)) {
+        match call.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
             Err((error, memory)) => Err(Failed::new(self.local_error(error.public()), Some(memory))),
         }
@@ -789,9 +787,11 @@ impl Message {
             return self.comm.absent(status.tag).map(|status| Done { buffer, status });
         };
         let memory = Memory::new(buffer);
-        let id = self.comm.runtime.enter(&self.comm.bounds)?.start(|engine, now_ns, deadline_ns| {
-            engine.recv_claimed(now_ns, claimed, Ok(memory), deadline_ns)
-        });
+        let id = self
+            .comm
+            .runtime
+            .enter(&self.comm.bounds)?
+            .start(|engine, now, deadline| engine.recv_claimed(now, claimed, Ok(memory), deadline));
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
         self.comm.local(completion.result)?;
@@ -805,7 +805,7 @@ impl Drop for Message {
         if let Some(claimed) = self.claimed.take()
             && let Ok(mut call) = self.comm.runtime.enter(&Bounds::default())
         {
-            call.start(|engine, now_ns, _| engine.discard(now_ns, claimed));
+            call.start(|engine, now, _| engine.discard(now, claimed));
         }
     }
 }

@@ -437,7 +437,7 @@ impl Public for samite_p2p::Status {
     type Type = Status;
     #[inline(always)]
     fn public(self) -> Status {
-        Status { peer: Rank(self.source), tag: self.tag, bytes: self.bytes }
+        Status { peer: Rank(self.source.0), tag: self.tag, bytes: self.bytes }
     }
 }
 
@@ -447,7 +447,7 @@ impl Public for samite_p2p::Error {
     fn public(self) -> Error {
         use samite_p2p::Error as E;
         match self {
-            E::InvalidRank { rank, size } => Error::InvalidRank { rank: Rank(rank), size },
+            E::InvalidRank { rank, size } => Error::InvalidRank { rank: Rank(rank.0), size },
             E::Truncated { status, room } => Error::Truncated { status: status.public(), room },
             E::PartialElement { status, element } => {
                 Error::PartialElement { status: status.public(), element }
@@ -458,20 +458,20 @@ impl Public for samite_p2p::Error {
                 Error::TimedOut { fate: fate.public(), report: Box::new(report.public()) }
             }
             E::PeerFailed { rank, cause, fate, report } => Error::PeerFailed {
-                rank: Rank(rank),
-                world_rank: Rank(rank),
+                rank: Rank(rank.0),
+                world_rank: Rank(rank.0),
                 cause: cause.public(),
                 fate: fate.public(),
                 report: report.map(|report| Box::new(report.public())),
             },
             E::FailurePending { rank, cause } => {
-                Error::FailurePending { rank: Rank(rank), world_rank: Rank(rank), cause: cause.public() }
+                Error::FailurePending { rank: Rank(rank.0), world_rank: Rank(rank.0), cause: cause.public() }
             }
             E::Deserted => Error::Deserted,
             E::Condemned { why } => Error::Condemned { why },
             E::Closed { fate } => Error::Closed { fate: fate.public() },
             E::Forked => Error::Forked,
-            E::Abandoned { rank, fate } => Error::Abandoned { rank: Rank(rank), fate: fate.public() },
+            E::Abandoned { rank, fate } => Error::Abandoned { rank: Rank(rank.0), fate: fate.public() },
             E::Exhausted { what, hint } => Error::Exhausted { what, hint },
             E::Port(error) => Error::Transport(TransportError(error)),
         }
@@ -515,8 +515,8 @@ impl Public for samite_p2p::Report {
                 samite_p2p::Operation::Send => Operation::Send,
                 samite_p2p::Operation::Receive => Operation::Receive,
             },
-            peer: self.peer.map(Rank),
-            world_peer: self.peer.map(Rank),
+            peer: self.peer.map(|rank| Rank(rank.0)),
+            world_peer: self.peer.map(|rank| Rank(rank.0)),
             tag: self.tag,
             mask: self.mask,
             bytes: self.bytes,
@@ -546,7 +546,7 @@ impl Public for samite_p2p::Awaited {
 
 #[cfg(test)]
 mod tests {
-    use samite_p2p as engine;
+    use samite_p2p::{self as engine, WorldRank};
 
     use super::*;
 
@@ -565,10 +565,10 @@ mod tests {
 
     #[test]
     fn every_error_says_what_happened() {
-        let status = engine::Status { source: 3, tag: 7, bytes: 10 };
+        let status = engine::Status { source: WorldRank(3), tag: 7, bytes: 10 };
         let report = engine::Report {
             operation: engine::Operation::Receive,
-            peer: Some(3),
+            peer: Some(WorldRank(3)),
             tag: 7,
             mask: !0,
             bytes: 8,
@@ -605,7 +605,7 @@ mod tests {
         ];
         let fate = engine::Fate::Unknown;
         let mut errors = vec![
-            engine::Error::InvalidRank { rank: 4, size: 4 },
+            engine::Error::InvalidRank { rank: WorldRank(4), size: 4 },
             engine::Error::Truncated { status, room: 8 },
             engine::Error::PartialElement { status, element: 8 },
             engine::Error::NoSuchRequest,
@@ -614,18 +614,28 @@ mod tests {
             engine::Error::Condemned { why: "its host was lost".into() },
             engine::Error::Closed { fate },
             engine::Error::Forked,
-            engine::Error::Abandoned { rank: 3, fate },
+            engine::Error::Abandoned { rank: WorldRank(3), fate },
             engine::Error::Exhausted { what: "memory", hint: "use less".into() },
             engine::Error::Port(PortError::Unsupported { what: "put" }),
         ];
         for report in reports {
             let report = Some(Box::new(report));
-            errors.push(engine::Error::PeerFailed { rank: 3, cause: causes[0].clone(), fate, report });
+            errors.push(engine::Error::PeerFailed {
+                rank: WorldRank(3),
+                cause: causes[0].clone(),
+                fate,
+                report,
+            });
         }
         errors.push(engine::Error::TimedOut { fate, report: Box::new(report) });
         for cause in causes {
-            errors.push(engine::Error::PeerFailed { rank: 3, cause: cause.clone(), fate, report: None });
-            errors.push(engine::Error::FailurePending { rank: 3, cause });
+            errors.push(engine::Error::PeerFailed {
+                rank: WorldRank(3),
+                cause: cause.clone(),
+                fate,
+                report: None,
+            });
+            errors.push(engine::Error::FailurePending { rank: WorldRank(3), cause });
         }
         let texts: Vec<_> = errors.into_iter().map(|error| error.public().to_string()).collect();
         insta::assert_snapshot!(texts.join("\n"));

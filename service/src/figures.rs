@@ -2,7 +2,7 @@
 
 use samite_control::{Awaits, Figures};
 use samite_fabric::Port;
-use samite_p2p::{Awaited, Engine, Operation, Report};
+use samite_p2p::{Awaited, Engine, Operation, Report, Time, WorldRank};
 
 use crate::stats::{PeerStats, Stats};
 
@@ -10,16 +10,16 @@ use crate::stats::{PeerStats, Stats};
 /// thread without a request.
 pub(crate) fn figures_of<P: Port>(
     engine: &mut Engine<P>,
-    now_ns: u64,
+    now: Time,
     waited_ns: u64,
     sought: Option<Report>,
 ) -> (Figures, Vec<samite_control::PeerStats>) {
-    let awaits = engine.oldest(now_ns).or(sought).map(|report| awaits(&report));
+    let awaits = engine.oldest(now).or(sought).map(|report| awaits(&report));
     let Stats { peers, unexpected_messages, unexpected_max, requests, queued, .. } =
-        Stats::of(0, engine, waited_ns);
+        Stats::of(WorldRank(0), engine, waited_ns);
     let sum = |of: fn(&PeerStats) -> u64| peers.iter().map(of).fold(0, u64::wrapping_add);
     let figures = Figures {
-        age_ns: now_ns,
+        age_ns: now.as_nanos(),
         sent: sum(PeerStats::sent),
         bytes_sent: sum(|peer| peer.bytes_sent),
         received: sum(PeerStats::received),
@@ -71,7 +71,7 @@ fn awaits(report: &Report) -> Awaits {
     };
     Awaits {
         is_send: report.operation == Operation::Send,
-        peer: report.peer,
+        peer: report.peer.map(|rank| rank.0),
         tag: report.tag,
         mask: report.mask,
         bytes: report.bytes,

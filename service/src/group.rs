@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use samite_p2p::WorldRank;
+
 use crate::select::Rank;
 
 /// An ordered set of ranks of the job, from which [`Comm::create`](crate::Comm::create) makes a communicator. A member's
@@ -62,7 +64,7 @@ impl Group {
     /// Returns the group of `len` ranks from `first` on, fewer if the numbers end before.
     #[must_use]
     pub fn range(first: Rank, len: u32) -> Self {
-        Self(samite_p2p::Group::range(first.0, len.min(u32::MAX - first.0)))
+        Self(samite_p2p::Group::range(WorldRank(first.0), len.min(u32::MAX - first.0)))
     }
 
     /// Returns the group of these ranks, in this order.
@@ -70,8 +72,8 @@ impl Group {
     /// # Errors
     /// [`GroupError::Duplicate`].
     pub fn new(ranks: impl IntoIterator<Item = Rank>) -> Result<Self, GroupError> {
-        let group = samite_p2p::Group::new(ranks.into_iter().map(u32::from));
-        group.map(Self).map_err(|twice| GroupError::Duplicate { rank: Rank(twice.rank) })
+        let group = samite_p2p::Group::new(ranks.into_iter().map(|rank| WorldRank(rank.0)));
+        group.map(Self).map_err(|twice| GroupError::Duplicate { rank: Rank(twice.rank.0) })
     }
 
     /// Returns the number of members.
@@ -89,24 +91,24 @@ impl Group {
     /// Returns the member with this index.
     #[must_use]
     pub fn rank(&self, index: u32) -> Option<Rank> {
-        self.0.rank(index).map(Rank)
+        self.0.rank(index).map(|rank| Rank(rank.0))
     }
 
     /// Returns the index of a member.
     #[must_use]
     pub fn index(&self, rank: Rank) -> Option<u32> {
-        self.0.index(rank.0)
+        self.0.index(WorldRank(rank.0))
     }
 
     /// Returns true if the rank is a member.
     #[must_use]
     pub fn contains(&self, rank: Rank) -> bool {
-        self.0.contains(rank.0)
+        self.0.contains(WorldRank(rank.0))
     }
 
     /// Iterates over the members in order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.0.iter().map(Rank)
+        self.0.iter().map(|rank| Rank(rank.0))
     }
 
     /// Returns the members of this group, and behind them those of `other` that are not in this one.
@@ -130,7 +132,7 @@ impl Group {
     /// Returns the members that `keep` accepts, in the order of this group.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(Rank) -> bool) -> Self {
-        Self(self.0.filter(|rank| keep(Rank(rank))))
+        Self(self.0.filter(|rank| keep(Rank(rank.0))))
     }
 
     /// Returns every `step`th member, from the first on.

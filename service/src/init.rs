@@ -9,7 +9,7 @@ use samite_control::{
     Connection, ControlError, Ending, Figures, PeerStats, Place, Secret, Ticket, environment,
 };
 use samite_fabric::{Address, Port, PortError};
-use samite_p2p::{Engine, Identity};
+use samite_p2p::{Engine, Identity, WorldRank};
 
 use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
 use crate::error::TransportError;
@@ -43,7 +43,8 @@ impl Settings {
 fn join(settings: samite_control::Settings) -> Result<World, InitError> {
     match Detected::from_variables(&environment)? {
         Detected::Alone => {
-            let identity = Identity { rank: 0, size: 1, incarnation: first_incarnation(0), secret: [0; 16] };
+            let identity =
+                Identity { rank: WorldRank(0), size: 1, incarnation: first_incarnation(0), secret: [0; 16] };
             let transports = open(&settings, &Place::ALONE, 1)?;
             let address = Some(address(&transports));
             world(transports, identity, settings, Box::new(Alone { address }), &Place::ALONE)
@@ -53,7 +54,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
             let transports = open(&settings, &place, size)?;
             connection.publish(&address(&transports).0).map_err(not_published)?;
-            let identity = Identity { rank, size, incarnation, secret: secret.0 };
+            let identity = Identity { rank: WorldRank(rank), size, incarnation, secret: secret.0 };
             world(transports, identity, settings, Box::new(Member(Some(connection))), &place)
         }
         Detected::Pmi(job) => {
@@ -68,7 +69,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
             let transports = open(&settings, &place, size)?;
             guest.publish(&address(&transports)).map_err(not_published)?;
-            let identity = Identity { rank, size, incarnation, secret: secret.0 };
+            let identity = Identity { rank: WorldRank(rank), size, incarnation, secret: secret.0 };
             world(transports, identity, settings, Box::new(guest), &place)
         }
         Detected::Pmix(job) => {
@@ -88,7 +89,7 @@ fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<Worl
     let transports = open(&settings, &place, size)?;
     let (secret, directory) = candidate.join(&address(&transports))?;
     let incarnation = secret.first_incarnation(rank);
-    let identity = Identity { rank, size, incarnation, secret: secret.0 };
+    let identity = Identity { rank: WorldRank(rank), size, incarnation, secret: secret.0 };
     world(transports, identity, settings, Box::new(directory), &place)
 }
 

@@ -8,7 +8,7 @@ use samite_control::Place;
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
-use samite_p2p::{Engine, Identity};
+use samite_p2p::{Engine, Identity, WorldRank};
 
 use crate::init::first_incarnation;
 use crate::lanes::{self, Lane, Lanes};
@@ -68,7 +68,12 @@ impl Settings {
             ranks.iter_mut().zip(ports).for_each(|(rank, port)| rank.push(port));
         }
         let worlds = (0..n).zip(ranks).map(|(rank, ports)| {
-            let identity = Identity { rank, size: n, incarnation: first_incarnation(rank), secret: [0; 16] };
+            let identity = Identity {
+                rank: WorldRank(rank),
+                size: n,
+                incarnation: first_incarnation(rank),
+                secret: [0; 16],
+            };
             let directory = Box::new(Member { rank, board: board.clone() });
             let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
             let place = Place { neighbours: n, ..Place::ALONE };
@@ -77,7 +82,7 @@ impl Settings {
                 let mut engine = Engine::new(port, identity.clone(), settings.engine.clone());
                 for (rank, address) in (0..n).zip(addresses) {
                     // Every rank is below `n`.
-                    let _ = engine.introduce(rank, first_incarnation(rank), address.clone());
+                    let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
                 }
                 let runtime = Runtime::new(engine, directory, &identity, &place, Lane { number, of });
                 Arc::new(runtime.expect("there is memory for a rank"))

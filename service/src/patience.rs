@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use samite_p2p::Time;
+
 /// The waiting policy of one caller.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// True if there are more ranks than cores: then the awaited rank may need this core.
     crowded: bool,
     /// The time of the last event.
-    since_ns: Option<u64>,
+    since: Option<Time>,
 }
 
 /// The pause between two bursts of polls.
@@ -24,13 +26,13 @@ pub(crate) enum Rest {
 
 impl Patience {
     pub(crate) fn new(crowded: bool) -> Self {
-        Self { crowded, since_ns: None }
+        Self { crowded, since: None }
     }
 
     /// Returns the pause after a burst that had events, or none.
-    pub(crate) fn rest(&mut self, now_ns: u64, came: bool) -> Rest {
-        let since_ns = *if came { self.since_ns.insert(now_ns) } else { self.since_ns.get_or_insert(now_ns) };
-        match now_ns.saturating_sub(since_ns) {
+    pub(crate) fn rest(&mut self, now: Time, came: bool) -> Rest {
+        let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
+        match now.since(since) {
             age if age >= SLEEP_AFTER_NS => Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX)),
             age if age >= YIELD_AFTER_NS || self.crowded => Rest::Yield,
             _ => Rest::Spin,
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn the_longer_nothing_comes_the_less_it_takes() {
         let mut patience = Patience::new(false);
-        for (now_ns, came, rest) in [
+        for (now, came, rest) in [
             (1_000_000, false, Rest::Spin),
             (1_049_999, false, Rest::Spin),
             (1_050_000, false, Rest::Yield),
@@ -98,10 +100,13 @@ mod tests {
             (950_010_000, false, Rest::Spin),
             (950_050_000, false, Rest::Yield),
         ] {
-            assert_eq!(patience.rest(now_ns, came), rest, "{now_ns}");
+            assert_eq!(patience.rest(Time::from_nanos(now), came), rest, "{now}");
         }
         let mut crowded = Patience::new(true);
-        assert_eq!([crowded.rest(0, false), crowded.rest(1, true)], [Rest::Yield; 2]);
+        assert_eq!(
+            [crowded.rest(Time::ZERO, false), crowded.rest(Time::from_nanos(1), true)],
+            [Rest::Yield; 2]
+        );
     }
 
     #[test]

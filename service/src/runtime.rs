@@ -24,7 +24,7 @@ use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Refused};
 use samite_p2p::{
     Awaited, Claimed, Engine, Group, Identity, Lent, Outcome, Pattern, Reading, Received, RequestId, Sent,
-    Source, Writing,
+    Source, Time, WorldRank, Writing,
 };
 
 use crate::cancel::Cancel;
@@ -38,12 +38,13 @@ use crate::stats::Stats;
 use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
 use state::Core;
+use waiting::deadline_after;
 
 /// Drives an engine on behalf of all threads that use it.
 pub(crate) struct Runtime<P> {
     core: BiasedMutex<Core<P>>,
     clock: Clock,
-    pub(crate) rank: u32,
+    pub(crate) rank: WorldRank,
     pub(crate) size: u32,
     identity: Identity,
     /// The time for which to wait at the end until the peers have taken all messages.
@@ -108,7 +109,7 @@ impl<P: Port> Runtime<P> {
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
         let crowded = is_crowded(place.neighbours.saturating_mul(lane.of as u32));
-        let first = Secret(identity.secret).first_incarnation(identity.rank);
+        let first = Secret(identity.secret).first_incarnation(identity.rank.0);
         if directory.tells_ends() {
             engine.expect_word();
         }
@@ -116,8 +117,8 @@ impl<P: Port> Runtime<P> {
             engine,
             directory,
             lane,
-            now_ns: 0,
-            ask_ns: 0,
+            now: Time::ZERO,
+            ask: Time::ZERO,
             awaited: 0,
             tells_at_end: false,
             waited_ns: 0,
@@ -159,16 +160,16 @@ impl<P: Port> Runtime<P> {
     #[inline]
     pub(crate) fn send(
         &self,
-        to: u32,
+        to: WorldRank,
         context: u32,
         tag: u64,
         data: &[u8],
         bounds: &Bounds,
     ) -> Result<(), Error> {
         let mut core = self.lock()?;
-        let deadline_ns = self.deadline(&mut core, bounds);
-        let now_ns = core.now_ns;
-        match core.engine.send(now_ns, to, context, tag, data, deadline_ns) {
+        let deadline = self.deadline(&mut core, bounds);
+        let now = core.now;
+        match core.engine.send(now, to, context, tag, data, deadline) {
             Ok(Sent::Now) => {
                 self.hand_over(&mut core);
                 Ok(())
@@ -187,9 +188,9 @@ impl<P: Port> Runtime<P> {
     #[inline]
     pub(crate) fn recv(&self, pattern: Pattern, buffer: &mut [u8], bounds: &Bounds) -> Result<Status, Error> {
         let mut core = self.lock()?;
-        let deadline_ns = self.deadline(&mut core, bounds);
-        let now_ns = core.now_ns;
-        match core.engine.recv(now_ns, pattern, buffer, 0, deadline_ns, &mut ()) {
+        let deadline = self.deadline(&mut core, bounds);
+        let now = core.now;
+        match core.engine.recv(now, pattern, buffer, 0, deadline, &mut ()) {
             Ok(Received::Now(status)) => {
                 self.hand_over(&mut core);
                 Ok(status.public())
@@ -217,22 +218,22 @@ impl<P: Port> Runtime<P> {
     /// [`Error::Closed`], [`Error::Forked`].
     #[inline(always)]
     pub(crate) fn enter(&self, bounds: &Bounds) -> Result<Call<'_, P>, Error> {
-        let mut call = Call { runtime: self, core: self.lock()?, deadline_ns: 0 };
-        call.deadline_ns = self.deadline(&mut call.core, bounds);
+        let mut call = Call { runtime: self, core: self.lock()?, deadline: Time::ZERO };
+        call.deadline = self.deadline(&mut call.core, bounds);
         Ok(call)
     }
 
     /// Abandons a request whose result is not needed.
     pub(crate) fn forget(&self, id: RequestId) {
         let Ok(mut core) = self.lock() else { return };
-        core.now_ns = self.clock.now_ns();
+        core.now = self.clock.now();
         core.forget(id);
     }
 
     /// Sends a message that the runtime owns, without a wait and without a report of its end.
-    pub(crate) fn send_detached(&self, to: u32, context: u32, tag: u64, message: Vec<u64>) {
+    pub(crate) fn send_detached(&self, to: WorldRank, context: u32, tag: u64, message: Vec<u64>) {
         let Ok(mut core) = self.lock() else { return };
-        let Core { engine, now_ns, detached, .. } = &mut *core;
+        let Core { engine, now, detached, .. } = &mut *core;
         detached.retain(|id| {
             let is_under_way = engine.outcome(*id) == Outcome::Pending;
             if !is_under_way {
@@ -241,7 +242,7 @@ impl<P: Port> Runtime<P> {
             is_under_way
         });
         // A failed peer needs no message.
-        detached.extend(engine.isend(*now_ns, to, context, tag, Memory::new(message), u64::MAX));
+        detached.extend(engine.isend(*now, to, context, tag, Memory::new(message), Time::NEVER));
         self.hand_over(&mut core);
     }
 
@@ -267,21 +268,21 @@ impl<P: Port> Runtime<P> {
 
     /// Closes the contexts of a communicator in this lane.
     pub(crate) fn close_contexts_here(&self, contexts: [u32; 2]) {
-        self.end_contexts(|engine, now_ns| contexts.map(|context| engine.close_context(now_ns, context)));
+        self.end_contexts(|engine, now| contexts.map(|context| engine.close_context(now, context)));
     }
 
     /// Closes the contexts of a communicator in this lane, and tells its other members.
     pub(crate) fn leave_contexts_here(&self, contexts: [u32; 2]) {
-        self.end_contexts(|engine, now_ns| contexts.map(|context| engine.leave_context(now_ns, context)));
+        self.end_contexts(|engine, now| contexts.map(|context| engine.leave_context(now, context)));
     }
 
-    fn end_contexts<R>(&self, end: impl FnOnce(&mut Engine<P>, u64) -> R) {
+    fn end_contexts<R>(&self, end: impl FnOnce(&mut Engine<P>, Time) -> R) {
         let Ok(mut core) = self.lock() else { return };
         // A rank that was given up sends nothing any more.
         if core.condemned.is_none() {
-            core.now_ns = self.clock.now_ns();
-            let now_ns = core.now_ns;
-            end(&mut core.engine, now_ns);
+            core.now = self.clock.now();
+            let now = core.now;
+            end(&mut core.engine, now);
             self.hand_over(&mut core);
         }
     }
@@ -307,7 +308,7 @@ impl<P: Port> Runtime<P> {
         lent: &mut L,
     ) -> Result<Poll<Option<Completion>>, Error> {
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
-        if core.step(self.clock.now_ns(), lent).map_err(Public::public)? > 0 {
+        if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
         match core.engine.outcome(id) {
@@ -322,7 +323,7 @@ impl<P: Port> Runtime<P> {
     /// Drives once.
     pub(crate) fn drive<L: Lent>(&self, lent: &mut L) -> Result<(), Error> {
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
-        if core.step(self.clock.now_ns(), lent).map_err(Public::public)? > 0 {
+        if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
         Ok(())
@@ -390,37 +391,39 @@ impl<P: Port> Runtime<P> {
         look: impl FnOnce(&mut Engine<P>) -> Result<R, samite_p2p::Error>,
     ) -> Result<R, Error> {
         let mut core = self.lock()?;
-        if core.step(self.clock.now_ns(), &mut ()).map_err(Public::public)? > 0 {
+        if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
         look(&mut core.engine).map_err(Public::public)
     }
 
-    /// Returns the rest of the bounds of a call in two steps, of which the first began at `begun_ns`.
-    pub(crate) fn rest_of(&self, bounds: &Bounds, begun_ns: u64) -> Bounds {
-        bounds.after(Duration::from_nanos(self.clock.now_ns() - begun_ns))
+    /// Returns the rest of the bounds of a call in two steps, of which the first began at `begun`.
+    pub(crate) fn rest_of(&self, bounds: &Bounds, begun: Time) -> Bounds {
+        bounds.after(Duration::from_nanos(self.clock.now().since(begun)))
     }
 
-    /// Returns nanoseconds since it was made.
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.clock.now_ns()
+    /// Returns the time.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         match self.lock() {
             Ok(core) => Stats::of(self.rank, &core.engine, core.waited_ns),
-            Err(_) => self.last.get().cloned().unwrap_or(Stats { rank: Rank(self.rank), ..Stats::default() }),
+            Err(_) => {
+                self.last.get().cloned().unwrap_or(Stats { rank: Rank(self.rank.0), ..Stats::default() })
+            }
         }
     }
 
     /// Returns the incarnation of a rank that takes part, counted from 1.
-    pub(crate) fn incarnation(&self, rank: u32) -> Result<Option<u32>, Error> {
+    pub(crate) fn incarnation(&self, rank: WorldRank) -> Result<Option<u32>, Error> {
         self.look(|engine| Ok(self.counted_incarnation(engine, rank)))
     }
 
     /// Waits until an incarnation of `rank` takes part, counted from 1. The two ranks need not have communicated.
-    pub(crate) fn wait_for_restart(&self, rank: u32, bounds: &Bounds) -> Result<u32, Error> {
-        let pattern = Pattern { context: 0, source: Source::rank(rank), tag: 0, mask: 0 };
+    pub(crate) fn wait_for_restart(&self, rank: WorldRank, bounds: &Bounds) -> Result<u32, Error> {
+        let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag: 0, mask: 0 };
         if rank != self.rank {
             self.look(|engine| engine.seek(rank))?;
         }
@@ -428,12 +431,12 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Returns the incarnation of a rank, counted from 1.
-    fn counted_incarnation(&self, engine: &mut Engine<P>, rank: u32) -> Option<u32> {
+    fn counted_incarnation(&self, engine: &mut Engine<P>, rank: WorldRank) -> Option<u32> {
         let incarnation = match rank == self.rank {
             true => self.identity.incarnation,
             false => engine.incarnation(rank)?,
         };
-        let first = Secret(self.identity.secret).first_incarnation(rank);
+        let first = Secret(self.identity.secret).first_incarnation(rank.0);
         Some(incarnation.wrapping_sub(first).wrapping_add(1))
     }
 
@@ -444,12 +447,12 @@ impl<P: Port> Runtime<P> {
     }
 
     #[inline]
-    fn deadline(&self, core: &mut Core<P>, bounds: &Bounds) -> u64 {
+    fn deadline(&self, core: &mut Core<P>, bounds: &Bounds) -> Time {
         match bounds.timeout {
-            None => u64::MAX,
+            None => Time::NEVER,
             Some(timeout) => {
-                core.now_ns = self.clock.now_ns();
-                core.now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+                core.now = self.clock.now();
+                deadline_after(core.now, timeout)
             }
         }
     }
@@ -459,17 +462,17 @@ impl<P: Port> Runtime<P> {
 pub(crate) struct Call<'a, P: Port> {
     runtime: &'a Runtime<P>,
     core: BiasedGuard<'a, Core<P>>,
-    deadline_ns: u64,
+    deadline: Time,
 }
 
 impl<P: Port> Call<'_, P> {
     /// Starts an operation: `start` gets the engine, the time and the deadline.
     #[inline(always)]
-    pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, u64, u64) -> R) -> R {
-        let now_ns = self.core.now_ns;
+    pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, Time, Time) -> R) -> R {
+        let now = self.core.now;
         // The result is made at its destination. A copy would load in one piece what was just stored in several,
         // and wait for all earlier stores, those to cache lines of other cores included (4 % of an exchange).
-        start(&mut self.core.engine, now_ns, self.deadline_ns)
+        start(&mut self.core.engine, now, self.deadline)
     }
 }
 

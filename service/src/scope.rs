@@ -193,8 +193,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let Self { comm, loans, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
-        comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
-            let sent = engine.send(now_ns, rank, context, tag, data, deadline_ns);
+        comm.runtime.enter(&comm.bounds)?.start(|engine, now, deadline| {
+            let sent = engine.send(now, rank, context, tag, data, deadline);
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
@@ -232,9 +232,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         pattern: Pattern,
     ) -> Result<Pending<'scope>, Error> {
         let Self { comm, loans, brand } = self;
-        comm.runtime.enter(&comm.bounds)?.start(|engine, now_ns, deadline_ns| {
+        comm.runtime.enter(&comm.bounds)?.start(|engine, now, deadline| {
             let place = loans.next_place();
-            let received = engine.recv(now_ns, pattern, buffer, place, deadline_ns, loans);
+            let received = engine.recv(now, pattern, buffer, place, deadline, loans);
             let kind = match received.map_err(|error| comm.local_error(error.public()))? {
                 Received::Now(status) => Kind::Ended(whole(comm.local(Ok(status.public()))?, element)?),
                 Received::Pending(request) => {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Traffic};
+use samite_p2p::{Engine, Traffic, WorldRank};
 use serde::Serialize;
 
 use crate::select::Rank;
@@ -80,13 +80,13 @@ impl PeerStats {
 }
 
 impl Stats {
-    pub(crate) fn of<P: Port>(rank: u32, engine: &Engine<P>, waited_ns: u64) -> Self {
+    pub(crate) fn of<P: Port>(rank: WorldRank, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
         let mut peers: Vec<PeerStats> =
             engine.traffic().map(|(rank, traffic)| peer_stats(rank, &traffic)).collect();
         peers.sort_unstable_by_key(|peer| peer.rank);
         Self {
-            rank: Rank(rank),
+            rank: Rank(rank.0),
             peers,
             refused: counters.refused,
             rejected: counters.rejected.total(),
@@ -186,9 +186,9 @@ fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP samite_{name} {help}.\n# TYPE samite_{name} {kind}\n")
 }
 
-fn peer_stats(rank: u32, traffic: &Traffic) -> PeerStats {
+fn peer_stats(rank: WorldRank, traffic: &Traffic) -> PeerStats {
     PeerStats {
-        rank: Rank(rank),
+        rank: Rank(rank.0),
         eager_sent: traffic.eager_sent,
         rendezvous_sent: traffic.rendezvous_sent,
         bytes_sent: traffic.bytes_sent,

@@ -4,7 +4,9 @@ use samite_fabric::loopback::Hub;
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Config, Engine, Group, Identity, Outcome, Pattern, Received, RequestId, Sent, Writing};
+use samite_p2p::{
+    Config, Engine, Group, Identity, Outcome, Pattern, Received, RequestId, Sent, Time, WorldRank, Writing,
+};
 
 use super::Scenario;
 use crate::callgrind::counted;
@@ -36,7 +38,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 type Pair<P> = [Engine<P>; 2];
 
-const NEVER: u64 = u64::MAX;
+const NEVER: Time = Time::NEVER;
 const CONTEXT: u32 = 1;
 const OPENED: u32 = 2;
 const TAG: u64 = 5;
@@ -45,8 +47,9 @@ const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
 /// Counts a send of 8 bytes that is sent immediately.
 fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
     for _ in 0..operations {
-        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
-        let sent = counted(|| pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER)).expect("it is sent");
+        let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER))
+            .expect("it is sent");
         assert_eq!(sent, Sent::Now);
         end(&mut pair, 1, into);
     }
@@ -56,14 +59,14 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
 fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut buffer = [0; 8];
     for _ in 0..operations {
-        let posted =
-            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is posted");
+        let posted = counted(|| pair[1].recv(Time::ZERO, FROM_0, &mut buffer, 0, NEVER, &mut ()))
+            .expect("it is posted");
         let Received::Pending(request) = posted else { panic!("nothing was sent") };
-        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        let sent = pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         let received = counted(|| {
             let mut lent = Writing::new(request, &mut buffer);
-            pair[1].poll(0, &mut lent).expect("the port works");
+            pair[1].poll(Time::ZERO, &mut lent).expect("the port works");
             lent.result(None)
         });
         received.expect("one poll is enough");
@@ -76,8 +79,9 @@ fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
 fn send_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
     let from_0 = Pattern::exact(context, 0, TAG);
     for _ in 0..operations {
-        let into = pair[1].irecv(0, from_0, Memory::zeroed(8), NEVER).expect("it is posted");
-        let sent = counted(|| pair[0].send(0, 1, context, TAG, &[7; 8], NEVER)).expect("it is sent");
+        let into = pair[1].irecv(Time::ZERO, from_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), context, TAG, &[7; 8], NEVER))
+            .expect("it is sent");
         assert_eq!(sent, Sent::Now);
         end(&mut pair, 1, into);
     }
@@ -89,13 +93,13 @@ fn receive_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
     let from_0 = Pattern::exact(context, 0, TAG);
     let mut buffer = [0; 8];
     for _ in 0..operations {
-        let posted = counted(|| pair[1].recv(0, from_0, &mut buffer, 0, NEVER, &mut ()));
+        let posted = counted(|| pair[1].recv(Time::ZERO, from_0, &mut buffer, 0, NEVER, &mut ()));
         let Ok(Received::Pending(request)) = posted else { panic!("nothing was sent") };
-        let sent = pair[0].send(0, 1, context, TAG, &[7; 8], NEVER).expect("it is sent");
+        let sent = pair[0].send(Time::ZERO, WorldRank(1), context, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         let received = counted(|| {
             let mut lent = Writing::new(request, &mut buffer);
-            pair[1].poll(0, &mut lent).expect("the port works");
+            pair[1].poll(Time::ZERO, &mut lent).expect("the port works");
             lent.result(None)
         });
         received.expect("one poll is enough");
@@ -107,11 +111,11 @@ fn receive_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
 fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut buffer = [0; 8];
     for _ in 0..operations {
-        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        let sent = pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
         settle(&mut pair);
-        let received =
-            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is there");
+        let received = counted(|| pair[1].recv(Time::ZERO, FROM_0, &mut buffer, 0, NEVER, &mut ()))
+            .expect("it is there");
         assert!(matches!(received, Received::Now(_)));
         settle(&mut pair);
     }
@@ -120,15 +124,15 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
 /// Counts a receive whose message is in the port and has not been polled.
 fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
     // From then on the port looks at this peer first.
-    let into = pair[1].irecv(0, FROM_0, Memory::zeroed(0), NEVER).expect("it is posted");
-    pair[0].send(0, 1, CONTEXT, TAG, &[], NEVER).expect("it is sent");
+    let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(0), NEVER).expect("it is posted");
+    pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[], NEVER).expect("it is sent");
     end(&mut pair, 1, into);
     let mut buffer = [0; 8];
     for _ in 0..operations {
-        let sent = pair[0].send(0, 1, CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
+        let sent = pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER).expect("it is sent");
         assert_eq!(sent, Sent::Now);
-        let received =
-            counted(|| pair[1].recv(0, FROM_0, &mut buffer, 0, NEVER, &mut ())).expect("it is there");
+        let received = counted(|| pair[1].recv(Time::ZERO, FROM_0, &mut buffer, 0, NEVER, &mut ()))
+            .expect("it is there");
         assert!(matches!(received, Received::Now(_)));
         settle(&mut pair);
     }
@@ -138,8 +142,9 @@ fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
 fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
     let mut memory = Memory::zeroed(512 << 10);
     for _ in 0..operations {
-        let request = counted(|| pair[0].isend(0, 1, CONTEXT, TAG, memory, NEVER)).expect("it is posted");
-        let into = pair[1].irecv(0, FROM_0, Memory::zeroed(512 << 10), NEVER).expect("it is posted");
+        let request = counted(|| pair[0].isend(Time::ZERO, WorldRank(1), CONTEXT, TAG, memory, NEVER))
+            .expect("it is posted");
+        let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(512 << 10), NEVER).expect("it is posted");
         end(&mut pair, 1, into);
         memory = end(&mut pair, 0, request).expect("nobody uses it any more");
     }
@@ -148,7 +153,7 @@ fn post_rendezvous<P: Port>(mut pair: Pair<P>, operations: u64) {
 /// Counts a poll that finds nothing.
 fn poll_idle<P: Port>([mut zero, _one]: Pair<P>, operations: u64) {
     for _ in 0..operations {
-        counted(|| zero.poll(0, &mut ())).expect("the port works");
+        counted(|| zero.poll(Time::ZERO, &mut ())).expect("the port works");
     }
 }
 
@@ -172,7 +177,7 @@ fn settle<P: Port>(pair: &mut Pair<P>) {
 }
 
 fn poll<P: Port>(pair: &mut Pair<P>) -> usize {
-    pair.iter_mut().map(|engine| engine.poll(0, &mut ()).expect("the port works")).sum()
+    pair.iter_mut().map(|engine| engine.poll(Time::ZERO, &mut ()).expect("the port works")).sum()
 }
 
 fn loopback() -> Pair<impl Port> {
@@ -197,7 +202,7 @@ fn routes() -> Pair<impl Port> {
 fn opened() -> Pair<impl Port> {
     let mut pair = routes();
     for engine in &mut pair {
-        assert_eq!(engine.open_context(OPENED, Group::range(0, 2)), Ok(true));
+        assert_eq!(engine.open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
     }
     pair
 }
@@ -207,17 +212,19 @@ fn engines<P: Port>(ports: [P; 2]) -> Pair<P> {
     let addresses = ports.each_ref().map(Port::address);
     let mut rank = 0;
     let mut pair = ports.map(|port| {
-        let identity = Identity { rank, size: 2, incarnation: 1, secret: [9; 16] };
+        let identity = Identity { rank: WorldRank(rank), size: 2, incarnation: 1, secret: [9; 16] };
         rank += 1;
         let mut engine = Engine::new(port, identity, Config::default());
         for (rank, address) in (0..).zip(&addresses) {
-            engine.introduce(rank, 1, address.clone()).expect("it is a rank");
+            engine.introduce(WorldRank(rank), 1, address.clone()).expect("it is a rank");
         }
         engine
     });
     // The first contact grants credit.
-    let into = pair[1].irecv(0, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
-    let sent = pair[0].isend(0, 1, CONTEXT, TAG, Memory::zeroed(8), NEVER).expect("it is posted");
+    let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+    let sent = pair[0]
+        .isend(Time::ZERO, WorldRank(1), CONTEXT, TAG, Memory::zeroed(8), NEVER)
+        .expect("it is posted");
     end(&mut pair, 0, sent);
     end(&mut pair, 1, into);
     pair

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status,
+    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status, Time,
+    WorldRank,
 };
 
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -14,7 +15,7 @@ use crate::tape::{Event, Tape};
 /// Number of ranks in the job; the engine is the last.
 const SIZE: u32 = 4;
 const ME: u32 = SIZE - 1;
-const NEVER: u64 = u64::MAX;
+const NEVER: Time = Time::NEVER;
 
 /// Runs the program of `bytes`, then lets every other rank fail.
 ///
@@ -33,7 +34,7 @@ pub fn engine(bytes: &[u8]) {
 struct Run {
     engine: Engine<Tape>,
     config: Config,
-    now_ns: u64,
+    now: Time,
     seen: Seen,
     /// Sequence numbers of the other ranks' next packets.
     sequences: [u32; ME as usize],
@@ -73,16 +74,16 @@ impl Run {
         if choice & 2 != 0 {
             (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);
         }
-        let identity = Identity { rank: ME, size: SIZE, incarnation: INCARNATION, secret: SECRET };
+        let identity = Identity { rank: WorldRank(ME), size: SIZE, incarnation: INCARNATION, secret: SECRET };
         let mut engine = Engine::new(Tape::new(choice & 4 != 0), identity, config.clone());
         // Meet the ranks in order: then each peer's number equals its rank.
-        (0..SIZE).for_each(|rank| engine.seek(rank).expect("a rank of the job"));
+        (0..SIZE).for_each(|rank| engine.seek(WorldRank(rank)).expect("a rank of the job"));
         engine.wanted().for_each(drop);
         forge::open_contexts(&mut engine, SIZE);
         Self {
             engine,
             config,
-            now_ns: 0,
+            now: Time::ZERO,
             seen: Seen::default(),
             sequences: [0; ME as usize],
             buffers: Buffers::default(),
@@ -94,18 +95,18 @@ impl Run {
         let choice = input.byte();
         let rank = u32::from(choice >> 6);
         match choice & 31 {
-            0..=8 => self.hear(input, rank.min(ME - 1)),
+            0..=8 => self.hear(input, WorldRank(rank.min(ME - 1))),
             9 => {
                 let bytes = input.take(64).to_vec();
                 self.engine.port_mut().events.push_back(Event::Packet(bytes));
             }
-            10..=12 => self.recv(input, rank),
-            13..=15 => self.send(input, rank),
+            10..=12 => self.recv(input, WorldRank(rank)),
+            13..=15 => self.send(input, WorldRank(rank)),
             16 => {
                 let address = Address(input.take(20).to_vec());
                 let incarnation =
                     [INCARNATION, INCARNATION, INCARNATION + 1, INCARNATION - 1][input.below(4)];
-                let _ = self.engine.introduce(rank, incarnation, address);
+                let _ = self.engine.introduce(WorldRank(rank), incarnation, address);
             }
             17 => self.each(input, |run, id| run.engine.cancel(id)),
             18 => self.each(input, |run, id| {
@@ -119,7 +120,7 @@ impl Run {
                     run.collect(id);
                 }
             }),
-            20 => self.each(input, |run, id| run.engine.set_deadline(id, run.now_ns + 1000)),
+            20 => self.each(input, |run, id| run.engine.set_deadline(id, run.now.after(1000))),
             21 => self.engine.port_mut().has_room = choice & 32 != 0,
             22 => self.buffers.withheld = choice & 32 != 0,
             23 => self.engine.port_mut().complete(Ok(())),
@@ -129,17 +130,17 @@ impl Run {
             27 => {
                 let incarnation =
                     [None, Some(INCARNATION), Some(INCARNATION + 1), Some(INCARNATION - 1)][input.below(4)];
-                let _ = self.engine.peer_failed(rank, incarnation, Cause::Lost);
+                let _ = self.engine.peer_failed(WorldRank(rank), incarnation, Cause::Lost);
             }
             28 => {
                 let incarnation =
                     [None, Some(INCARNATION), Some(INCARNATION + 1), Some(INCARNATION - 1)][input.below(4)];
-                let _ = self.engine.peer_left(rank, incarnation);
+                let _ = self.engine.peer_left(WorldRank(rank), incarnation);
             }
             29 => {
                 if let Ok(Some((status, claimed))) = self.engine.claim(&pattern(input, rank)) {
-                    let now_ns = self.now_ns;
-                    let id = self.engine.recv_claimed(now_ns, claimed, Err(status.bytes.min(4096)), NEVER);
+                    let now = self.now;
+                    let id = self.engine.recv_claimed(now, claimed, Err(status.bytes.min(4096)), NEVER);
                     self.buffers.all.insert(id, vec![0; status.bytes.min(4096)]);
                     self.requests.push(id);
                 }
@@ -147,8 +148,8 @@ impl Run {
             30 if choice & 32 != 0 => {
                 let context = forge::CONTEXTS.start + rank % 2;
                 match choice & 64 {
-                    0 => self.engine.close_context(self.now_ns, context),
-                    _ => self.engine.leave_context(self.now_ns, context),
+                    0 => self.engine.close_context(self.now, context),
+                    _ => self.engine.leave_context(self.now, context),
                 }
             }
             _ => self.poll(u64::from(input.byte())),
@@ -156,22 +157,22 @@ impl Run {
     }
 
     /// Delivers a packet from `rank`, in most cases the next in sequence.
-    fn hear(&mut self, input: &mut Input<'_>, rank: u32) {
-        let next = &mut self.sequences[rank as usize];
+    fn hear(&mut self, input: &mut Input<'_>, rank: WorldRank) {
+        let next = &mut self.sequences[rank.index()];
         let sequence = if input.below(16) == 0 { input.u32() } else { *next };
-        let packet = forge::packet(input, &self.seen, rank, sequence);
+        let packet = forge::packet(input, &self.seen, rank.0, sequence);
         *next = next.wrapping_add(u32::from(sequence == *next));
         self.engine.port_mut().events.push_back(Event::Packet(packet));
     }
 
-    fn recv(&mut self, input: &mut Input<'_>, rank: u32) {
-        let (pattern, len) = (pattern(input, rank), LENGTHS[input.below(LENGTHS.len())]);
+    fn recv(&mut self, input: &mut Input<'_>, rank: WorldRank) {
+        let (pattern, len) = (pattern(input, rank.0), LENGTHS[input.below(LENGTHS.len())]);
         let mut buffer = vec![0; len];
         let posted = if input.below(2) == 0 {
-            self.engine.irecv(self.now_ns, pattern, Memory::new(buffer), NEVER).ok()
+            self.engine.irecv(self.now, pattern, Memory::new(buffer), NEVER).ok()
         } else {
-            let deadline_ns = self.now_ns + 5000;
-            match self.engine.recv(self.now_ns, pattern, &mut buffer, 0, deadline_ns, &mut self.buffers) {
+            let deadline = self.now.after(5000);
+            match self.engine.recv(self.now, pattern, &mut buffer, 0, deadline, &mut self.buffers) {
                 Ok(Received::Pending(id)) => {
                     self.buffers.all.insert(id, buffer);
                     Some(id)
@@ -182,13 +183,13 @@ impl Run {
         self.requests.extend(posted);
     }
 
-    fn send(&mut self, input: &mut Input<'_>, rank: u32) {
+    fn send(&mut self, input: &mut Input<'_>, rank: WorldRank) {
         let context = input.below(4) as u32;
         let (tag, data) = (input.below(4) as u64, vec![1; LENGTHS[input.below(LENGTHS.len())]]);
         let posted = if input.below(2) == 0 {
-            self.engine.isend(self.now_ns, rank, context, tag, Memory::new(data), NEVER).ok()
+            self.engine.isend(self.now, rank, context, tag, Memory::new(data), NEVER).ok()
         } else {
-            match self.engine.send(self.now_ns, rank, context, tag, &data, self.now_ns + 5000) {
+            match self.engine.send(self.now, rank, context, tag, &data, self.now.after(5000)) {
                 Ok(Sent::Pending(id)) => {
                     self.buffers.all.insert(id, data);
                     Some(id)
@@ -207,8 +208,8 @@ impl Run {
     }
 
     fn poll(&mut self, ns: u64) {
-        self.now_ns += 100 * ns;
-        self.engine.poll(self.now_ns, &mut self.buffers).expect("the port works");
+        self.now = self.now.after(100 * ns);
+        self.engine.poll(self.now, &mut self.buffers).expect("the port works");
         self.engine.check_invariants();
         for packet in std::mem::take(&mut self.engine.port_mut().sent) {
             self.seen.packet(&packet);
@@ -239,7 +240,7 @@ impl Run {
         // A later hello would begin another incarnation.
         (0..4).for_each(|_| self.poll(1));
         for rank in 0..SIZE {
-            self.engine.peer_failed(rank, None, Cause::Lost).expect("a rank of the job");
+            self.engine.peer_failed(WorldRank(rank), None, Cause::Lost).expect("a rank of the job");
         }
         (0..4).for_each(|_| self.poll(1));
         for id in self.requests.clone() {
@@ -247,7 +248,7 @@ impl Run {
             self.collect(id);
         }
         // Messages of ranks that had left before can still be received.
-        drain(&mut self.engine, self.now_ns);
+        drain(&mut self.engine, self.now);
         (0..4).for_each(|_| self.poll(1));
         let usage = self.engine.usage();
         let held = (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes);
@@ -257,11 +258,11 @@ impl Run {
 }
 
 /// Receives all messages that have arrived in the forged contexts.
-pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now_ns: u64) {
+pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now: Time) {
     for context in 0..forge::CONTEXTS.end {
         let all = Pattern { source: Source::ANY, mask: 0, ..Pattern::exact(context, 0, 0) };
         while let Ok(Some((_, claimed))) = engine.claim(&all) {
-            engine.discard(now_ns, claimed);
+            engine.discard(now, claimed);
         }
     }
 }

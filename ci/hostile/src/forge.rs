@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use samite_fabric::Port;
 use samite_fabric::wire::{Flags, Header, Item, Protocol};
-use samite_p2p::{Engine, Group};
+use samite_p2p::{Engine, Group, WorldRank};
 use zerocopy::IntoBytes;
 
 use crate::input::Input;
@@ -128,7 +128,9 @@ fn context(input: &mut Input<'_>) -> u32 {
 
 /// Opens a context for all ranks and one for all but the first, in which the hostile member is none.
 pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
-    for (context, members) in CONTEXTS.zip([Group::range(0, size), Group::range(1, size - 1)]) {
+    for (context, members) in
+        CONTEXTS.zip([Group::range(WorldRank(0), size), Group::range(WorldRank(1), size - 1)])
+    {
         assert_eq!(engine.open_context(context, members), Ok(true), "the name is free");
     }
 }

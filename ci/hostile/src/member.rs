@@ -7,7 +7,7 @@ use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
 use samite_fabric::{
     Access, Failure, Memory, OpId, PeerId, Port, Post, Reach, Region, Registration, Remote, Sink,
 };
-use samite_p2p::{Cause, Config, Engine, Identity, Outcome, Pattern, RequestId, Source};
+use samite_p2p::{Cause, Config, Engine, Identity, Outcome, Pattern, RequestId, Source, Time, WorldRank};
 
 use crate::engine::drain;
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -19,7 +19,7 @@ const HONEST: [u32; 2] = [1, 2];
 const SIZE: u32 = 3;
 /// Tag of the messages between the honest ranks.
 const ASIDE: u64 = 1000;
-const NEVER: u64 = u64::MAX;
+const NEVER: Time = Time::NEVER;
 /// Rounds of polls within which every operation that can end has ended.
 const ROUNDS_MAX: usize = 50_000;
 
@@ -94,10 +94,13 @@ impl Run {
         let net = Net::new(u64::from(choice), net_config);
         let mut port = net.start(HOSTILE);
         let honest = HONEST.map(|rank| {
-            let identity = Identity { rank, size: SIZE, incarnation: INCARNATION, secret: SECRET };
+            let identity =
+                Identity { rank: WorldRank(rank), size: SIZE, incarnation: INCARNATION, secret: SECRET };
             let mut engine = Engine::new(net.start(rank), identity, config.clone());
             for other in 0..SIZE {
-                engine.introduce(other, INCARNATION, net.address(other)).expect("a rank of the job");
+                engine
+                    .introduce(WorldRank(other), INCARNATION, net.address(other))
+                    .expect("a rank of the job");
             }
             forge::open_contexts(&mut engine, SIZE);
             Honest {
@@ -140,50 +143,50 @@ impl Run {
 
     /// Starts a send from an honest rank to the other.
     fn talk(&mut self, from: usize, len: usize) {
-        let now_ns = self.net.now_ns();
+        let now = Time::from_nanos(self.net.now_ns());
         let honest = &mut self.honest[from];
         let memory = Memory::new(content(from, honest.lengths.len(), len).to_vec());
-        let sent = honest.engine.isend(now_ns, HONEST[1 - from], 0, ASIDE, memory, NEVER);
+        let sent = honest.engine.isend(now, WorldRank(HONEST[1 - from]), 0, ASIDE, memory, NEVER);
         honest.sends.push(sent.expect("the other is alive"));
         honest.lengths.push(len);
     }
 
     /// Starts a receive at an honest rank from the other.
     fn listen(&mut self, at: usize) {
-        let now_ns = self.net.now_ns();
+        let now = Time::from_nanos(self.net.now_ns());
         let pattern = Pattern::exact(0, HONEST[1 - at], ASIDE);
         let honest = &mut self.honest[at];
-        let posted = honest.engine.irecv(now_ns, pattern, Memory::zeroed(LENGTH_MAX), NEVER);
+        let posted = honest.engine.irecv(now, pattern, Memory::zeroed(LENGTH_MAX), NEVER);
         honest.recvs.push_back(posted.expect("the other is alive"));
     }
 
     fn talk_to_hostile(&mut self, from: usize, input: &mut Input<'_>) {
-        let now_ns = self.net.now_ns();
+        let now = Time::from_nanos(self.net.now_ns());
         let (tag, len) = (input.below(4) as u64, LENGTHS[input.below(LENGTHS.len())]);
-        let deadline_ns = [NEVER, now_ns + 100_000][input.below(2)];
+        let deadline = [NEVER, now.after(100_000)][input.below(2)];
         let honest = &mut self.honest[from];
-        let sent = honest.engine.isend(now_ns, HOSTILE, 0, tag, Memory::zeroed(len), deadline_ns);
+        let sent = honest.engine.isend(now, WorldRank(HOSTILE), 0, tag, Memory::zeroed(len), deadline);
         honest.others.extend(sent.ok());
     }
 
     fn listen_to_hostile(&mut self, at: usize, input: &mut Input<'_>) {
-        let now_ns = self.net.now_ns();
+        let now = Time::from_nanos(self.net.now_ns());
         let source = [Source::rank(HOSTILE), Source::ANY][input.below(2)];
         let pattern = Pattern { source, ..Pattern::exact(0, HOSTILE, input.below(4) as u64) };
         let memory = Memory::zeroed(LENGTHS[input.below(LENGTHS.len())]);
-        let deadline_ns = [NEVER, now_ns + 100_000][input.below(2)];
+        let deadline = [NEVER, now.after(100_000)][input.below(2)];
         let honest = &mut self.honest[at];
-        honest.others.extend(honest.engine.irecv(now_ns, pattern, memory, deadline_ns).ok());
+        honest.others.extend(honest.engine.irecv(now, pattern, memory, deadline).ok());
     }
 
     /// Polls all ranks once, or advances the clock. Returns the number of events.
     fn round(&mut self) -> usize {
         self.hostile.port.poll(&mut self.hostile.seen).expect("the port works");
-        let now_ns = self.net.now_ns();
-        let polls = self.honest.iter_mut().map(|honest| honest.engine.poll(now_ns, &mut ()));
+        let now = Time::from_nanos(self.net.now_ns());
+        let polls = self.honest.iter_mut().map(|honest| honest.engine.poll(now, &mut ()));
         let events = polls.map(|events| events.expect("the port works")).sum();
         if events == 0 && !self.net.advance() {
-            self.net.advance_to(now_ns + 200_000);
+            self.net.advance_to(now.after(200_000).as_nanos());
         }
         for at in 0..2 {
             self.collect(at);
@@ -227,7 +230,7 @@ impl Run {
         });
         self.net.kill(HOSTILE);
         for honest in &mut self.honest {
-            honest.engine.peer_failed(HOSTILE, None, Cause::Lost).expect("a rank of the job");
+            honest.engine.peer_failed(WorldRank(HOSTILE), None, Cause::Lost).expect("a rank of the job");
             honest.others.iter().for_each(|&id| honest.engine.cancel(id));
         }
         self.run_until("operations with the hostile rank", |run| {
@@ -243,7 +246,7 @@ impl Run {
             }
         }
         for honest in &mut self.honest {
-            drain(&mut honest.engine, self.net.now_ns());
+            drain(&mut honest.engine, Time::from_nanos(self.net.now_ns()));
         }
         self.run_until("rest", |run| run.honest.iter().all(|honest| is_at_rest(&honest.engine)));
         for honest in &self.honest {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Address, Failure, Memory, OpId, PeerId, Port, Post, Sink, SplitMix64};
-use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, Rejected};
+use samite_p2p::{Config, Engine, Identity, Outcome, Pattern, Rejected, Time, WorldRank};
 use zerocopy::IntoBytes;
 
 const SIZE: u32 = 3;
 const SECRET: [u8; 16] = [9; 16];
-const NEVER: u64 = u64::MAX;
+const NEVER: Time = Time::NEVER;
 /// Number of polls of every rank after which a message counts as lost.
 const POLLS_MAX: usize = 1_000_000;
 
@@ -33,10 +33,17 @@ impl Job {
         let ports: Vec<_> = (0..SIZE).map(port).collect();
         let addresses: Vec<_> = ports.iter().map(Port::address).collect();
         let engine = |(rank, port)| {
-            let identity = Identity { rank, size: SIZE + 1, incarnation: incarnation(rank), secret: SECRET };
+            let identity = Identity {
+                rank: WorldRank(rank),
+                size: SIZE + 1,
+                incarnation: incarnation(rank),
+                secret: SECRET,
+            };
             let mut engine = Engine::new(port, identity, Config::default());
             for (other, address) in (0..).zip(&addresses) {
-                engine.introduce(other, incarnation(other), address.clone()).expect("a rank of the job");
+                engine
+                    .introduce(WorldRank(other), incarnation(other), address.clone())
+                    .expect("a rank of the job");
             }
             engine
         };
@@ -45,7 +52,7 @@ impl Job {
 
     fn poll(&mut self) {
         for engine in &mut self.engines {
-            engine.poll(0, &mut ()).expect("the port works");
+            engine.poll(Time::ZERO, &mut ()).expect("the port works");
         }
     }
 
@@ -57,9 +64,10 @@ impl Job {
         for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
             for (tag, len) in [(1, 30), (2, 40_000)] {
                 let into = Memory::zeroed(len);
-                let recv = self.engines[to].irecv(0, Pattern::exact(0, from as u32, tag), into, NEVER);
+                let recv =
+                    self.engines[to].irecv(Time::ZERO, Pattern::exact(0, from as u32, tag), into, NEVER);
                 let what = Memory::new(message(from, to, len));
-                let send = self.engines[from].isend(0, to as u32, 0, tag, what, NEVER);
+                let send = self.engines[from].isend(Time::ZERO, WorldRank(to as u32), 0, tag, what, NEVER);
                 requests.push((to, recv.expect("the source lives"), message(from, to, len)));
                 requests.push((from, send.expect("the target lives"), message(from, to, len)));
             }
@@ -234,7 +242,7 @@ fn packets_of_strangers_are_refused_and_counted() {
     let to = stranger.resolve(&job.engines[0].port().address()).expect("an address of its kind");
 
     // A packet from rank 1 to a false rank 3, which is replayed to rank 0.
-    job.engines[1].introduce(3, incarnation(3), stranger.address()).expect("a rank of the job");
+    job.engines[1].introduce(WorldRank(3), incarnation(3), stranger.address()).expect("a rank of the job");
     let mut ear = Ear::default();
     for _ in 0..POLLS_MAX {
         if !ear.0.is_empty() {

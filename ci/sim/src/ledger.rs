@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use samite_p2p::{Awaited, Error, Fate, Pattern, Status};
+use samite_p2p::{Awaited, Error, Fate, Pattern, Status, WorldRank};
 
 /// One incarnation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,7 +163,8 @@ impl Ledger {
         let message = &mut self.messages[index];
         let end = match result {
             Ok(status) => {
-                let expected = Status { source: message.to, tag: message.tag(index), bytes: message.bytes };
+                let expected =
+                    Status { source: WorldRank(message.to), tag: message.tag(index), bytes: message.bytes };
                 require(*status == expected, || format!("message {index}: sent {status:?}"))?;
                 SendEnd::Sent
             }
@@ -193,7 +194,8 @@ impl Ledger {
                 let message = (status.tag >> CLASS_BITS) as usize;
                 let sent =
                     self.messages.get_mut(message).ok_or_else(|| format!("receive {index}: {status:?}"))?;
-                let expected = Status { source: sent.from.rank, tag: sent.tag(message), bytes: sent.bytes };
+                let expected =
+                    Status { source: WorldRank(sent.from.rank), tag: sent.tag(message), bytes: sent.bytes };
                 let place = || format!("receive {index} got message {message}: {result:?}");
                 require(*status == expected && sent.to == receive.at.rank, place)?;
                 require(receive.claims.is_none_or(|claimed| claimed == message), place)?;

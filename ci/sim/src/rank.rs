@@ -6,7 +6,7 @@ use samite_fabric::sim::SimPort;
 use samite_fabric::{Memory, Port, Reach};
 use samite_p2p::{
     Cause, Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
-    Status,
+    Status, Time, WorldRank,
 };
 
 use crate::ledger::{
@@ -112,14 +112,28 @@ impl Rank {
     ) -> Result<(), String> {
         let index = ledger.messages.len();
         let (to, context, tag) = (message.to, message.context, message.tag(index));
-        let status = Status { source: to, tag, bytes: message.bytes };
+        let status = Status { source: WorldRank(to), tag, bytes: message.bytes };
         let data = content(index, message.bytes);
         ledger.messages.push(message);
         let sent = match buffer {
-            Buffer::Lent => self.engine.send(now_ns, to, context, tag, &data, deadline_ns),
+            Buffer::Lent => self.engine.send(
+                Time::from_nanos(now_ns),
+                WorldRank(to),
+                context,
+                tag,
+                &data,
+                Time::from_nanos(deadline_ns),
+            ),
             Buffer::Owned => self
                 .engine
-                .isend(now_ns, to, context, tag, Memory::new(data.clone()), deadline_ns)
+                .isend(
+                    Time::from_nanos(now_ns),
+                    WorldRank(to),
+                    context,
+                    tag,
+                    Memory::new(data.clone()),
+                    Time::from_nanos(deadline_ns),
+                )
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error),
         };
@@ -147,10 +161,22 @@ impl Rank {
         ledger.receives.push(Receive { at: self.process, pattern, room, claims: None, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
-            Buffer::Lent => self.engine.recv(now_ns, pattern, &mut memory, 0, deadline_ns, &mut ()),
+            Buffer::Lent => self.engine.recv(
+                Time::from_nanos(now_ns),
+                pattern,
+                &mut memory,
+                0,
+                Time::from_nanos(deadline_ns),
+                &mut (),
+            ),
             Buffer::Owned => {
                 let owned = Memory::new(std::mem::take(&mut memory));
-                let received = self.engine.irecv(now_ns, pattern, owned, deadline_ns);
+                let received = self.engine.irecv(
+                    Time::from_nanos(now_ns),
+                    pattern,
+                    owned,
+                    Time::from_nanos(deadline_ns),
+                );
                 received.map(Received::Pending).map_err(|(error, _)| error)
             }
         };
@@ -209,7 +235,7 @@ impl Rank {
     pub(crate) fn claim(&mut self, ledger: &mut Ledger, pattern: Pattern) -> Result<bool, String> {
         let mut probed = self.engine.probe(&pattern);
         while let Err(Error::FailurePending { rank, .. }) = probed {
-            self.told.insert((pattern.context, rank));
+            self.told.insert((pattern.context, rank.0));
             probed = self.engine.probe(&pattern);
         }
         // A receive that has ended may have reported a failure, which is known only once it is collected.
@@ -240,9 +266,9 @@ impl Rank {
 
     /// Checks that receives from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
-        let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank).collect();
+        let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank.0).collect();
         for rank in met {
-            match self.engine.failure(rank) {
+            match self.engine.failure(WorldRank(rank)) {
                 None => self.told.retain(|&(_, told)| told != rank),
                 Some(Cause::Left) => {}
                 Some(cause) => require(self.told.contains(&(context, rank)), || {
@@ -267,7 +293,7 @@ impl Rank {
         let (index, claimed) = self.claimed.remove(which as usize % self.claimed.len());
         let Some(buffer) = buffer else {
             ledger.receives[index].end = Some(RecvEnd::GivenUp);
-            self.engine.discard(now_ns, claimed);
+            self.engine.discard(Time::from_nanos(now_ns), claimed);
             return Ok(());
         };
         let room = ledger.receives[index].room;
@@ -276,7 +302,7 @@ impl Rank {
             Buffer::Owned => (Ok(Memory::new(memory)), None),
             Buffer::Lent => (Err(room), Some(memory)),
         };
-        let id = self.engine.recv_claimed(now_ns, claimed, into, NEVER);
+        let id = self.engine.recv_claimed(Time::from_nanos(now_ns), claimed, into, Time::NEVER);
         if let Some(message) = ledger.receives[index].claims
             && self.ends.contains(&ledger.messages[message].from)
         {
@@ -337,14 +363,15 @@ impl Rank {
     }
 
     pub(crate) fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
-        self.engine.set_deadline(id, deadline_ns);
+        self.engine.set_deadline(id, Time::from_nanos(deadline_ns));
         self.pending.entry(id).and_modify(|pending| pending.deadline_ns = deadline_ns);
     }
 
     /// Polls and collects the requests that have ended. Returns the number of events and ends.
     pub(crate) fn poll(&mut self, ledger: &mut Ledger, now_ns: u64, lends: bool) -> Result<usize, String> {
         let mut lender = Lender { pending: &mut self.pending, lends };
-        let mut events = self.engine.poll(now_ns, &mut lender).map_err(|error| format!("{error:?}"))?;
+        let mut events =
+            self.engine.poll(Time::from_nanos(now_ns), &mut lender).map_err(|error| format!("{error:?}"))?;
         self.engine.check_invariants();
         self.take_reports()?;
         let ids: Vec<_> = self.pending.keys().copied().collect();
@@ -359,7 +386,7 @@ impl Rank {
                     else {
                         return Err(format!("told {told:?}"));
                     };
-                    self.told.insert((ledger.receives[index].pattern.context, *rank));
+                    self.told.insert((ledger.receives[index].pattern.context, rank.0));
                     events += 1;
                 }
                 Outcome::Ready => {

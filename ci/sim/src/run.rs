@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
-use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId};
+use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, Time, WorldRank};
 
 use crate::ledger::{Ledger, Losses, Message, Process, RecvEnd, SendEnd, require};
 use crate::rank::{Buffer, NEVER, Rank, pattern};
@@ -398,7 +398,7 @@ impl Run {
 
     fn start(&mut self, rank: u32) {
         let incarnation = self.incarnations[rank as usize];
-        let identity = Identity { rank, size: self.size, incarnation, secret: self.secret };
+        let identity = Identity { rank: WorldRank(rank), size: self.size, incarnation, secret: self.secret };
         let mut engine = Engine::new(self.net.start(rank), identity, self.config.clone());
         if self.is_watched {
             engine.expect_word();
@@ -457,7 +457,7 @@ impl Run {
         if let Some(leaver) = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts()) {
             self.net.note(format!("rank {rank} leaves"));
             leaver.leaving = true;
-            leaver.engine.close(now);
+            leaver.engine.close(Time::from_nanos(now));
             self.summary.left += 1;
             self.losses.left.insert(leaver.process);
         }
@@ -500,15 +500,15 @@ impl Run {
         let Some(listener) = &mut self.ranks[whom as usize] else { return Ok(()) };
         if is_alive {
             self.told.insert((whom, rank), incarnation);
-            listener.engine.introduce(rank, incarnation, self.net.address(rank))
+            listener.engine.introduce(WorldRank(rank), incarnation, self.net.address(rank))
         } else if self.left.contains(&rank) {
             self.net.note(format!("rank {whom} hears that {rank} has left"));
             listener.note_end(&self.ledger, Process { rank, incarnation });
-            listener.engine.peer_left(rank, Some(incarnation))
+            listener.engine.peer_left(WorldRank(rank), Some(incarnation))
         } else {
             self.net.note(format!("rank {whom} hears that {rank} died"));
             listener.note_end(&self.ledger, Process { rank, incarnation });
-            listener.engine.peer_failed(rank, Some(incarnation), Cause::Died("killed".into()))
+            listener.engine.peer_failed(WorldRank(rank), Some(incarnation), Cause::Died("killed".into()))
         }
         .map_err(|error| format!("{error:?}"))
     }
@@ -527,7 +527,7 @@ impl Run {
                 continue;
             };
             events += rank.poll(&mut self.ledger, now, lends)?;
-            let wanted: Vec<u32> = rank.engine.wanted().collect();
+            let wanted: Vec<u32> = rank.engine.wanted().map(|rank| rank.0).collect();
             let failed = rank.engine.counters().failed_peers;
             if failed != rank.peers_failed {
                 rank.peers_failed = failed;
@@ -624,7 +624,7 @@ impl Run {
         match &mut self.ranks[whom as usize] {
             Some(judge) => judge
                 .engine
-                .peer_failed(rank, Some(incarnation), Cause::Died("cut off".into()))
+                .peer_failed(WorldRank(rank), Some(incarnation), Cause::Died("cut off".into()))
                 .map_err(|error| format!("{error:?}")),
             None => Ok(()),
         }
@@ -730,7 +730,7 @@ impl Run {
         let now = self.net.now_ns();
         for rank in self.ranks.iter_mut().flatten() {
             rank.leaving = true;
-            rank.engine.close(now);
+            rank.engine.close(Time::from_nanos(now));
         }
         self.losses.left.extend((0..self.size).map(|rank| self.process(rank)).collect::<Vec<_>>());
         self.settle()?;

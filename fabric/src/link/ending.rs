@@ -2,7 +2,7 @@
 
 use super::numbers::{Incarnation, Sequence};
 use super::peer::{Packet, PeerState, Standing};
-use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack};
+use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack, Time, WorldRank};
 use crate::Port;
 
 impl<P: Port, S: Stack> Engine<P, S> {
@@ -12,14 +12,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.expects_word = true;
     }
 
-    /// Returns the time, in nanoseconds, since which a rank has ended without a report by the launcher. The known cause
+    /// Returns the time, since which a rank has ended without a report by the launcher. The known cause
     /// is then the goodbye or the lost connection; the report may say more.
-    pub fn unexplained_since(&mut self, rank: u32) -> Option<u64> {
+    pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
         // After a lost connection a short wait pays even if the launcher may never report.
         let may_come = self.link.expects_word || state.standing == Standing::Failed(Cause::Lost);
-        (may_come && state.awaits_word()).then_some(state.ended_ns)
+        (may_come && state.awaits_word()).then_some(state.ended_at)
     }
 
     /// Notes the launcher's report that a rank is dead. Final for the reported incarnation, or for the known one if
@@ -28,7 +28,12 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_failed(&mut self, rank: u32, incarnation: Option<u32>, cause: Cause) -> Result<(), Error> {
+    pub fn peer_failed(
+        &mut self,
+        rank: WorldRank,
+        incarnation: Option<u32>,
+        cause: Cause,
+    ) -> Result<(), Error> {
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
             self.link.fail(&mut self.stack, peer, cause);
             self.link.peers[peer].is_told = true;
@@ -45,7 +50,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// [`Error::InvalidRank`].
     pub fn peer_gave_up(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         incarnation: u32,
         verdict_on: u32,
         why: String,
@@ -67,7 +72,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_returns(&mut self, rank: u32, incarnation: u32, returns: bool) -> Result<(), Error> {
+    pub fn peer_returns(&mut self, rank: WorldRank, incarnation: u32, returns: bool) -> Result<(), Error> {
         let link = &mut self.link;
         link.check_rank(rank)?;
         if let Some(peer) = link.find(rank)
@@ -84,9 +89,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_left(&mut self, rank: u32, incarnation: Option<u32>) -> Result<(), Error> {
+    pub fn peer_left(&mut self, rank: WorldRank, incarnation: Option<u32>) -> Result<(), Error> {
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
-            crate::event!(DEBUG, peer = rank, "peer left");
+            crate::event!(DEBUG, peer = rank.0, "peer left");
             self.link.farewell(&mut self.stack, peer);
             let state = &mut self.link.peers[peer];
             state.is_told = true;
@@ -105,7 +110,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn peer_stopped(&mut self, rank: u32, incarnation: u32, is_stopped: bool) -> Result<(), Error> {
+    pub fn peer_stopped(&mut self, rank: WorldRank, incarnation: u32, is_stopped: bool) -> Result<(), Error> {
         let link = &mut self.link;
         link.check_rank(rank)?;
         let peer = match link.find(rank) {
@@ -121,9 +126,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
-    pub fn close(&mut self, now_ns: u64) {
+    pub fn close(&mut self, now: Time) {
         let link = &mut self.link;
-        link.now_ns = now_ns;
+        link.now = now;
         let all: Vec<Peer> = link.peers.iter().map(|(peer, _)| peer).collect();
         for peer in all {
             let state = &mut link.peers[peer];
@@ -141,7 +146,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns a rank that takes part and has not taken all data that was sent to it.
-    pub fn not_closed(&self) -> Option<u32> {
+    pub fn not_closed(&self) -> Option<WorldRank> {
         let is_closed = |state: &PeerState| match state.standing {
             Standing::Alive => {
                 let acked = |bye: Sequence| state.acked.is_after(bye);
@@ -154,19 +159,19 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns the incarnation of a rank that takes part, if known.
-    pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
+    pub fn incarnation(&mut self, rank: WorldRank) -> Option<u32> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
         state.incarnation.filter(|_| state.is_alive()).map(Incarnation::get)
     }
 
     /// Returns true if a rank's process is known to be stopped.
-    pub fn is_stopped(&mut self, rank: u32) -> bool {
+    pub fn is_stopped(&mut self, rank: WorldRank) -> bool {
         self.link.find(rank).is_some_and(|peer| self.link.peers[peer].is_stopped)
     }
 
     /// Returns why a rank takes no part, or `None` if it takes part or is unknown.
-    pub fn failure(&mut self, rank: u32) -> Option<Cause> {
+    pub fn failure(&mut self, rank: WorldRank) -> Option<Cause> {
         let peer = self.link.find(rank)?;
         self.link.peers[peer].failure()
     }
@@ -177,7 +182,7 @@ impl Link {
     fn whose_end<S: Stack>(
         &mut self,
         stack: &mut S,
-        rank: u32,
+        rank: WorldRank,
         incarnation: Option<u32>,
     ) -> Result<Option<Peer>, Error> {
         let peer = self.find_or_meet(rank)?;
@@ -228,7 +233,7 @@ impl Link {
             });
         }
         self.counters.failed_peers += 1;
-        crate::event!(WARN, peer = state.rank, ?cause, "peer failed");
+        crate::event!(WARN, peer = state.rank.0, ?cause, "peer failed");
         self.end(peer, Standing::Failed(cause.clone()));
         self.depart(peer);
         stack.ended(self, peer, &Ending::Failed(&cause));
@@ -239,7 +244,7 @@ impl Link {
     #[cold]
     fn fail_after_goodbye<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let state = &mut self.peers[peer];
-        crate::event!(WARN, peer = state.rank, ?cause, "peer failed after its goodbye");
+        crate::event!(WARN, peer = state.rank.0, ?cause, "peer failed after its goodbye");
         self.counters.failed_peers += 1;
         state.standing = Standing::Failed(cause.clone());
         stack.ended(self, peer, &Ending::FailedAfterGoodbye(&cause));
@@ -262,7 +267,7 @@ impl Link {
             self.ended += 1;
         }
         state.standing = standing;
-        state.ended_ns = self.now_ns;
+        state.ended_at = self.now;
         // The answer to a goodbye makes no sense without the hello before it.
         state.packets.retain(Packet::is_hello);
         state.lanes.clear();
@@ -336,7 +341,7 @@ impl Link {
                 _ if state.is_told || !self.expects_word => true,
                 Standing::Left => false,
                 // The process may be alive, and then the launcher says nothing.
-                Standing::Failed(Cause::Lost) => self.now_ns >= state.ended_ns + LOST_FOR_GOOD_NS,
+                Standing::Failed(Cause::Lost) => self.now >= state.ended_at.after(LOST_FOR_GOOD_NS),
                 _ => true,
             };
             is_final && !state.returns

@@ -3,13 +3,15 @@
 use super::inbound::Inbound;
 use super::numbers::Incarnation;
 use super::outbound::LATE_NS;
-use super::{Config, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Place, Stack, Timer};
+use super::{
+    Config, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Place, Stack, Time, Timer, WorldRank,
+};
 use crate::wire::Flags;
 use crate::{Address, Caps, Port};
 
 /// A port, its link, and the protocols over it. See the [module](super).
 ///
-/// All times are nanoseconds of one monotonic clock of the caller; the deadline `u64::MAX` means none.
+/// All times are nanoseconds of one monotonic clock of the caller; the deadline [`Time::NEVER`] means none.
 #[derive(Debug)]
 pub struct Engine<P, S> {
     /// The port.
@@ -32,8 +34,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// # Errors
     /// [`Error::Port`] if the port is broken.
     #[inline]
-    pub fn poll<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
-        self.link.now_ns = now_ns;
+    pub fn poll<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
+        self.link.now = now;
         self.link.taken = 0;
         let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
         let events = self.port.poll(&mut inbound)?;
@@ -61,14 +63,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns the time of the next required [`Engine::poll`], independent of the port's events: the next deadline or
-    /// repeated hello; 0 (at once) if work waits for room in the port, an address is wanted, or [`Engine::next_packet`]
-    /// has taken packets, which may have ended requests; `u64::MAX` (never) otherwise.
-    pub fn due_ns(&self) -> u64 {
+    /// repeated hello; [`Time::ZERO`] (at once) if work waits for room in the port, an address is wanted, or [`Engine::next_packet`]
+    /// has taken packets, which may have ended requests; [`Time::NEVER`] otherwise.
+    pub fn due(&self) -> Time {
         let link = &self.link;
         if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
-            return 0;
+            return Time::ZERO;
         }
-        link.timers.next_ns()
+        link.timers.next()
     }
 
     /// Does the work that events and calls have queued. Timers wait for the next poll.
@@ -124,23 +126,23 @@ impl<P: Port, S: Stack> Engine<P, S> {
 
     /// Handles the timers that are due.
     fn take_timers(&mut self, has_events: bool) {
-        let now_ns = self.link.now_ns;
+        let now = self.link.now;
         let mut put_off = Vec::new();
-        while let Some((due_ns, timer)) = self.link.timers.take(now_ns) {
+        while let Some((due, timer)) = self.link.timers.take(now) {
             match timer {
                 Timer::Deadline(id) => {
-                    let busy = has_events && now_ns - due_ns < LATE_NS;
-                    if self.stack.expired(&mut self.link, id, due_ns, busy) == Expiry::Later {
-                        put_off.push((due_ns, id));
+                    let busy = has_events && now.since(due) < LATE_NS;
+                    if self.stack.expired(&mut self.link, id, due, busy) == Expiry::Later {
+                        put_off.push((due, id));
                     }
                 }
                 Timer::Hello(peer) => {
                     let state = &mut self.link.peers[peer];
                     // Otherwise a former incarnation of the peer has set it, and the next one has set an earlier one.
-                    if state.greeting_due_ns != due_ns {
+                    if state.greeting_due != due {
                         continue;
                     }
-                    state.greeting_due_ns = u64::MAX;
+                    state.greeting_due = Time::NEVER;
                     let waits = state.packets.front().is_some_and(super::Packet::is_hello);
                     if state.is_alive() && state.path.is_some() && !state.answered && !waits {
                         // The lost one may have said that there is no credit.
@@ -150,8 +152,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 }
             }
         }
-        for (due_ns, id) in put_off {
-            self.link.timers.put_off(due_ns, id);
+        for (due, id) in put_off {
+            self.link.timers.put_off(due, id);
         }
     }
 
@@ -159,7 +161,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn seek(&mut self, rank: u32) -> Result<(), Error> {
+    pub fn seek(&mut self, rank: WorldRank) -> Result<(), Error> {
         let peer = self.link.find_or_meet(rank)?;
         if self.link.peers[peer].is_alive() {
             self.link.seek(peer);
@@ -168,7 +170,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Drains the ranks whose address is wanted. [`Engine::introduce`] sets it.
-    pub fn wanted(&mut self) -> impl Iterator<Item = u32> + '_ {
+    pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.link.wanted.drain(..)
     }
 
@@ -189,7 +191,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
-    pub fn introduce(&mut self, rank: u32, incarnation: u32, address: Address) -> Result<(), Error> {
+    pub fn introduce(&mut self, rank: WorldRank, incarnation: u32, address: Address) -> Result<(), Error> {
         let peer = self.link.find_or_meet(rank)?;
         self.link.callers.push((peer, Place { incarnation: Incarnation::new(incarnation), address }));
         self.drive(&mut ());
@@ -245,7 +247,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns the port's capabilities for a rank, once the path to it is known.
-    pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
+    pub fn caps_for(&mut self, rank: WorldRank) -> Option<&Caps> {
         let peer = self.link.find(rank)?;
         Some(self.port.caps_for(self.link.peers[peer].path?))
     }

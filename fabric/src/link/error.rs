@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::WorldRank;
 use crate::PortError;
 
 /// The reason why an operation did not succeed. Its message is in the crate `samite`, which users see.
@@ -11,7 +12,7 @@ pub enum Error {
     /// Misuse: the job has no such rank.
     InvalidRank {
         /// The requested rank.
-        rank: u32,
+        rank: WorldRank,
         /// Ranks in the job.
         size: u32,
     },
@@ -47,7 +48,7 @@ pub enum Error {
     /// A peer failed, and the operation ended with it.
     PeerFailed {
         /// The failed rank.
-        rank: u32,
+        rank: WorldRank,
         /// The cause of the failure.
         cause: Cause,
         /// The fate of the message.
@@ -60,7 +61,7 @@ pub enum Error {
     /// posted (the rule of MPI's ULFM).
     FailurePending {
         /// The failed rank.
-        rank: u32,
+        rank: WorldRank,
         /// The cause of the failure.
         cause: Cause,
     },
@@ -86,7 +87,7 @@ pub enum Error {
     /// The sender gave up the message after the match, or the receiver before all bytes had arrived.
     Abandoned {
         /// The rank that gave up.
-        rank: u32,
+        rank: WorldRank,
         /// The fate of the message.
         fate: Fate,
     },
@@ -199,7 +200,7 @@ impl From<crate::wire::WireError> for Box<Cause> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The sender.
-    pub source: u32,
+    pub source: WorldRank,
     /// The message's tag.
     pub tag: u64,
     /// The message's length in bytes.
@@ -212,7 +213,7 @@ pub struct Report {
     /// Send or receive.
     pub operation: Operation,
     /// The peer; `None` for a receive from any source.
-    pub peer: Option<u32>,
+    pub peer: Option<WorldRank>,
     /// The requested tag.
     pub tag: u64,
     /// The bits of the tag that count: `!0` for an exact tag, 0 for any tag.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::WorldRank;
+
 /// An ordered set of ranks of the job. A member's *index* is its place in the group, counted from 0; its *rank* is its
 /// number in the job.
 ///
@@ -15,11 +17,11 @@ use std::sync::Arc;
 /// The operations follow MPI 4.1, section 7.3.
 ///
 /// ```
-/// use samite_fabric::link::Group;
+/// use samite_fabric::link::{Group, WorldRank};
 ///
-/// let even = Group::range(0, 8).stride(2);
-/// assert_eq!(even.iter().collect::<Vec<_>>(), [0, 2, 4, 6]);
-/// assert_eq!((even.rank(3), even.index(6), even.index(5)), (Some(6), Some(3), None));
+/// let even = Group::range(WorldRank(0), 8).stride(2);
+/// assert_eq!(even.iter().collect::<Vec<_>>(), [0, 2, 4, 6].map(WorldRank));
+/// assert_eq!((even.rank(3), even.index(WorldRank(6)), even.index(WorldRank(5))), (Some(WorldRank(6)), Some(3), None));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Group(Shape);
@@ -59,7 +61,7 @@ struct Run {
 #[error("rank {rank} occurs twice: each rank is in a group once")]
 pub struct Duplicate {
     /// The rank.
-    pub rank: u32,
+    pub rank: WorldRank,
 }
 
 /// The result of [`Group::compare`].
@@ -82,42 +84,42 @@ impl Group {
     /// # Panics
     /// If a rank does not fit into 32 bits.
     #[must_use]
-    pub const fn range(first: u32, len: u32) -> Self {
+    pub const fn range(first: WorldRank, len: u32) -> Self {
         if len == 0 {
             return Self::EMPTY;
         }
-        assert!(first.checked_add(len - 1).is_some(), "the last rank fits into 32 bits");
-        Self(Shape::Progression { first, step: 1, len })
+        assert!(first.0.checked_add(len - 1).is_some(), "the last rank fits into 32 bits");
+        Self(Shape::Progression { first: first.0, step: 1, len })
     }
 
     /// Returns the group of the given ranks, in their order.
     ///
     /// # Errors
     /// [`Duplicate`] if a rank occurs twice.
-    pub fn new(ranks: impl IntoIterator<Item = u32>) -> Result<Self, Duplicate> {
-        let ranks: Vec<u32> = ranks.into_iter().collect();
+    pub fn new(ranks: impl IntoIterator<Item = WorldRank>) -> Result<Self, Duplicate> {
+        let ranks: Vec<WorldRank> = ranks.into_iter().collect();
         let group = Self::of(&ranks);
         match group.duplicate() {
-            Some(rank) => Err(Duplicate { rank }),
+            Some(rank) => Err(Duplicate { rank: WorldRank(rank) }),
             None => Ok(group),
         }
     }
 
     /// Returns the group of ranks that differ from each other.
-    fn of(ranks: &[u32]) -> Self {
+    fn of(ranks: &[WorldRank]) -> Self {
         let len = u32::try_from(ranks.len()).expect("there are fewer than 2^32 ranks");
-        let first = ranks.first().copied().unwrap_or(0);
+        let first = ranks.first().map_or(0, |rank| rank.0);
         let step = match ranks {
-            [first, second, ..] => i64::from(*second) - i64::from(*first),
+            [first, second, ..] => i64::from(second.0) - i64::from(first.0),
             _ => 1,
         };
         let is_progression =
-            step != 0 && ranks.windows(2).all(|pair| i64::from(pair[1]) - i64::from(pair[0]) == step);
+            step != 0 && ranks.windows(2).all(|pair| i64::from(pair[1].0) - i64::from(pair[0].0) == step);
         if is_progression {
             return Self(Shape::Progression { first, step, len });
         }
         let mut runs: Vec<Run> = Vec::new();
-        for (index, &rank) in (0..).zip(ranks) {
+        for (index, &WorldRank(rank)) in (0..).zip(ranks) {
             match runs.last_mut() {
                 Some(run) if rank.checked_sub(run.first) == Some(run.len) => run.len += 1,
                 _ => runs.push(Run { first: rank, len: 1, index }),
@@ -155,11 +157,11 @@ impl Group {
     /// Returns the rank of the member with this index.
     #[inline]
     #[must_use]
-    pub fn rank(&self, index: u32) -> Option<u32> {
+    pub fn rank(&self, index: u32) -> Option<WorldRank> {
         match &self.0 {
             Shape::Progression { first, step, len } => {
                 let rank = i64::from(*first) + i64::from(index) * step;
-                (index < *len).then_some(rank as u32)
+                (index < *len).then_some(WorldRank(rank as u32))
             }
             Shape::Runs(runs) => runs.rank(index),
         }
@@ -168,13 +170,13 @@ impl Group {
     /// Returns the index of the member with this rank.
     #[inline]
     #[must_use]
-    pub fn index(&self, rank: u32) -> Option<u32> {
+    pub fn index(&self, rank: WorldRank) -> Option<u32> {
         match &self.0 {
             Shape::Progression { first, step: 1, len } => {
-                rank.checked_sub(*first).filter(|index| index < len)
+                rank.0.checked_sub(*first).filter(|index| index < len)
             }
             Shape::Progression { first, step, len } => {
-                let distance = i64::from(rank) - i64::from(*first);
+                let distance = i64::from(rank.0) - i64::from(*first);
                 let index = (distance % step == 0).then(|| distance / step)?;
                 u32::try_from(index).ok().filter(|index| index < len)
             }
@@ -185,12 +187,12 @@ impl Group {
     /// Returns true if the rank is a member.
     #[inline]
     #[must_use]
-    pub fn contains(&self, rank: u32) -> bool {
+    pub fn contains(&self, rank: WorldRank) -> bool {
         self.index(rank).is_some()
     }
 
     /// Iterates over the ranks in the order of the group.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = WorldRank> + '_ {
         let (progression, runs) = match &self.0 {
             Shape::Progression { first, step, len } => {
                 let (first, step) = (i64::from(*first), *step);
@@ -201,7 +203,7 @@ impl Group {
                 (None, Some(runs.runs.iter().flat_map(ranks)))
             }
         };
-        progression.into_iter().flatten().chain(runs.into_iter().flatten())
+        progression.into_iter().flatten().chain(runs.into_iter().flatten()).map(WorldRank)
     }
 
     /// Returns the members of this group, and behind them those of `other` that are not in this one.
@@ -225,7 +227,7 @@ impl Group {
 
     /// Returns the members that `keep` accepts, by rank, in the order of this group.
     #[must_use]
-    pub fn filter(&self, mut keep: impl FnMut(u32) -> bool) -> Self {
+    pub fn filter(&self, mut keep: impl FnMut(WorldRank) -> bool) -> Self {
         Self::of(&self.iter().filter(|&rank| keep(rank)).collect::<Vec<_>>())
     }
 
@@ -243,14 +245,14 @@ impl Group {
     /// # Errors
     /// [`Duplicate`] if an index occurs twice.
     pub fn include(&self, indices: impl IntoIterator<Item = u32>) -> Result<Option<Self>, Duplicate> {
-        let ranks: Option<Vec<u32>> = indices.into_iter().map(|index| self.rank(index)).collect();
+        let ranks: Option<Vec<WorldRank>> = indices.into_iter().map(|index| self.rank(index)).collect();
         ranks.map(Self::new).transpose()
     }
 
     /// Returns the members without those that have these indices.
     #[must_use]
     pub fn exclude(&self, indices: impl IntoIterator<Item = u32>) -> Self {
-        let mut excluded: Vec<u32> = indices.into_iter().filter_map(|index| self.rank(index)).collect();
+        let mut excluded: Vec<WorldRank> = indices.into_iter().filter_map(|index| self.rank(index)).collect();
         excluded.sort_unstable();
         self.filter(|rank| excluded.binary_search(&rank).is_err())
     }
@@ -278,13 +280,13 @@ impl Group {
     /// with the same key as in this group.
     #[must_use]
     pub fn split(&self, choices: &[(Option<u32>, i64)]) -> BTreeMap<u32, Self> {
-        let mut by_colour: BTreeMap<u32, Vec<(i64, u32)>> = BTreeMap::new();
+        let mut by_colour: BTreeMap<u32, Vec<(i64, WorldRank)>> = BTreeMap::new();
         for (rank, &(colour, key)) in self.iter().zip(choices) {
             if let Some(colour) = colour {
                 by_colour.entry(colour).or_default().push((key, rank));
             }
         }
-        let group = |mut members: Vec<(i64, u32)>| {
+        let group = |mut members: Vec<(i64, WorldRank)>| {
             members.sort_by_key(|(key, _)| *key);
             Self::of(&members.into_iter().map(|(_, rank)| rank).collect::<Vec<_>>())
         };
@@ -293,19 +295,19 @@ impl Group {
 }
 
 impl Runs {
-    fn rank(&self, index: u32) -> Option<u32> {
+    fn rank(&self, index: u32) -> Option<WorldRank> {
         if index >= self.len {
             return None;
         }
         // The first run has index 0, so at least one run begins at `index` or before.
         let run = self.runs[self.runs.partition_point(|run| run.index <= index) - 1];
-        Some(run.first + (index - run.index))
+        Some(WorldRank(run.first + (index - run.index)))
     }
 
-    fn index(&self, rank: u32) -> Option<u32> {
-        let behind = self.ascending.partition_point(|&run| self.runs[run as usize].first <= rank);
+    fn index(&self, rank: WorldRank) -> Option<u32> {
+        let behind = self.ascending.partition_point(|&run| self.runs[run as usize].first <= rank.0);
         let run = self.runs[self.ascending[behind.checked_sub(1)?] as usize];
-        let distance = rank - run.first;
+        let distance = rank.0 - run.first;
         (distance < run.len).then_some(run.index + distance)
     }
 }
@@ -343,7 +345,7 @@ mod tests {
     use super::*;
 
     fn list(group: &Group) -> Vec<u32> {
-        group.iter().collect()
+        group.iter().map(|rank| rank.0).collect()
     }
 
     /// Lists of ranks of all shapes: random, ranges with holes, progressions, and a few ranks near the largest.
@@ -371,17 +373,17 @@ mod tests {
     proptest! {
         #[test]
         fn every_operation_agrees_with_a_list(a in ranks(), b in ranks(), indices in ranks()) {
-            let (group, other) = (Group::new(a.iter().copied()).unwrap(), Group::new(b.iter().copied()).unwrap());
+            let (group, other) = (Group::new(a.iter().copied().map(WorldRank)).unwrap(), Group::new(b.iter().copied().map(WorldRank)).unwrap());
             prop_assert_eq!(list(&group), a.clone());
             prop_assert_eq!(group.len() as usize, a.len());
             for index in 0..a.len() as u32 + 2 {
-                prop_assert_eq!(group.rank(index), a.get(index as usize).copied());
+                prop_assert_eq!(group.rank(index), a.get(index as usize).copied().map(WorldRank));
                 let found = a.get(index as usize).and_then(|rank| b.iter().position(|other| other == rank));
                 prop_assert_eq!(group.translate(index, &other), found.map(|found| found as u32));
             }
             for rank in (0..45).chain(u32::MAX - 6..=u32::MAX) {
                 let found = a.iter().position(|member| *member == rank);
-                prop_assert_eq!(group.index(rank), found.map(|found| found as u32));
+                prop_assert_eq!(group.index(WorldRank(rank)), found.map(|found| found as u32));
             }
             let without: Vec<u32> = b.iter().copied().filter(|rank| !a.contains(rank)).collect();
             prop_assert_eq!(list(&group.union(&other)), [a.clone(), without].concat());
@@ -405,8 +407,8 @@ mod tests {
 
         #[test]
         fn a_group_is_represented_in_one_way(a in ranks(), b in ranks()) {
-            let group = Group::new(a.iter().copied()).unwrap();
-            let other = Group::new(b.iter().copied()).unwrap();
+            let group = Group::new(a.iter().copied().map(WorldRank)).unwrap();
+            let other = Group::new(b.iter().copied().map(WorldRank)).unwrap();
             prop_assert_eq!(group.union(&other).intersection(&group), group.clone());
             prop_assert_eq!(group.difference(&other).union(&other).compare(&group.union(&other)) == Comparison::Unequal, false);
             prop_assert_eq!(group == other, a == b);
@@ -417,7 +419,7 @@ mod tests {
             a in ranks(),
             choices in prop::collection::vec((prop::option::of(0u32..4), -2i64..3), 40),
         ) {
-            let group = Group::new(a.iter().copied()).unwrap();
+            let group = Group::new(a.iter().copied().map(WorldRank)).unwrap();
             let split = group.split(&choices);
             for colour in 0..4 {
                 let mut members: Vec<(i64, usize)> = (0..a.len())
@@ -434,26 +436,30 @@ mod tests {
         fn a_rank_that_occurs_twice_is_refused(a in ranks(), index in any::<prop::sample::Index>()) {
             prop_assume!(!a.is_empty());
             let twice = a[index.index(a.len())];
-            let refused = Group::new(a.iter().copied().chain([twice]));
-            prop_assert_eq!(refused, Err(Duplicate { rank: twice }));
+            let refused = Group::new(a.iter().copied().chain([twice]).map(WorldRank));
+            prop_assert_eq!(refused, Err(Duplicate { rank: WorldRank(twice) }));
         }
     }
 
     #[test]
     fn what_is_regular_takes_no_memory() {
-        let world = Group::range(0, 1 << 20);
-        for group in [world.stride(2), world.exclude([0]), world.filter(|rank| rank >= 1 << 19)] {
+        let world = Group::range(WorldRank(0), 1 << 20);
+        for group in [world.stride(2), world.exclude([0]), world.filter(|rank| rank >= WorldRank(1 << 19))] {
             assert!(matches!(group.0, Shape::Progression { .. }), "{group:?}");
         }
         let holes = world.exclude([5, 70_000, 900_000]);
         let Shape::Runs(runs) = &holes.0 else { panic!("{holes:?} has holes") };
-        assert_eq!((runs.runs.len(), holes.rank(5), holes.index(900_001)), (4, Some(6), Some(899_998)));
+        assert_eq!(
+            (runs.runs.len(), holes.rank(5), holes.index(WorldRank(900_001))),
+            (4, Some(WorldRank(6)), Some(899_998))
+        );
         assert!(size_of::<Group>() <= 24);
     }
 
     #[test]
     fn a_group_prints_its_runs() {
-        let shown = |ranks: &[u32]| format!("{:?}", Group::new(ranks.iter().copied()).unwrap());
+        let shown =
+            |ranks: &[u32]| format!("{:?}", Group::new(ranks.iter().copied().map(WorldRank)).unwrap());
         assert_eq!(shown(&[]), "Group {}");
         assert_eq!(shown(&[4, 5, 6]), "Group {4..=6}");
         assert_eq!(shown(&[7, 5, 3]), "Group {7..=3 by -2}");

@@ -2,7 +2,7 @@
 
 use super::numbers::{Incarnation, Sequence};
 use super::peer::{Packet, PeerState, Place, Standing};
-use super::{Cause, Done, Fault, Hello, KEY_BITS, Lent, Link, Peer, Stack, control};
+use super::{Cause, Done, Fault, Hello, KEY_BITS, Lent, Link, Peer, Stack, WorldRank, control};
 use crate::port::gather;
 use crate::wire::{Flags, Header, Protocol, VERSION, WireError, prefix};
 use crate::{Address, Body, Failure, OpId, PeerId, Sink};
@@ -129,10 +129,10 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
     fn other_version(&mut self, bytes: &[u8], theirs: u8) {
         let Ok((header, body)) = prefix::<Header>(bytes) else { return };
         let link = &mut *self.link;
-        let rank = header.sender.get();
+        let rank = WorldRank(header.sender.get());
         let proves_itself =
             prefix::<[u8; 16]>(body).is_ok_and(|(secret, _)| is_same(secret, &link.identity.secret));
-        if !is_named_hello(header) || !proves_itself || rank >= link.identity.size {
+        if !is_named_hello(header) || !proves_itself || rank.0 >= link.identity.size {
             return;
         }
         let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
@@ -170,7 +170,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             (Sequence::new(header.sequence.get()), Incarnation::new(header.incarnation.get()));
         let is_hello = is_hello(header);
         let peer = match is_hello {
-            true => link.peers.find(header.sender.get()),
+            true => link.peers.find(WorldRank(header.sender.get())),
             false => link.peers.numbered(header.sender.get()).map(|(peer, _)| peer),
         };
         if let Some(peer) = peer {
@@ -222,7 +222,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
 
     /// Admits a peer that has introduced itself. Returns `None` if the hello is out of date.
     fn meet(&mut self, header: &Header, number: u32, address: &[u8]) -> Option<()> {
-        let (rank, incarnation) = (header.sender.get(), Incarnation::new(header.incarnation.get()));
+        let (rank, incarnation) =
+            (WorldRank(header.sender.get()), Incarnation::new(header.incarnation.get()));
         let link = &mut *self.link;
         let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
         let place = Place { incarnation, address: Address(address.to_vec()) };

@@ -1,6 +1,6 @@
 //! Borrowed buffers, lent to the engine for the length of a call.
 
-use super::{Completion, Error, RequestId, Status};
+use super::{Completion, Error, RequestId, Status, WorldRank};
 use crate::Body;
 
 /// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
@@ -18,7 +18,7 @@ pub trait Lent {
     /// Takes a message for which no receive is posted, if the lender is about to post one that matches. Returns whether
     /// it took the message.
     #[inline(always)]
-    fn take(&mut self, _context: u32, _source: u32, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
+    fn take(&mut self, _context: u32, _source: WorldRank, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
         false
     }
 }

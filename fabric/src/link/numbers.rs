@@ -1,6 +1,82 @@
-//! Numbers that wrap: of packets and of incarnations.
+//! Numbers that must not be mixed up: ranks of the job, times, and the numbers of packets and of incarnations, which
+//! wrap.
 
 use std::fmt;
+
+/// The rank of a process in the job, and not in a communicator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct WorldRank(pub u32);
+
+impl WorldRank {
+    /// Returns the number as an index into tables of all ranks.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for WorldRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for WorldRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A point in time, in nanoseconds of the caller's monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start of the clock.
+    pub const ZERO: Self = Self(0);
+    /// Later than any other time: the deadline of an operation without one.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// Returns the time at which the clock shows `ns` nanoseconds.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Returns the nanoseconds that the clock shows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the time `ns` nanoseconds later, at most [`Time::NEVER`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn after(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
+    /// Returns the nanoseconds that have passed since an earlier time; 0 for a later one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NEVER => f.write_str("never"),
+            Self(ns) => write!(f, "{ns} ns"),
+        }
+    }
+}
 
 /// The number of a packet, among all that one incarnation sends to another. It wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -115,7 +115,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 let Packet { protocol, kind, flags, .. } = *packet;
                 let mut header = link.header(peer, protocol, kind, flags, 0);
                 if is_hello {
-                    header.sender = link.identity.rank.into();
+                    header.sender = link.identity.rank.0.into();
                     header.sequence = Sequence::HELLO.get().into();
                 }
                 let packets = &mut link.peers[peer].packets;
@@ -184,7 +184,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Nothing was sent to the peer before. So the peer has sent nothing but hellos, and none of the packets that are
     /// dropped here answers it.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
-        crate::event!(WARN, peer = self.link.peers[peer].rank, what, hint, "no room for a peer");
+        crate::event!(WARN, peer = self.link.peers[peer].rank.0, what, hint, "no room for a peer");
         self.stack.no_path(&mut self.link, peer, what, hint);
         let state = &mut self.link.peers[peer];
         (state.path, state.sought) = (None, false);
@@ -204,11 +204,11 @@ impl Link {
         state.grant.note_told();
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
         state.greetings = state.greetings.saturating_add(1);
-        let due_ns = self.now_ns.saturating_add(wait_ns);
+        let due = self.now.after(wait_ns);
         // One timer is enough: a peer that repeats its own hello gets many.
-        if due_ns < state.greeting_due_ns {
-            state.greeting_due_ns = due_ns;
-            self.timers.set(due_ns, Timer::Hello(peer));
+        if due < state.greeting_due {
+            state.greeting_due = due;
+            self.timers.set(due, Timer::Hello(peer));
         }
     }
 }

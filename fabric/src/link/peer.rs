@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::credit::{Allowance, Grant};
 use super::numbers::{Incarnation, Sequence};
-use super::{Cause, Traffic, control};
+use super::{Cause, Time, Traffic, WorldRank, control};
 use crate::wire::{Flags, Protocol};
 use crate::{Address, PeerId};
 
@@ -28,14 +28,14 @@ impl Peer {
 /// One peer, in one of its incarnations.
 #[derive(Debug)]
 pub struct PeerState {
-    pub(super) rank: u32,
+    pub(super) rank: WorldRank,
     /// Known once the address book or the peer itself has provided it.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) standing: Standing,
     /// True if the peer's process is stopped, by the launcher's last report.
     pub(super) is_stopped: bool,
     /// The time at which the peer ceased to take part.
-    pub(super) ended_ns: u64,
+    pub(super) ended_at: Time,
     /// True if the launcher has reported how the peer's process ended.
     pub(super) is_told: bool,
     /// True if the launcher restarts the peer.
@@ -58,7 +58,7 @@ pub struct PeerState {
     /// Hellos sent to the peer.
     pub(super) greetings: u32,
     /// The time of the next timer that repeats the hello, or `u64::MAX`.
-    pub(super) greeting_due_ns: u64,
+    pub(super) greeting_due: Time,
     /// True if a packet from the peer has acknowledged a hello.
     pub(super) answered: bool,
     /// The credit for data to the peer.
@@ -180,13 +180,13 @@ impl Packet {
 }
 
 impl PeerState {
-    fn new(rank: u32) -> Self {
+    fn new(rank: WorldRank) -> Self {
         Self {
             rank,
             incarnation: None,
             standing: Standing::Alive,
             is_stopped: false,
-            ended_ns: 0,
+            ended_at: Time::ZERO,
             is_told: false,
             returns: false,
             path: None,
@@ -197,7 +197,7 @@ impl PeerState {
             acked: Sequence::HELLO,
             bye: None,
             greetings: 0,
-            greeting_due_ns: u64::MAX,
+            greeting_due: Time::NEVER,
             answered: false,
             allowance: Allowance::default(),
             packets: VecDeque::new(),
@@ -214,7 +214,7 @@ impl PeerState {
     /// Returns its rank.
     #[inline]
     #[must_use]
-    pub fn rank(&self) -> u32 {
+    pub fn rank(&self) -> WorldRank {
         self.rank
     }
 
@@ -376,32 +376,32 @@ impl PeerState {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: Vec<PeerState>,
-    by_rank: HashMap<u32, Peer, BuildHasherDefault<RankHasher>>,
+    by_rank: HashMap<WorldRank, Peer, BuildHasherDefault<RankHasher>>,
     recent: Recent,
 }
 
 /// The ranks looked up last, and their names. The place is the rank modulo the length: most traffic is with few ranks.
 #[derive(Debug)]
-struct Recent([(u32, Peer); 16]);
+struct Recent([(WorldRank, Peer); 16]);
 
 impl Default for Recent {
     fn default() -> Self {
         // The rank of each entry belongs to another place, so it is never found.
-        Self(std::array::from_fn(|place| (place as u32 + 1, Peer(0))))
+        Self(std::array::from_fn(|place| (WorldRank(place as u32 + 1), Peer(0))))
     }
 }
 
 impl Recent {
     #[inline]
-    fn of(&mut self, rank: u32) -> &mut (u32, Peer) {
-        &mut self.0[rank as usize % self.0.len()]
+    fn of(&mut self, rank: WorldRank) -> &mut (WorldRank, Peer) {
+        &mut self.0[rank.index() % self.0.len()]
     }
 }
 
 impl Peers {
     /// Returns the peer of a rank, if it was met.
     #[inline]
-    pub(super) fn find(&mut self, rank: u32) -> Option<Peer> {
+    pub(super) fn find(&mut self, rank: WorldRank) -> Option<Peer> {
         let recent = self.recent.of(rank);
         if recent.0 != rank {
             *recent = (rank, *self.by_rank.get(&rank)?);
@@ -415,7 +415,7 @@ impl Peers {
         Some((Peer(number), self.all.get_mut(number as usize)?))
     }
 
-    pub(super) fn meet(&mut self, rank: u32) -> Peer {
+    pub(super) fn meet(&mut self, rank: WorldRank) -> Peer {
         let peer = Peer(self.all.len() as u32);
         self.all.push(PeerState::new(rank));
         self.by_rank.insert(rank, peer);
@@ -429,8 +429,8 @@ impl Peers {
         // The peer may still be in the link's lists; the code that works through them finds no work for it. Its timer
         // goes off.
         let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
-        let greeting_due_ns = state.greeting_due_ns;
-        *state = PeerState { listed, starving, traffic, greeting_due_ns, ..PeerState::new(state.rank) };
+        let greeting_due = state.greeting_due;
+        *state = PeerState { listed, starving, traffic, greeting_due, ..PeerState::new(state.rank) };
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
@@ -442,7 +442,7 @@ impl Peers {
     }
 
     /// Finds a peer as [`Peers::find`] does, from the map itself.
-    pub(super) fn find_slowly(&self, rank: u32) -> Option<Peer> {
+    pub(super) fn find_slowly(&self, rank: WorldRank) -> Option<Peer> {
         self.by_rank.get(&rank).copied()
     }
 
@@ -520,17 +520,18 @@ mod tests {
     #[test]
     fn a_rank_keeps_its_name_through_its_incarnations() {
         let mut peers = Peers::default();
-        let names: Vec<_> = (0..100).map(|rank| (rank * 7, peers.meet(rank * 7))).collect();
+        let names: Vec<_> =
+            (0..100).map(|rank| WorldRank(rank * 7)).map(|rank| (rank, peers.meet(rank))).collect();
         for &(rank, peer) in &names {
             peers[peer].incarnation = Some(Incarnation::new(3));
-            peers[peer].traffic.bytes_sent = u64::from(rank);
+            peers[peer].traffic.bytes_sent = u64::from(rank.0);
             peers.renew(peer);
             assert_eq!((peers[peer].rank, peers[peer].incarnation), (rank, None));
-            assert_eq!(peers[peer].traffic.bytes_sent, rank.into());
+            assert_eq!(peers[peer].traffic.bytes_sent, rank.0.into());
         }
         for (rank, peer) in names {
             assert_eq!((peers.find(rank), peers.find_slowly(rank)), (Some(peer), Some(peer)));
-            assert_eq!(peers.find(rank + 1), None);
+            assert_eq!(peers.find(WorldRank(rank.0 + 1)), None);
         }
     }
 }

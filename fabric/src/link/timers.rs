@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::requests::GENERATION_STEP;
-use super::{Peer, RequestId};
+use super::{Peer, RequestId, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
@@ -17,9 +17,9 @@ pub(super) enum Timer {
 /// Timers, some of which may be void by now.
 #[derive(Debug)]
 pub(super) struct Timers {
-    all: BinaryHeap<Reverse<(u64, Timer)>>,
+    all: BinaryHeap<Reverse<(Time, Timer)>>,
     /// When the first is due, or a time before that. Every poll reads it.
-    next_ns: u64,
+    next: Time,
     /// The deadlines of each protocol.
     deadlines: [Deadlines; PROTOCOLS],
 }
@@ -34,19 +34,19 @@ struct Deadlines {
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { all: BinaryHeap::new(), next_ns: u64::MAX, deadlines: [Deadlines::default(); PROTOCOLS] }
+        Self { all: BinaryHeap::new(), next: Time::NEVER, deadlines: [Deadlines::default(); PROTOCOLS] }
     }
 }
 
 impl Timers {
     #[inline]
-    pub(super) fn next_ns(&self) -> u64 {
-        self.next_ns
+    pub(super) fn next(&self) -> Time {
+        self.next
     }
 
-    pub(super) fn set(&mut self, due_ns: u64, timer: Timer) {
-        self.all.push(Reverse((due_ns, timer)));
-        self.next_ns = self.next_ns.min(due_ns);
+    pub(super) fn set(&mut self, due: Time, timer: Timer) {
+        self.all.push(Reverse((due, timer)));
+        self.next = self.next.min(due);
     }
 
     /// Sets the deadline of a request. `is_current` tells whether a deadline is still that of its request, for requests
@@ -54,19 +54,19 @@ impl Timers {
     pub(super) fn set_deadline(
         &mut self,
         request: RequestId,
-        due_ns: u64,
-        is_current: impl Fn(RequestId, u64) -> bool,
+        due: Time,
+        is_current: impl Fn(RequestId, Time) -> bool,
     ) {
-        self.set(due_ns, Timer::Deadline(request));
+        self.set(due, Timer::Deadline(request));
         let lane = request.lane();
         let deadlines = &mut self.deadlines[lane];
         deadlines.len += 1;
         // Most operations end long before their deadline.
         if deadlines.len > 2 * deadlines.kept + SWEEP_MIN {
             let mut kept = 0;
-            self.all.retain(|Reverse((due_ns, timer))| match timer {
+            self.all.retain(|Reverse((due, timer))| match timer {
                 Timer::Deadline(id) if id.lane() == lane => {
-                    let keeps = is_current(*id, *due_ns);
+                    let keeps = is_current(*id, *due);
                     kept += usize::from(keeps);
                     keeps
                 }
@@ -77,15 +77,15 @@ impl Timers {
     }
 
     /// Puts a deadline back that [`Timers::take`] returned.
-    pub(super) fn put_off(&mut self, due_ns: u64, request: RequestId) {
-        self.set(due_ns, Timer::Deadline(request));
+    pub(super) fn put_off(&mut self, due: Time, request: RequestId) {
+        self.set(due, Timer::Deadline(request));
         self.deadlines[request.lane()].len += 1;
     }
 
     /// Takes the next timer that is due, with the time when it was.
-    pub(super) fn take(&mut self, now_ns: u64) -> Option<(u64, Timer)> {
-        self.next_ns = self.all.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns);
-        if self.next_ns > now_ns {
+    pub(super) fn take(&mut self, now: Time) -> Option<(Time, Timer)> {
+        self.next = self.all.peek().map_or(Time::NEVER, |Reverse((due, _))| *due);
+        if self.next > now {
             return None;
         }
         let Reverse(first) = self.all.pop()?;

@@ -6,7 +6,7 @@ mod two;
 
 use std::time::Instant;
 
-use samite_fabric::link::{Cause, Config, Engine, Identity, Stack};
+use samite_fabric::link::{Cause, Config, Engine, Identity, Stack, Time, WorldRank};
 use samite_fabric::loopback::Hub;
 use samite_fabric::shm::Shm;
 use samite_fabric::sim::{Config as SimConfig, Net};
@@ -27,27 +27,27 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
     };
     let mut rank = 0;
     ports.map(|port| {
-        let identity = Identity { rank, size: 2, incarnation: 7, secret: [3; 16] };
+        let identity = Identity { rank: WorldRank(rank), size: 2, incarnation: 7, secret: [3; 16] };
         let mut engine = Engine::new(port, identity, config.clone(), stack());
-        engine.introduce(1 - rank, 7, addresses[1 - rank as usize].clone()).unwrap();
+        engine.introduce(WorldRank(1 - rank), 7, addresses[1 - rank as usize].clone()).unwrap();
         rank += 1;
         engine
     })
 }
 
 /// Calls that are answered, a call that times out because its peer does not poll, and one whose peer fails.
-fn challenge<P: Port>(ports: [P; 2], now_ns: impl Fn() -> u64, mut rest: impl FnMut()) {
+fn challenge<P: Port>(ports: [P; 2], now: impl Fn() -> Time, mut rest: impl FnMut()) {
     let [mut caller, mut echo] = pair(ports, || Echo::new(Protocol::Rpc));
-    let start = |caller: &mut Engine<P, Echo>, bytes: &[u8], deadline_ns| {
-        let to = caller.link_mut().alive(1).unwrap();
+    let start = |caller: &mut Engine<P, Echo>, bytes: &[u8], deadline| {
+        let to = caller.link_mut().alive(WorldRank(1)).unwrap();
         let (out, stack) = caller.parts();
-        stack.call(out.link, to, bytes, deadline_ns)
+        stack.call(out.link, to, bytes, deadline)
     };
     for number in 0..100_u8 {
-        let id = start(&mut caller, &[number; 40], u64::MAX);
+        let id = start(&mut caller, &[number; 40], Time::NEVER);
         let answer = loop {
             for engine in [&mut caller, &mut echo] {
-                engine.poll(now_ns(), &mut ()).unwrap();
+                engine.poll(now(), &mut ()).unwrap();
                 engine.check_invariants();
             }
             if let Some(answer) = caller.stack_mut().collect(id) {
@@ -57,15 +57,15 @@ fn challenge<P: Port>(ports: [P; 2], now_ns: impl Fn() -> u64, mut rest: impl Fn
         };
         assert_eq!(answer, Ok(vec![number; 40]));
     }
-    for (deadline_ns, ended) in
-        [(now_ns() + 1_000_000, Ended::TimedOut), (u64::MAX, Ended::PeerFailed(Cause::Lost))]
+    for (deadline, ended) in
+        [(now().after(1_000_000), Ended::TimedOut), (Time::NEVER, Ended::PeerFailed(Cause::Lost))]
     {
-        let id = start(&mut caller, b"nobody polls there", deadline_ns);
-        if deadline_ns == u64::MAX {
-            caller.peer_failed(1, None, Cause::Lost).unwrap();
+        let id = start(&mut caller, b"nobody polls there", deadline);
+        if deadline == Time::NEVER {
+            caller.peer_failed(WorldRank(1), None, Cause::Lost).unwrap();
         }
         let answer = loop {
-            caller.poll(now_ns(), &mut ()).unwrap();
+            caller.poll(now(), &mut ()).unwrap();
             if let Some(answer) = caller.stack_mut().collect(id) {
                 break answer;
             }
@@ -73,7 +73,7 @@ fn challenge<P: Port>(ports: [P; 2], now_ns: impl Fn() -> u64, mut rest: impl Fn
         };
         assert_eq!(answer, Err(ended));
     }
-    assert!(caller.link_mut().alive(1).is_err(), "nothing is sent to a peer that failed");
+    assert!(caller.link_mut().alive(WorldRank(1)).is_err(), "nothing is sent to a peer that failed");
     assert_eq!(caller.stack().calls.len(), 0);
 }
 
@@ -81,7 +81,7 @@ fn challenge<P: Port>(ports: [P; 2], now_ns: impl Fn() -> u64, mut rest: impl Fn
 #[expect(clippy::disallowed_methods, reason = "ports to the real world live in real time")]
 fn challenge_now<P: Port>(ports: [P; 2]) {
     let begin = Instant::now();
-    challenge(ports, || begin.elapsed().as_nanos() as u64, std::thread::yield_now);
+    challenge(ports, || Time::from_nanos(begin.elapsed().as_nanos() as u64), std::thread::yield_now);
 }
 
 #[test]
@@ -113,6 +113,6 @@ fn over_the_simulator_with_faults() {
                 net.advance_to(net.now_ns() + 1_000);
             }
         };
-        challenge([net.start(0), net.start(1)], || net.now_ns(), rest);
+        challenge([net.start(0), net.start(1)], || Time::from_nanos(net.now_ns()), rest);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use samite_fabric::link::{
-    Cause, Done, Ending, Expiry, Fault, Lent, Link, Out, Peer, RequestId, Slot, Slots, Stack, Turn,
+    Cause, Done, Ending, Expiry, Fault, Lent, Link, Out, Peer, RequestId, Slot, Slots, Stack, Time, Turn,
 };
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Caps, Port, PortError};
@@ -24,7 +24,7 @@ pub(crate) struct Echo {
 pub(crate) struct Call {
     to: Peer,
     bytes: Vec<u8>,
-    deadline_ns: u64,
+    deadline: Time,
     result: Option<Result<Vec<u8>, Ended>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Ended {
 
 impl Slot for Call {
     fn bare() -> Self {
-        Self { to: Peer::default(), bytes: Vec::new(), deadline_ns: 0, result: None }
+        Self { to: Peer::default(), bytes: Vec::new(), deadline: Time::ZERO, result: None }
     }
     fn is_bare(&self) -> bool {
         self.bytes.capacity() == 0 && self.result.is_none()
@@ -51,12 +51,10 @@ impl Echo {
     }
 
     /// Starts a call.
-    pub(crate) fn call(&mut self, link: &mut Link, to: Peer, bytes: &[u8], deadline_ns: u64) -> RequestId {
-        let id = self.calls.insert(Call { to, bytes: bytes.to_vec(), deadline_ns, result: None });
+    pub(crate) fn call(&mut self, link: &mut Link, to: Peer, bytes: &[u8], deadline: Time) -> RequestId {
+        let id = self.calls.insert(Call { to, bytes: bytes.to_vec(), deadline, result: None });
         let calls = &self.calls;
-        link.set_deadline(id, deadline_ns, |id, due| {
-            calls.get(id).is_some_and(|call| call.deadline_ns == due)
-        });
+        link.set_deadline(id, deadline, |id, due| calls.get(id).is_some_and(|call| call.deadline == due));
         self.queues.entry(to).or_default().push_back(id);
         link.set_queue(to, self.protocol);
         link.seek(to);
@@ -123,8 +121,8 @@ impl Stack for Echo {
         self.end_all(peer, &Cause::Unreachable(what.to_owned()));
     }
 
-    fn expired(&mut self, _: &mut Link, id: RequestId, due_ns: u64, _: bool) -> Expiry {
-        if self.calls.get(id).is_some_and(|call| call.deadline_ns == due_ns) {
+    fn expired(&mut self, _: &mut Link, id: RequestId, due: Time, _: bool) -> Expiry {
+        if self.calls.get(id).is_some_and(|call| call.deadline == due) {
             self.end(id, Err(Ended::TimedOut));
         }
         Expiry::Done

@@ -1,7 +1,8 @@
 //! Two protocols over one link: each gets its own packets, deadlines and completions, and the end of a peer.
 
 use samite_fabric::link::{
-    Cause, Done, Ending, Engine, Expiry, Fault, Lent, Link, Out, Peer, RequestId, Stack, Turn,
+    Cause, Done, Ending, Engine, Expiry, Fault, Lent, Link, Out, Peer, RequestId, Stack, Time, Turn,
+    WorldRank,
 };
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
@@ -69,10 +70,10 @@ impl Stack for Both {
         }
     }
 
-    fn expired(&mut self, link: &mut Link, request: RequestId, due_ns: u64, busy: bool) -> Expiry {
+    fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry {
         let protocol = request.protocol().expect("a deadline is of a request that was made here");
         let echo = self.of(protocol).expect("it is of one of the two protocols");
-        echo.expired(link, request, due_ns, busy)
+        echo.expired(link, request, due, busy)
     }
 
     fn next<P: Port>(
@@ -85,10 +86,10 @@ impl Stack for Both {
     }
 }
 
-fn start<P: Port>(engine: &mut Engine<P, Both>, place: usize, bytes: &[u8], deadline_ns: u64) -> RequestId {
+fn start<P: Port>(engine: &mut Engine<P, Both>, place: usize, bytes: &[u8], deadline: Time) -> RequestId {
     let (out, stack) = engine.parts();
-    let to = out.link.find_or_meet(1).unwrap();
-    stack.echoes[place].call(out.link, to, bytes, deadline_ns)
+    let to = out.link.find_or_meet(WorldRank(1)).unwrap();
+    stack.echoes[place].call(out.link, to, bytes, deadline)
 }
 
 fn on_loopback() -> [Engine<Loopback, Both>; 2] {
@@ -100,7 +101,7 @@ fn on_loopback() -> [Engine<Loopback, Both>; 2] {
 fn settle(engines: &mut [Engine<Loopback, Both>; 2], now_ns: u64) {
     for _ in 0..10_000 {
         let events = engines.each_mut().map(|engine| {
-            let events = engine.poll(now_ns, &mut ()).unwrap();
+            let events = engine.poll(Time::from_nanos(now_ns), &mut ()).unwrap();
             engine.check_invariants();
             events + usize::from(engine.link().has_work())
         });
@@ -117,7 +118,7 @@ fn each_gets_its_own_packets() {
     let mut calls = Vec::new();
     for number in 0..40_u8 {
         for place in [0, 1] {
-            calls.push((place, number, start(&mut engines[0], place, &[number, place as u8], u64::MAX)));
+            calls.push((place, number, start(&mut engines[0], place, &[number, place as u8], Time::NEVER)));
         }
     }
     settle(&mut engines, 0);
@@ -133,11 +134,12 @@ fn a_sweep_keeps_the_other_protocols_deadlines() {
     let mut engines = on_loopback();
     settle(&mut engines, 0);
     // Rank 1 is not polled, so these wait for their deadlines.
-    let waiting = [0, 1].map(|place| start(&mut engines[0], place, b"a call that waits", 5_000_000));
+    let waiting =
+        [0, 1].map(|place| start(&mut engines[0], place, b"a call that waits", Time::from_nanos(5_000_000)));
     for _ in 0..5 {
         for place in [0, 1] {
             for _ in 0..2_000 {
-                let id = start(&mut engines[0], place, b"a call that is over", 7_000_000);
+                let id = start(&mut engines[0], place, b"a call that is over", Time::from_nanos(7_000_000));
                 // The call has ended, so its deadline is void.
                 engines[0].stack_mut().echoes[place].calls.remove(id);
             }
@@ -145,12 +147,12 @@ fn a_sweep_keeps_the_other_protocols_deadlines() {
             assert!(timers < 5_000, "void deadlines are dropped: {timers} timers");
         }
     }
-    engines[0].poll(4_000_000, &mut ()).unwrap();
+    engines[0].poll(Time::from_nanos(4_000_000), &mut ()).unwrap();
     for (place, id) in waiting.into_iter().enumerate() {
         assert_eq!(engines[0].stack_mut().echoes[place].collect(id), None, "its time has not come");
     }
     for now_ns in [5_000_000, 6_500_000] {
-        engines[0].poll(now_ns, &mut ()).unwrap();
+        engines[0].poll(Time::from_nanos(now_ns), &mut ()).unwrap();
     }
     for (place, id) in waiting.into_iter().enumerate() {
         assert_eq!(engines[0].stack_mut().echoes[place].collect(id), Some(Err(Ended::TimedOut)));
@@ -162,8 +164,8 @@ fn a_sweep_keeps_the_other_protocols_deadlines() {
 fn the_end_of_a_peer_ends_the_calls_of_both() {
     let mut engines = on_loopback();
     settle(&mut engines, 0);
-    let calls = [0, 1].map(|place| start(&mut engines[0], place, b"no poll answers", u64::MAX));
-    engines[0].peer_failed(1, None, Cause::Lost).unwrap();
+    let calls = [0, 1].map(|place| start(&mut engines[0], place, b"no poll answers", Time::NEVER));
+    engines[0].peer_failed(WorldRank(1), None, Cause::Lost).unwrap();
     for (place, id) in calls.into_iter().enumerate() {
         let result = engines[0].stack_mut().echoes[place].collect(id);
         assert_eq!(result, Some(Err(Ended::PeerFailed(Cause::Lost))));
@@ -180,7 +182,7 @@ fn each_gets_its_own_completions() {
             net.advance_to(net.now_ns() + 1_000);
         }
         for engine in engines {
-            engine.poll(net.now_ns(), &mut ()).unwrap();
+            engine.poll(Time::from_nanos(net.now_ns()), &mut ()).unwrap();
         }
     };
     let path = |engine: &mut Engine<SimPort, Both>, rank| {
@@ -191,7 +193,7 @@ fn each_gets_its_own_completions() {
         poll(&mut engines);
     }
     let [from, into] = [(); 2].map(|()| Region::new(Memory::zeroed(64)));
-    let (to_0, to_1) = (path(&mut engines[1], 0), path(&mut engines[0], 1));
+    let (to_0, to_1) = (path(&mut engines[1], WorldRank(0)), path(&mut engines[0], WorldRank(1)));
     let exposed = engines[1].port_mut().register(to_0, &from, Access::REMOTE_READ).unwrap();
     let (mut out, _) = engines[0].parts();
     let local = out.port.register(to_1, &into, Access::LOCAL_WRITE).unwrap();

@@ -1,6 +1,6 @@
 //! Observing an engine: counters, usage, reports.
 
-use samite_fabric::link::{Cause, OtherTags, Report, Traffic};
+use samite_fabric::link::{Cause, OtherTags, Report, Time, Traffic, WorldRank};
 use samite_fabric::{Caps, PeerId, Port};
 use samite_matching::Pattern;
 
@@ -31,7 +31,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns the counts of messages exchanged with each rank that was met.
-    pub fn traffic(&self) -> impl Iterator<Item = (u32, Traffic)> + '_ {
+    pub fn traffic(&self) -> impl Iterator<Item = (WorldRank, Traffic)> + '_ {
         self.inner.link().peers().map(|(_, state)| (state.rank(), *state.traffic()))
     }
 
@@ -61,11 +61,11 @@ impl<P: Port> Engine<P> {
     }
 
     /// Describes the oldest operation that has not ended, and the event that it awaits.
-    pub fn oldest(&mut self, now_ns: u64) -> Option<Report> {
+    pub fn oldest(&mut self, now: Time) -> Option<Report> {
         let (out, tagged) = self.inner.parts();
         let pending = tagged.requests.iter().filter(|(_, request)| request.result.is_none());
-        let (oldest, _) = pending.min_by_key(|(_, request)| request.born_ns)?;
-        tagged.report(out.link, oldest, now_ns)
+        let (oldest, _) = pending.min_by_key(|(_, request)| request.born)?;
+        tagged.report(out.link, oldest, now)
     }
 
     /// Returns the tags of waiting messages that match the pattern except for its tag.
@@ -74,29 +74,29 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns the port's capabilities for a rank, once the path to it is known.
-    pub fn caps_for(&mut self, rank: u32) -> Option<&Caps> {
+    pub fn caps_for(&mut self, rank: WorldRank) -> Option<&Caps> {
         self.inner.caps_for(rank)
     }
 
     /// Returns the port's name for a rank, once the path to it is known.
-    pub fn peer_id(&mut self, rank: u32) -> Option<PeerId> {
+    pub fn peer_id(&mut self, rank: WorldRank) -> Option<PeerId> {
         let link = self.inner.link_mut();
         let peer = link.find(rank)?;
         link.peer(peer).path()
     }
 
     /// Returns the incarnation of a rank that takes part, if known.
-    pub fn incarnation(&mut self, rank: u32) -> Option<u32> {
+    pub fn incarnation(&mut self, rank: WorldRank) -> Option<u32> {
         self.inner.incarnation(rank)
     }
 
     /// Returns true if a rank's process is known to be stopped.
-    pub fn is_stopped(&mut self, rank: u32) -> bool {
+    pub fn is_stopped(&mut self, rank: WorldRank) -> bool {
         self.inner.is_stopped(rank)
     }
 
     /// Returns why a rank takes no part, or `None` if it takes part or is unknown.
-    pub fn failure(&mut self, rank: u32) -> Option<Cause> {
+    pub fn failure(&mut self, rank: WorldRank) -> Option<Cause> {
         self.inner.failure(rank)
     }
 

@@ -6,7 +6,7 @@
 //! is an error.
 
 use samite_fabric::Memory;
-use samite_fabric::link::{Cause, Error, Fate, Incarnation, Link, Peer, RequestId};
+use samite_fabric::link::{Cause, Error, Fate, Incarnation, Link, Peer, RequestId, WorldRank};
 use samite_matching::{Envelope, Pattern, Source, UnexpectedId};
 
 use super::{Stream, Tagged, Unexpected};
@@ -60,7 +60,7 @@ impl Tagged {
         if let Unexpected::Eager(data) = &message {
             self.claimed_cost += u64::from(cost(data.len()));
         }
-        let Some(sender) = link.find(envelope.source) else {
+        let Some(sender) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };
         let incarnation = link.peer(sender).incarnation();
@@ -88,7 +88,8 @@ impl Tagged {
         match (message, claim) {
             (Unexpected::Rts(rendezvous), Some(claim)) => {
                 if claim.is_lost {
-                    let abandoned = Error::Abandoned { rank: envelope.source, fate: Fate::NotDelivered };
+                    let abandoned =
+                        Error::Abandoned { rank: WorldRank(envelope.source), fate: Fate::NotDelivered };
                     let error = self.sender_failure(link, &envelope, incarnation).unwrap_or(abandoned);
                     return self.finish(link, id, Err(error));
                 }
@@ -117,8 +118,8 @@ impl Tagged {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
         let claimed = self.claimed(link, envelope, message);
         let Envelope { source, context, tag } = envelope;
-        let (buffer, partner) = (Buffer::Owned(Memory::zeroed(0)), Partner::Rank(source));
-        let mut request = Request::new(State::Over, buffer, partner, context, tag, link.now_ns());
+        let (buffer, partner) = (Buffer::Owned(Memory::zeroed(0)), Partner::Rank(WorldRank(source)));
+        let mut request = Request::new(State::Over, buffer, partner, context, tag, link.now());
         request.collected = true;
         let id = self.requests.insert(request);
         self.accept_claimed(link, id, claimed);
@@ -151,10 +152,11 @@ impl Tagged {
         from: &Envelope,
         incarnation: Option<Incarnation>,
     ) -> Option<Error> {
-        let peer = link.find(from.source)?;
+        let rank = WorldRank(from.source);
+        let peer = link.find(rank)?;
         let renewed = link.peer(peer).incarnation() != incarnation;
         let cause = link.peer(peer).failure().or(renewed.then_some(Cause::Restarted))?;
-        Some(Error::PeerFailed { rank: from.source, cause, fate: Fate::NotDelivered, report: None })
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Notes that the rest of a claimed message will not come.

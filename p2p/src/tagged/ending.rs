@@ -33,6 +33,7 @@
 
 use samite_fabric::link::{
     Awaited, Cause, Ending, Error, Fate, Link, Operation, OtherTags, Peer, PeerState, Report, RequestId,
+    Time, WorldRank,
 };
 use samite_fabric::wire::WireError;
 use samite_matching::{Pattern, PostedId};
@@ -82,13 +83,13 @@ impl Tagged {
     }
 
     /// Ends a request, if this is its deadline: it may have ended, or have another deadline by now.
-    pub(super) fn expire(&mut self, link: &mut Link, id: RequestId, deadline_ns: u64) {
+    pub(super) fn expire(&mut self, link: &mut Link, id: RequestId, deadline: Time) {
         let Some(request) = self.requests.get(id) else { return };
-        if request.deadline_ns != deadline_ns || request.result.is_some() {
+        if request.deadline != deadline || request.result.is_some() {
             return;
         }
         let fate = request.fate();
-        let Some(report) = self.report(link, id, link.now_ns()) else { return };
+        let Some(report) = self.report(link, id, link.now()) else { return };
         self.give_up(link, id, Error::TimedOut { fate, report: Box::new(report) });
     }
 
@@ -240,11 +241,11 @@ impl Tagged {
     /// takes part. All these messages have arrived whole. Messages of a failed incarnation are dropped, so that no
     /// receive takes them for messages of the next one. Messages of an incarnation that left in good order stay, also
     /// when a later incarnation fails.
-    fn settle_messages(&mut self, link: &mut Link, rank: u32, has_failed: bool) {
+    fn settle_messages(&mut self, link: &mut Link, rank: WorldRank, has_failed: bool) {
         let matcher = &self.matcher;
         self.inherited.retain(|id| matcher.unexpected(*id).is_some());
         let mut waiting = Vec::new();
-        self.matcher.visit_source(rank, |id, _, _| waiting.push(id));
+        self.matcher.visit_source(rank.0, |id, _, _| waiting.push(id));
         if !has_failed {
             return self.inherited.extend(waiting);
         }
@@ -322,7 +323,7 @@ impl Tagged {
 
     /// Ends the requests that involve a rank: all, or those of one context.
     #[cold]
-    fn fail_requests(&mut self, link: &mut Link, rank: u32, only: Option<u32>, cause: &Cause) {
+    fn fail_requests(&mut self, link: &mut Link, rank: WorldRank, only: Option<u32>, cause: &Cause) {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
                 && only.is_none_or(|context| request.context == context)
@@ -334,7 +335,7 @@ impl Tagged {
             let peer = peer.map(|peer| link.peer(peer));
             let mask =
                 request.posted().and_then(|posted| self.matcher.posted(posted)).map(|(asked, _)| asked.mask);
-            let report = request.report(link.now_ns(), peer, mask.unwrap_or(!0));
+            let report = request.report(link.now(), peer, mask.unwrap_or(!0));
             let report = Some(Box::new(report));
             let fate = request.fate();
             match &mut request.state {
@@ -354,15 +355,15 @@ impl Tagged {
 
 impl Tagged {
     /// Describes a request and the event that it awaits. It may be slow: call it for reports only.
-    pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now_ns: u64) -> Option<Report> {
+    pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now: Time) -> Option<Report> {
         let request = self.requests.get(id)?;
         let peer = request.rank().and_then(|rank| link.find(rank)).map(|peer| link.peer(peer));
         let posted = request.posted().and_then(|posted| self.matcher.posted(posted));
         Some(match posted {
             Some((pattern, _)) => {
-                Report { other_tags: self.other_tags(&pattern), ..request.report(now_ns, peer, pattern.mask) }
+                Report { other_tags: self.other_tags(&pattern), ..request.report(now, peer, pattern.mask) }
             }
-            None => request.report(now_ns, peer, !0),
+            None => request.report(now, peer, !0),
         })
     }
 
@@ -405,7 +406,7 @@ impl Request {
     }
 
     /// Returns its kind and the event that it awaits; `peer` is its peer, if known.
-    fn report(&self, now_ns: u64, peer: Option<&PeerState>, mask: u64) -> Report {
+    fn report(&self, now: Time, peer: Option<&PeerState>, mask: u64) -> Report {
         let (operation, awaited) = match &self.state {
             State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path().is_none()) => {
                 (Operation::Send, Awaited::Address)
@@ -428,7 +429,7 @@ impl Request {
             mask,
             other_tags: None,
             bytes: self.buffer.len(),
-            age_ns: now_ns.saturating_sub(self.born_ns),
+            age_ns: now.since(self.born),
             awaited,
             is_stopped: peer.is_some_and(PeerState::is_stopped),
         }

@@ -2,7 +2,7 @@
 //! messages.
 
 use samite_fabric::Body;
-use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status};
+use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status, WorldRank};
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use samite_matching::{Arrival, Envelope};
 use zerocopy::{Immutable, IntoBytes};
@@ -40,13 +40,13 @@ impl Tagged {
         let traffic = sender.traffic_mut();
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
-        let envelope = Envelope { context: header.context.get(), source, tag: eager.tag.get() };
+        let envelope = Envelope { context: header.context.get(), source: source.0, tag: eager.tag.get() };
         if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
             return Ok(());
         }
         if is_alone
             && self.matcher.posted_len() == 0
-            && lent.take(envelope.context, envelope.source, envelope.tag, data)
+            && lent.take(envelope.context, source, envelope.tag, data)
         {
             return Ok(());
         }
@@ -96,7 +96,8 @@ impl Tagged {
                 }
                 let mode = rts.mode()?;
                 let source = link.peer(peer).rank();
-                let envelope = Envelope { context: header.context.get(), source, tag: rts.tag.get() };
+                let envelope =
+                    Envelope { context: header.context.get(), source: source.0, tag: rts.tag.get() };
                 self.accept_rts(link, peer, envelope, Rendezvous { send: rts.send.get(), bytes, mode })?;
             }
             kind::CTS => self.cts(link, peer, exact(body)?)?,
@@ -149,7 +150,8 @@ impl Tagged {
         }
         let traffic = link.peer_mut(peer).traffic_mut();
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
-        let is_wanted = envelope.context < FIRST || self.contexts.admit(envelope.context, envelope.source)?;
+        let is_wanted =
+            envelope.context < FIRST || self.contexts.admit(envelope.context, WorldRank(envelope.source))?;
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(link, id, &envelope, rendezvous),
             Arrival::Queued(unexpected) => {
@@ -230,12 +232,14 @@ impl Tagged {
     pub(crate) fn matched(&mut self, link: &mut Link, envelope: &Envelope, message: &Unexpected) {
         match message {
             Unexpected::Eager(_) | Unexpected::Rts(Rendezvous { mode: TransferMode::Stream, .. }) => {}
-            Unexpected::Rts(Rendezvous { send, .. }) => self.forget_envelope(link, envelope.source, *send),
+            Unexpected::Rts(Rendezvous { send, .. }) => {
+                self.forget_envelope(link, WorldRank(envelope.source), *send)
+            }
         }
     }
 
     /// Removes a waiting envelope.
-    pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: u32, send: u64) {
+    pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: WorldRank, send: u64) {
         self.envelopes_cost -= OVERHEAD as u64;
         if let Some(peer) = link.find(rank) {
             self.envelopes.remove(&(peer, send));

@@ -1,6 +1,6 @@
 //! The way of a send: at once if nothing is queued before it, otherwise in its turn.
 
-use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Turn};
+use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Protocol};
 use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
@@ -64,15 +64,15 @@ impl Tagged {
         envelope: (u32, u64),
         buffer: Buffer,
         exposure: Option<Exposure>,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> (RequestId, bool) {
         let (context, tag) = envelope;
         let rank = out.link.peer(peer).rank();
         event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
-        let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now_ns());
+        let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
         let id = self.requests.insert(request);
-        self.set_deadline(out.link, id, deadline_ns);
+        self.set_deadline(out.link, id, deadline);
         let state = out.link.peer(peer);
         if state.has_answered()
             && state.is_idle()

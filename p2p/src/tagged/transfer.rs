@@ -3,7 +3,9 @@
 
 use std::collections::btree_map::Entry;
 
-use samite_fabric::link::{Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status};
+use samite_fabric::link::{
+    Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status, WorldRank,
+};
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region, Remote};
 use samite_matching::Envelope;
@@ -26,14 +28,14 @@ impl Tagged {
         rendezvous: Rendezvous,
     ) {
         let Rendezvous { send, bytes, mode } = rendezvous;
-        let Some(peer) = link.find(envelope.source) else {
+        let Some(peer) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };
         // A sender whose hello has just come has no path yet; it will have one when the first get is due.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
-        request.partner = Partner::Rank(envelope.source);
+        request.partner = Partner::Rank(WorldRank(envelope.source));
         let status = status_of(envelope, bytes);
         let room = request.buffer.len();
         if bytes > room || bytes == 0 {
@@ -80,7 +82,7 @@ impl Tagged {
         lent: &mut L,
     ) {
         link.release(cost(rendezvous.bytes).into());
-        let peer = link.find(envelope.source);
+        let peer = link.find(WorldRank(envelope.source));
         let stream = peer.and_then(|peer| self.streams.remove(&(peer, rendezvous.send)));
         let Some(Stream::Kept { bytes, .. }) = stream else {
             unreachable!("an unexpected stream is kept under its name until it is matched: {stream:?}")

@@ -1,6 +1,6 @@
 //! Claimed messages whose senders leave, die or restart before the receive.
 
-use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status};
+use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
@@ -20,7 +20,7 @@ fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     let send = job.send_as(1, 0, 0, tag, &bytes(1, LONG), Borrowed, NEVER);
     job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());
     let (status, claimed) = job.claim(0, exact(1, tag));
-    assert_eq!(status, Status { source: 1, tag, bytes: LONG });
+    assert_eq!(status, Status { source: WorldRank(1), tag, bytes: LONG });
     job.settle();
     let is_sent = job.is_over(&send);
     if is_sent {
@@ -41,7 +41,9 @@ fn end_after_claims<M: Medium>(mut job: Job<M>, expected: &[Cause], end: impl Fn
             assert!(job.wait(recv).message() == bytes(1, LONG), "it arrived whole");
         } else {
             assert!(job.is_over(&recv), "what cannot arrive any more is an error at once");
-            let Error::PeerFailed { rank: 1, cause, fate, .. } = job.wait(recv).error() else { panic!() };
+            let Error::PeerFailed { rank: WorldRank(1), cause, fate, .. } = job.wait(recv).error() else {
+                panic!()
+            };
             assert!(expected.contains(&cause) && fate == Fate::NotDelivered, "{cause:?}");
         }
     }
@@ -80,7 +82,7 @@ pub(crate) fn a_claimed_message_may_be_discarded_after_its_senders_end<M: Medium
     let mut job = trio(medium);
     let (_, claimed) = claim_long(&mut job, 5);
     job.kill(1);
-    let now = job.now_ns();
+    let now = job.now();
     job.engine(0).discard(now, claimed);
     job.assert_at_rest();
 }

@@ -1,7 +1,7 @@
 //! Operations that do not succeed: truncation, cancels and deadlines, in every state of the protocols.
 
 use samite_fabric::Memory;
-use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status};
+use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status, Time, WorldRank};
 
 use crate::job::{Borrowed, Done, Job, Medium, NEVER, Op, Owned, SOON_NS, Whose, bytes, exact};
 
@@ -35,7 +35,7 @@ fn truncated<M: Medium>(medium: M, len: usize, room: usize, whose: Whose, posted
         job.recv_as(1, exact(0, 5), room, whose, NEVER)
     });
     let done = job.wait(recv);
-    let status = Status { source: 0, tag: 5, bytes: len };
+    let status = Status { source: WorldRank(0), tag: 5, bytes: len };
     assert_eq!(done.result, Err(Error::Truncated { status, room }));
     assert!(done.bytes.unwrap().iter().all(|&byte| byte == 0xee), "the buffer is left as it was");
     assert!(job.wait(send).result.is_ok(), "what the receiver's buffer is like is not the sender's matter");
@@ -137,7 +137,9 @@ pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
         assert_eq!(done.result, Err(Error::Cancelled { fate: Fate::Unknown }));
         assert!(done.bytes.unwrap() == bytes(1, LONG));
         match job.wait(recv) {
-            Done { result: Err(Error::Abandoned { rank: 0, fate: Fate::NotDelivered }), .. } => {}
+            Done {
+                result: Err(Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }), ..
+            } => {}
             read => assert!(job.medium.reads() && read.message() == bytes(1, LONG)),
         }
     }
@@ -166,7 +168,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         for send in pending {
             let is_registered = is_registered(&job, whose);
             if by_deadline {
-                let deadline = job.now_ns();
+                let deadline = job.now();
                 job.engine(0).set_deadline(send.id.unwrap(), deadline);
                 job.poll_alone(0, |_| false);
             } else {
@@ -188,7 +190,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         job.settle();
         recv.into_iter().for_each(|recv| drop(job.wait(recv)));
         while let Some((_, claimed)) = job.engine(1).claim(&Pattern::any(0)).unwrap() {
-            let now = job.now_ns();
+            let now = job.now();
             job.engine(1).discard(now, claimed);
             job.settle();
         }
@@ -271,7 +273,10 @@ pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
         return assert_unharmed(job);
     }
     job.forget(send);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
     assert_unharmed(job);
 }
 
@@ -284,8 +289,11 @@ fn what_is_concealed_is_not_read() {
     job.settle();
     assert!(job.engine(1).probe(&exact(0, 5)).unwrap().is_some(), "nothing was said of it");
     let recv = job.recv(1, exact(0, 5), LONG);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
-    assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, .. }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
+    assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: WorldRank(1), .. }));
     assert_unharmed(job);
 }
 
@@ -319,7 +327,10 @@ pub(crate) fn forget_a_matched_borrowed_send<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let Some((send, recv)) = stuck_in_sending(&mut job) else { return };
     job.forget(send);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
     assert_unharmed(job);
 }
 
@@ -329,7 +340,10 @@ pub(crate) fn forget_a_matched_borrowed_receive<M: Medium>(medium: M) {
         let (send, recv) = stuck_in_receiving(&mut job, whose);
         job.forget(recv);
         job.withhold(1, false);
-        assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, fate: Fate::NotDelivered }));
+        assert!(matches!(
+            job.wait(send).error(),
+            Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered }
+        ));
     }
     assert_unharmed(job);
 }
@@ -339,7 +353,10 @@ pub(crate) fn forget_a_send_whose_receiver_is_not_ready<M: Medium>(medium: M) {
     let (send, recv) = stuck_in_receiving(&mut job, Borrowed);
     job.forget(send);
     job.withhold(1, false);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
     assert_unharmed(job);
 }
 
@@ -352,12 +369,15 @@ fn what_was_forgotten_is_not_read() {
     let (send, recv) = stuck_in_receiving(&mut job, Borrowed);
     job.forget(send);
     job.withhold(1, false);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
     assert_unharmed(job);
 }
 
-fn soon<M: Medium>(job: &Job<M>) -> u64 {
-    job.now_ns() + SOON_NS
+fn soon<M: Medium>(job: &Job<M>) -> Time {
+    job.now().after(SOON_NS)
 }
 
 #[track_caller]
@@ -373,7 +393,7 @@ pub(crate) fn deadline_of_a_receive<M: Medium>(medium: M) {
         let deadline = soon(&job);
         let recv = job.recv_as(1, exact(0, 5), 10, whose, deadline);
         let done = job.wait(recv);
-        assert!(job.now_ns() >= deadline);
+        assert!(job.now() >= deadline);
         assert_eq!(done.bytes, Some(vec![0xee; 10]));
         assert_eq!(timed_out(done.result.unwrap_err(), &[Awaited::Message]), Fate::NotDelivered);
     }
@@ -408,7 +428,10 @@ pub(crate) fn deadline_of_a_matched_send<M: Medium>(medium: M) {
     let Some((send, recv)) = stuck_in_sending(&mut job) else { return };
     job.hurry(&send);
     assert_eq!(timed_out(job.wait(send).error(), &[Awaited::Bytes]), Fate::NotDelivered);
-    assert!(matches!(job.wait(recv).error(), Error::Abandoned { rank: 0, fate: Fate::NotDelivered }));
+    assert!(matches!(
+        job.wait(recv).error(),
+        Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+    ));
     assert_unharmed(job);
 }
 
@@ -419,16 +442,19 @@ pub(crate) fn deadline_of_a_matched_receive<M: Medium>(medium: M) {
         job.hurry(&recv);
         assert_eq!(timed_out(job.wait(recv).error(), &[Awaited::Bytes]), Fate::NotDelivered);
         job.withhold(1, false);
-        assert!(matches!(job.wait(send).error(), Error::Abandoned { rank: 1, fate: Fate::NotDelivered }));
+        assert!(matches!(
+            job.wait(send).error(),
+            Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered }
+        ));
     }
     assert_unharmed(job);
 }
 
 pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
     let mut job = pair(medium);
-    let recv = job.recv_as(1, exact(0, 5), 10, Owned, 0);
+    let recv = job.recv_as(1, exact(0, 5), 10, Owned, Time::ZERO);
     timed_out(job.wait(recv).error(), &[Awaited::Message]);
-    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Owned, 0);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Owned, Time::ZERO);
     timed_out(job.wait(send).error(), &[Awaited::Room, Awaited::Match, Awaited::Fin]);
     job.settle();
     assert_unharmed(job);
@@ -455,7 +481,7 @@ fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let is_sent = job.poll_alone(0, |job| job.is_over(&send));
     job.poll_alone(0, |_| false);
 
-    let now = job.now_ns();
+    let now = job.now();
     let recv = match claims {
         true => {
             let (_, claimed) = job.engine(1).claim(&exact(0, 5)).unwrap().unwrap();
@@ -506,7 +532,7 @@ pub(crate) fn deadline_after_the_end<M: Medium>(medium: M) {
     let send = job.send(0, 1, 5, b"x");
     job.poll_until(|job| job.is_over(&recv) && job.is_over(&send));
     let deadline = job.hurry(&recv).max(job.hurry(&send));
-    job.poll_until(|job| job.now_ns() > deadline);
+    job.poll_until(|job| job.now() > deadline);
     job.poll();
     assert_eq!(job.wait(recv).message(), b"x");
     assert!(job.wait(send).result.is_ok());
@@ -518,7 +544,7 @@ pub(crate) fn deadline_moved<M: Medium>(medium: M) {
     let recv = job.recv(1, exact(0, 5), 10);
     let deadline = job.hurry(&recv);
     timed_out(job.wait(recv).error(), &[Awaited::Message]);
-    assert!(job.now_ns() >= deadline);
+    assert!(job.now() >= deadline);
     assert_unharmed(job);
 }
 
@@ -527,7 +553,7 @@ pub(crate) fn deadline_removed_by_moving<M: Medium>(medium: M) {
     let recv = job.recv(1, exact(0, 5), 10);
     let first = job.hurry(&recv);
     job.engine(1).set_deadline(recv.id.unwrap(), NEVER);
-    job.poll_until(|job| job.now_ns() > first);
+    job.poll_until(|job| job.now() > first);
     job.poll();
     assert!(!job.is_over(&recv));
     let send = job.send(0, 1, 5, b"x");
@@ -556,7 +582,7 @@ pub(crate) fn reports_say_what_was_awaited<M: Medium>(medium: M) {
     let Error::TimedOut { report, .. } = job.wait(send).error() else { panic!("not timed out") };
     assert_eq!(
         (report.operation, report.peer, report.tag, report.bytes),
-        (Operation::Send, Some(1), 77, LONG)
+        (Operation::Send, Some(WorldRank(1)), 77, LONG)
     );
     assert!(report.age_ns >= SOON_NS, "{report:?}");
     assert_eq!(report.awaited, if job.pulls() { Awaited::Fin } else { Awaited::Match });

@@ -1,7 +1,7 @@
 //! Ranks that die, leave, or restart, in every state of the protocols.
 
 use samite_fabric::Port;
-use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern};
+use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact, killed};
 
@@ -17,7 +17,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
 /// Checks that rank 1 failed, with its cause.
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
-    let Error::PeerFailed { rank: 1, cause, fate, .. } = error else { panic!("{error:?}") };
+    let Error::PeerFailed { rank: WorldRank(1), cause, fate, .. } = error else { panic!("{error:?}") };
     // The port may have noticed before the report.
     assert!(*cause == killed() || *cause == Cause::Lost, "{error:?}");
     assert_eq!(*fate, expected, "{error:?}");
@@ -100,7 +100,7 @@ pub(crate) fn death_ends_a_claimed_receive<M: Medium>(medium: M) {
     let (_, claimed) = job.engine(0).claim(&exact(1, 5)).unwrap().unwrap();
     assert!(!job.is_over(&send));
     job.kill(1);
-    let now = job.now_ns();
+    let now = job.now();
     let id = job.engine(0).recv_claimed(now, claimed, Err(LONG), NEVER);
     job.poll_until(|job| job.engine(0).outcome(id) == Outcome::Ready);
     let completion = job.engine(0).collect(id, &mut ()).unwrap();
@@ -120,7 +120,7 @@ pub(crate) fn death_spares_what_has_arrived_whole<M: Medium>(medium: M) {
     assert_eq!(job.wait(recv).message(), bytes(1, 10));
     assert_killed(&job.engine(0).probe(&exact(1, 5)).unwrap_err(), Fate::NotDelivered);
     let told = job.engine(0).probe(&Pattern::any(0));
-    assert!(matches!(told, Err(Error::FailurePending { rank: 1, .. })), "{told:?}");
+    assert!(matches!(told, Err(Error::FailurePending { rank: WorldRank(1), .. })), "{told:?}");
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None));
     assert_unharmed(&mut job);
 }
@@ -143,7 +143,7 @@ pub(crate) fn death_is_pending_for_any_source<M: Medium>(medium: M) {
     job.kill(1);
     job.poll_until(|job| job.engine(0).outcome(id) == Outcome::FailurePending);
     let told = job.engine(0).failure_pending(id);
-    assert!(matches!(told, Some(Error::FailurePending { rank: 1, .. })), "{told:?}");
+    assert!(matches!(told, Some(Error::FailurePending { rank: WorldRank(1), .. })), "{told:?}");
     assert_eq!(job.engine(0).outcome(id), Outcome::Pending, "told once, and still posted");
     assert!(job.engine(0).failure_pending(id).is_none());
     let send = job.send(2, 0, 5, b"x");
@@ -173,12 +173,12 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
         job.engine(0).cancel(id);
         assert!(matches!(job.wait(recv).error(), Error::Cancelled { .. }));
     }
-    assert_eq!(told, [1, 2]);
+    assert_eq!(told, [1, 2].map(WorldRank));
     let recv = job.recv(0, Pattern::any(0), 10);
     assert_eq!(job.engine(0).outcome(recv.id.unwrap()), Outcome::Pending, "each was told once");
     let elsewhere = job.engine(0).probe(&Pattern::any(1));
     assert!(
-        matches!(elsewhere, Err(Error::FailurePending { rank: 1, .. })),
+        matches!(elsewhere, Err(Error::FailurePending { rank: WorldRank(1), .. })),
         "and in each context: {elsewhere:?}"
     );
     let send = (send, job.send(3, 0, 5, b"y"));
@@ -194,7 +194,7 @@ pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: 
     job.poll_until(|job| job.engine(0).probe(&Pattern::any(0)).unwrap().is_some());
     let recv = job.recv(0, Pattern::any(0), LONG);
     let id = recv.id.unwrap();
-    job.engine(0).peer_failed(1, None, killed()).unwrap();
+    job.engine(0).peer_failed(WorldRank(1), None, killed()).unwrap();
     assert_ne!(job.engine(0).outcome(id), Outcome::FailurePending);
     assert!(job.wait(recv).message() == bytes(2, LONG));
     assert!(job.wait(send).result.is_ok());
@@ -209,7 +209,7 @@ fn assert_told<M: Medium>(job: &mut Job<M>, recv: &Op, ranks: &[u32]) {
     for rank in ranks {
         assert_eq!(job.engine(0).outcome(id), Outcome::FailurePending);
         let told = job.engine(0).failure_pending(id);
-        assert!(matches!(&told, Some(Error::FailurePending { rank: of, .. }) if of == rank), "{told:?}");
+        assert!(matches!(&told, Some(Error::FailurePending { rank: of, .. }) if of.0 == *rank), "{told:?}");
     }
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn death_of_all_others_ends_any_source<M: Medium>(medium: M) {
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Err(Error::Deserted));
     let elsewhere = job.engine(0).probe(&Pattern::any(1));
     assert!(
-        matches!(elsewhere, Err(Error::FailurePending { rank: 1, .. })),
+        matches!(elsewhere, Err(Error::FailurePending { rank: WorldRank(1), .. })),
         "first of the failures: {elsewhere:?}"
     );
     job.assert_at_rest();
@@ -238,7 +238,7 @@ pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
     job.kill(1);
     job.kill(2);
     for (incarnation, returns) in [(7, true), (6, false), (8, false)] {
-        job.engine(0).peer_returns(2, incarnation, returns).unwrap();
+        job.engine(0).peer_returns(WorldRank(2), incarnation, returns).unwrap();
     }
     assert_told(&mut job, &recv, &[1, 2]);
     job.settle();
@@ -251,10 +251,10 @@ pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
     // The second incarnation fails too, and there is no third.
     let recv = job.recv(0, Pattern::any(0), 10);
     job.kill(2);
-    job.engine(0).peer_returns(2, 8, true).unwrap();
+    job.engine(0).peer_returns(WorldRank(2), 8, true).unwrap();
     assert_told(&mut job, &recv, &[2]);
     assert!(!job.is_over(&recv));
-    job.engine(0).peer_returns(2, 8, false).unwrap();
+    job.engine(0).peer_returns(WorldRank(2), 8, false).unwrap();
     assert_eq!(job.wait(recv).error(), Error::Deserted);
     job.assert_at_rest();
 }
@@ -299,18 +299,21 @@ pub(crate) fn failing_after_goodbye<M: Medium>(medium: M) {
     assert_eq!(job.wait(recv).message(), b"last");
     assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
     job.leave(1);
-    let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(named).error() else {
+    let Error::PeerFailed { rank: WorldRank(1), cause: Cause::Left, .. } = job.wait(named).error() else {
         panic!("it has said goodbye")
     };
-    assert!(job.engine(0).unexplained_since(1).is_some());
+    assert!(job.engine(0).unexplained_since(WorldRank(1)).is_some());
     let any = job.recv(0, Pattern::any(0), 10);
     let wanted = job.recv(0, Pattern { tag: 9, mask: !0, ..Pattern::any(0) }, 10);
     assert_eq!(job.wait(any).message(), b"last");
     job.settle();
     assert!(!job.is_over(&wanted), "how the process ends is not known yet");
 
-    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
-    assert_eq!((job.engine(0).unexplained_since(1), job.engine(0).failure(1)), (None, Some(killed())));
+    job.engine(0).peer_failed(WorldRank(1), Some(7), killed()).unwrap();
+    assert_eq!(
+        (job.engine(0).unexplained_since(WorldRank(1)), job.engine(0).failure(WorldRank(1))),
+        (None, Some(killed()))
+    );
     assert_told(&mut job, &wanted, &[1]);
     assert_eq!(job.wait(wanted).error(), Error::Deserted);
     assert_killed(&job.engine(0).probe(&exact(1, 1)).unwrap_err(), Fate::NotDelivered);
@@ -326,7 +329,7 @@ pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(med
     assert!(sends.map(|send| job.wait(send).result.is_ok()).iter().all(|&sent| sent));
     job.leave(1);
     job.settle();
-    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
+    job.engine(0).peer_failed(WorldRank(1), Some(7), killed()).unwrap();
     let recv = job.recv(0, exact(1, 5), 10);
     assert_eq!(job.wait(recv).message(), b"old");
     job.restart(1);
@@ -388,7 +391,7 @@ pub(crate) fn a_hello_tells_of_a_failure_after_goodbye<M: Medium>(medium: M) {
     job.settle();
     let recv = job.recv(0, Pattern::any(0), 10);
     job.restart(1);
-    job.engine(0).peer_failed(1, Some(7), killed()).unwrap();
+    job.engine(0).peer_failed(WorldRank(1), Some(7), killed()).unwrap();
     assert_told(&mut job, &recv, &[1]);
     job.settle();
     assert_eq!(job.engine(0).outcome(recv.id.unwrap()), Outcome::Pending, "told once");
@@ -428,10 +431,10 @@ pub(crate) fn news_of_an_earlier_incarnation<M: Medium>(medium: M) {
     job.kill(1);
     job.restart(1);
     for engine in [0, 2] {
-        job.engine(engine).peer_failed(1, Some(7), killed()).unwrap();
-        job.engine(engine).peer_left(1, Some(6)).unwrap();
+        job.engine(engine).peer_failed(WorldRank(1), Some(7), killed()).unwrap();
+        job.engine(engine).peer_left(WorldRank(1), Some(6)).unwrap();
         let address = job.engine(1).port().address();
-        job.engine(engine).introduce(1, 6, address).unwrap();
+        job.engine(engine).introduce(WorldRank(1), 6, address).unwrap();
     }
     let recv = job.recv(0, exact(1, 5), 10);
     let send = job.send(1, 0, 5, b"alive");
@@ -464,11 +467,11 @@ pub(crate) fn a_restarted_rank_can_be_waited_for<M: Medium>(medium: M) {
     job.kill(1);
     job.restart(1);
     let told = job.engine(0).probe(&Pattern::any(0));
-    assert!(matches!(told, Err(Error::FailurePending { rank: 1, .. })), "{told:?}");
+    assert!(matches!(told, Err(Error::FailurePending { rank: WorldRank(1), .. })), "{told:?}");
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "nobody is missing");
     job.kill(2);
     let told = job.engine(0).probe(&Pattern::any(0));
-    assert!(matches!(told, Err(Error::FailurePending { rank: 2, .. })), "{told:?}");
+    assert!(matches!(told, Err(Error::FailurePending { rank: WorldRank(2), .. })), "{told:?}");
     assert_eq!(job.engine(0).probe(&Pattern::any(0)), Ok(None), "rank 1 is there");
     let recv = job.recv(0, Pattern::any(0), 5);
     let send = job.send(1, 0, 5, b"again");
@@ -489,7 +492,7 @@ pub(crate) fn a_restarted_rank_gets_nothing_old<M: Medium>(medium: M) {
     assert!(job.wait(send).result.is_ok());
     for send in old {
         if let Err(error) = job.wait(send).result {
-            let Error::PeerFailed { rank: 1, .. } = error else { panic!("{error:?}") };
+            let Error::PeerFailed { rank: WorldRank(1), .. } = error else { panic!("{error:?}") };
         }
     }
     assert_unharmed(&mut job);
@@ -507,7 +510,7 @@ pub(crate) fn a_restart_overtakes_news_of_the_death<M: Medium>(medium: M) {
     job.vanish(1);
     job.restart(1);
     let error = job.wait(waiting).error();
-    let Error::PeerFailed { rank: 1, cause: Cause::Restarted | Cause::Lost, .. } = error else {
+    let Error::PeerFailed { rank: WorldRank(1), cause: Cause::Restarted | Cause::Lost, .. } = error else {
         panic!("{error:?}")
     };
     for (from, to) in [(0, 1), (1, 0)] {
@@ -531,7 +534,7 @@ pub(crate) fn leaving_amid_a_receive_delivers_what_was_sent<M: Medium>(medium: M
         assert!(job.wait(send).result.is_ok());
     }
     job.leave(1);
-    let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(send).error() else {
+    let Error::PeerFailed { rank: WorldRank(1), cause: Cause::Left, .. } = job.wait(send).error() else {
         panic!("it has left")
     };
     for tag in 0..50 {
@@ -556,7 +559,12 @@ pub(crate) fn leaving_delivers_what_was_sent<M: Medium>(medium: M) {
     let none = job.try_recv(0, exact(1, 5), 100, Owned, NEVER).map(|_| ());
     assert_eq!(
         none,
-        Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered, report: None })
+        Err(Error::PeerFailed {
+            rank: WorldRank(1),
+            cause: Cause::Left,
+            fate: Fate::NotDelivered,
+            report: None
+        })
     );
     assert_unharmed(&mut job);
 }
@@ -568,7 +576,7 @@ pub(crate) fn leaving_ends_what_waits<M: Medium>(medium: M) {
     job.settle();
     job.leave(1);
     for op in [recv, send] {
-        let Error::PeerFailed { rank: 1, cause: Cause::Left, .. } = job.wait(op).error() else {
+        let Error::PeerFailed { rank: WorldRank(1), cause: Cause::Left, .. } = job.wait(op).error() else {
             panic!("it has left")
         };
     }
@@ -598,7 +606,7 @@ pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium
             // The receiver has requested the bytes, and they have not arrived.
             job.settle();
         }
-        let now = job.now_ns();
+        let now = job.now();
         job.engine(1).close(now);
         job.withhold(1, false);
         job.settle();
@@ -625,7 +633,7 @@ pub(crate) fn leaving_all_at_once<M: Medium>(medium: M) {
             assert!(job.wait(send).result.is_ok());
         }
     }
-    let now = job.now_ns();
+    let now = job.now();
     for rank in 0..4 {
         job.engine(rank).close(now);
     }
@@ -640,13 +648,18 @@ pub(crate) fn leaving_after_claim<M: Medium>(medium: M) {
     assert!(!job.is_over(&send));
     job.leave(1);
     job.settle();
-    let now = job.now_ns();
+    let now = job.now();
     let id = job.engine(0).recv_claimed(now, claimed, Err(LONG), NEVER);
     job.poll_until(|job| job.engine(0).outcome(id) == Outcome::Ready);
     let result = job.engine(0).collect(id, &mut ()).unwrap().result;
     assert_eq!(
         result,
-        Err(Error::PeerFailed { rank: 1, cause: Cause::Left, fate: Fate::NotDelivered, report: None })
+        Err(Error::PeerFailed {
+            rank: WorldRank(1),
+            cause: Cause::Left,
+            fate: Fate::NotDelivered,
+            report: None
+        })
     );
     assert_unharmed(&mut job);
 }
@@ -655,7 +668,7 @@ pub(crate) fn leave_without_contact<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.leave(1);
     for rank in [0, 2] {
-        job.engine(rank).peer_left(1, Some(7)).unwrap();
+        job.engine(rank).peer_left(WorldRank(1), Some(7)).unwrap();
     }
     assert_unharmed(&mut job);
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use samite_fabric::{Caps, Memory, Port, Reach};
 use samite_p2p::{
     Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId,
-    Sent, Status, Usage,
+    Sent, Status, Time, Usage, WorldRank,
 };
 
-pub(crate) const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: Time = Time::NEVER;
 /// Long enough to be sure that nothing more will happen.
 pub(crate) const SOON_NS: u64 = 5_000_000;
 const QUIET_POLLS: u32 = 300;
@@ -132,10 +132,11 @@ impl<M: Medium> Job<M> {
             incarnations: vec![INCARNATION; size as usize],
         };
         for (rank, port) in (0..).zip(ports) {
-            let identity = Identity { rank, size, incarnation: INCARNATION, secret: [9; 16] };
+            let identity =
+                Identity { rank: WorldRank(rank), size, incarnation: INCARNATION, secret: [9; 16] };
             let mut engine = Engine::new(port, identity, config.clone());
             for (other, address) in (0..).zip(&addresses) {
-                engine.introduce(other, INCARNATION, address.clone()).unwrap();
+                engine.introduce(WorldRank(other), INCARNATION, address.clone()).unwrap();
             }
             job.engines.push(Some(engine));
             job.buffers.push(Buffers::default());
@@ -162,8 +163,8 @@ impl<M: Medium> Job<M> {
         self.caps().get == Reach::Any
     }
 
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.medium.now_ns()
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(self.medium.now_ns())
     }
 
     #[track_caller]
@@ -181,9 +182,9 @@ impl<M: Medium> Job<M> {
         tag: u64,
         bytes: &[u8],
         whose: Whose,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Op {
-        self.try_send(from, to, context, tag, bytes, whose, deadline_ns).expect("the send begins")
+        self.try_send(from, to, context, tag, bytes, whose, deadline).expect("the send begins")
     }
 
     #[expect(clippy::too_many_arguments, reason = "all that a send can be given")]
@@ -195,20 +196,20 @@ impl<M: Medium> Job<M> {
         tag: u64,
         bytes: &[u8],
         whose: Whose,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Result<Op, Error> {
-        let now = self.now_ns();
+        let now = self.now();
         let engine = self.engine(from);
         let sent = match whose {
             Owned => engine
-                .isend(now, to, context, tag, Memory::new(bytes.to_vec()), deadline_ns)
+                .isend(now, WorldRank(to), context, tag, Memory::new(bytes.to_vec()), deadline)
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error)?,
-            Borrowed => engine.send(now, to, context, tag, bytes, deadline_ns)?,
+            Borrowed => engine.send(now, WorldRank(to), context, tag, bytes, deadline)?,
         };
         Ok(match sent {
             Sent::Now => {
-                let result = Ok(Status { source: to, tag, bytes: bytes.len() });
+                let result = Ok(Status { source: WorldRank(to), tag, bytes: bytes.len() });
                 Op { rank: from, id: None, done: Some(Done { result, bytes: None }) }
             }
             Sent::Pending(id) => {
@@ -232,9 +233,9 @@ impl<M: Medium> Job<M> {
         pattern: Pattern,
         room: usize,
         whose: Whose,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Op {
-        self.try_recv(at, pattern, room, whose, deadline_ns).expect("the receive begins")
+        self.try_recv(at, pattern, room, whose, deadline).expect("the receive begins")
     }
 
     pub(crate) fn try_recv(
@@ -243,17 +244,17 @@ impl<M: Medium> Job<M> {
         pattern: Pattern,
         room: usize,
         whose: Whose,
-        deadline_ns: u64,
+        deadline: Time,
     ) -> Result<Op, Error> {
-        let now = self.now_ns();
+        let now = self.now();
         let mut buffer = vec![UNTOUCHED; room];
         if whose == Owned {
             let memory = Memory::new(buffer);
-            let posted = self.engine(at).irecv(now, pattern, memory, deadline_ns);
+            let posted = self.engine(at).irecv(now, pattern, memory, deadline);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
         }
         let engine = self.engines[at].as_mut().expect("the rank lives");
-        let received = engine.recv(now, pattern, &mut buffer, 0, deadline_ns, &mut self.buffers[at]);
+        let received = engine.recv(now, pattern, &mut buffer, 0, deadline, &mut self.buffers[at]);
         Ok(match received {
             Ok(Received::Now(status)) => {
                 Op { rank: at, id: None, done: Some(Done { result: Ok(status), bytes: Some(buffer) }) }
@@ -278,7 +279,7 @@ impl<M: Medium> Job<M> {
     /// Receives a claimed message of so many bytes.
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
-        let (now, buffer) = (self.now_ns(), vec![UNTOUCHED; bytes]);
+        let (now, buffer) = (self.now(), vec![UNTOUCHED; bytes]);
         let into = if whose == Owned { Ok(Memory::new(buffer.clone())) } else { Err(bytes) };
         let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
         if whose == Borrowed {
@@ -314,7 +315,7 @@ impl<M: Medium> Job<M> {
 
     /// Polls all ranks once. Returns the number of events.
     pub(crate) fn poll(&mut self) -> usize {
-        let now = self.now_ns();
+        let now = self.now();
         let mut events = 0;
         for (engine, buffers) in self.engines.iter_mut().zip(&mut self.buffers) {
             if let Some(engine) = engine {
@@ -330,16 +331,16 @@ impl<M: Medium> Job<M> {
 
     /// Polls one rank alone until `done`, or until everything under way must have arrived. Returns true if `done`.
     pub(crate) fn poll_alone(&mut self, rank: usize, mut done: impl FnMut(&mut Self) -> bool) -> bool {
-        let (end, mut polls) = (self.now_ns() + SOON_NS, 0);
+        let (end, mut polls) = (self.now().after(SOON_NS), 0);
         loop {
             if done(self) {
                 return true;
             }
-            if self.now_ns() >= end && polls >= QUIET_POLLS {
+            if self.now() >= end && polls >= QUIET_POLLS {
                 return false;
             }
             polls += 1;
-            let now = self.now_ns();
+            let now = self.now();
             let buffers = &mut self.buffers[rank];
             let engine = self.engines[rank].as_mut().expect("the rank lives");
             if engine.poll(now, buffers).expect("the port works") == 0 {
@@ -351,21 +352,21 @@ impl<M: Medium> Job<M> {
     /// Polls all ranks until `done`.
     #[track_caller]
     pub(crate) fn poll_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let end = self.now_ns() + PATIENCE_NS;
+        let end = self.now().after(PATIENCE_NS);
         while !done(self) {
             self.poll();
-            assert!(self.now_ns() < end, "it never ends: {:?}", self.usages());
+            assert!(self.now() < end, "it never ends: {:?}", self.usages());
         }
     }
 
     /// Polls all ranks until nothing more will happen: often, and for some time, since on a busy machine neither alone
     /// guarantees that the others have run.
     pub(crate) fn settle(&mut self) {
-        let (mut quiet_from, mut quiet_polls) = (self.now_ns(), 0);
-        while self.now_ns() < quiet_from + SOON_NS || quiet_polls < QUIET_POLLS {
+        let (mut quiet_from, mut quiet_polls) = (self.now(), 0);
+        while self.now() < quiet_from.after(SOON_NS) || quiet_polls < QUIET_POLLS {
             quiet_polls += 1;
             if self.poll() > 0 {
-                (quiet_from, quiet_polls) = (self.now_ns(), 0);
+                (quiet_from, quiet_polls) = (self.now(), 0);
             }
         }
     }
@@ -405,7 +406,7 @@ impl<M: Medium> Job<M> {
         self.vanish(rank);
         let incarnation = Some(self.incarnations[rank as usize]);
         for engine in self.engines.iter_mut().flatten() {
-            engine.peer_failed(rank, incarnation, killed()).unwrap();
+            engine.peer_failed(WorldRank(rank), incarnation, killed()).unwrap();
         }
     }
 
@@ -415,15 +416,16 @@ impl<M: Medium> Job<M> {
         let incarnation = self.incarnations[rank as usize];
         let port = self.medium.open(rank);
         let address = port.address();
-        let identity = Identity { rank, size: self.size() as u32, incarnation, secret: [9; 16] };
+        let identity =
+            Identity { rank: WorldRank(rank), size: self.size() as u32, incarnation, secret: [9; 16] };
         self.engines[rank as usize] = Some(Engine::new(port, identity, self.config.clone()));
         let addresses: Vec<_> =
             self.engines.iter().map(|engine| engine.as_ref().map(|engine| engine.port().address())).collect();
         for (other, other_address) in (0..).zip(addresses) {
             let Some(other_address) = other_address else { continue };
             let other_incarnation = self.incarnations[other as usize];
-            self.engine(other as usize).introduce(rank, incarnation, address.clone()).unwrap();
-            self.engine(rank as usize).introduce(other, other_incarnation, other_address).unwrap();
+            self.engine(other as usize).introduce(WorldRank(rank), incarnation, address.clone()).unwrap();
+            self.engine(rank as usize).introduce(WorldRank(other), other_incarnation, other_address).unwrap();
         }
         self.settle();
     }
@@ -431,7 +433,7 @@ impl<M: Medium> Job<M> {
     /// Ends a rank in good order.
     #[track_caller]
     pub(crate) fn leave(&mut self, rank: usize) {
-        let now = self.now_ns();
+        let now = self.now();
         self.engine(rank).close(now);
         self.poll_until(|job| job.engine(rank).closed());
         self.engines[rank] = None;
@@ -443,10 +445,10 @@ impl<M: Medium> Job<M> {
 
     /// Gives an operation a near deadline.
     #[track_caller]
-    pub(crate) fn hurry(&mut self, op: &Op) -> u64 {
-        let deadline_ns = self.now_ns() + SOON_NS;
-        self.engine(op.rank).set_deadline(op.id.expect("it is under way"), deadline_ns);
-        deadline_ns
+    pub(crate) fn hurry(&mut self, op: &Op) -> Time {
+        let deadline = self.now().after(SOON_NS);
+        self.engine(op.rank).set_deadline(op.id.expect("it is under way"), deadline);
+        deadline
     }
 
     /// Checks that nothing is under way, and nothing held.

@@ -1,6 +1,6 @@
 //! Every length, around every limit: owned and borrowed memory on both sides, before and after its receive.
 
-use samite_p2p::{Config, Status};
+use samite_p2p::{Config, Status, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact};
 
@@ -38,10 +38,10 @@ fn crosses<M: Medium>(medium: M, config: &Config, length: impl FnOnce(&Job<M>) -
             (send, post(&mut job))
         };
         let received = job.wait(recv);
-        assert_eq!(received.result, Ok(Status { source: 0, tag: 5, bytes: len }), "case {case}");
+        assert_eq!(received.result, Ok(Status { source: WorldRank(0), tag: 5, bytes: len }), "case {case}");
         assert!(received.message() == data, "case {case}");
         let sent = job.wait(send);
-        assert_eq!(sent.result, Ok(Status { source: 1, tag: 5, bytes: len }), "case {case}");
+        assert_eq!(sent.result, Ok(Status { source: WorldRank(1), tag: 5, bytes: len }), "case {case}");
         assert!(sender == Borrowed || sent.bytes == Some(data), "case {case}: the memory comes back");
     }
     job.assert_at_rest();

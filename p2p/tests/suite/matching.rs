@@ -1,6 +1,6 @@
 //! Tests of matching: tags, contexts, wildcards, order, probes, claims, messages to self.
 
-use samite_p2p::{Config, Error, Group, Pattern, Status};
+use samite_p2p::{Config, Error, Group, Pattern, Status, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, bytes, exact};
 
@@ -55,7 +55,7 @@ pub(crate) fn contexts_keep_apart<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let contexts = [u32::MAX - 1, 7, 0];
     for (context, rank) in [(7, 0), (7, 1), (u32::MAX - 1, 0), (u32::MAX - 1, 1)] {
-        assert_eq!(job.engine(rank).open_context(context, Group::range(0, 2)), Ok(true));
+        assert_eq!(job.engine(rank).open_context(context, Group::range(WorldRank(0), 2)), Ok(true));
     }
     let mut sends = Vec::new();
     for context in contexts {
@@ -72,7 +72,7 @@ pub(crate) fn any_tag<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let recv = job.recv(1, exact(0, 0).any_tag(), 10);
     let sends = send_all(&mut job, &[(77, b"x")]);
-    assert_eq!(job.wait(recv).result, Ok(Status { source: 0, tag: 77, bytes: 1 }));
+    assert_eq!(job.wait(recv).result, Ok(Status { source: WorldRank(0), tag: 77, bytes: 1 }));
     end_all(&mut job, sends);
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn any_source<M: Medium>(medium: M) {
         sources.push(job.wait(recv).result.unwrap().source);
         assert!(job.wait(send).result.is_ok());
     }
-    assert_eq!(sources, [2, 0]);
+    assert_eq!(sources, [2, 0].map(WorldRank));
     job.assert_at_rest();
 }
 
@@ -96,11 +96,11 @@ pub(crate) fn any_source_and_tag<M: Medium>(medium: M) {
         let recv = job.recv(1, Pattern::any(0), 10);
         let done = job.wait(recv);
         let status = done.result.clone().unwrap();
-        assert_eq!(done.message(), [status.source as u8]);
+        assert_eq!(done.message(), [status.source.0 as u8]);
         (status.source, status.tag)
     });
     got.sort_unstable();
-    assert_eq!(got, [(0, 3), (2, 4)]);
+    assert_eq!(got, [(WorldRank(0), 3), (WorldRank(2), 4)]);
     end_all(&mut job, sends.into());
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn what_has_come_goes_to_the_earlier_receive<M: Medium>(medium: M) {
     for (number, recv) in recvs.into_iter().enumerate() {
         let done = job.wait(recv);
         if number == too_long {
-            let status = Status { source: 0, tag: 5, bytes: 12 };
+            let status = Status { source: WorldRank(0), tag: 5, bytes: 12 };
             assert_eq!(done.error(), Error::Truncated { status, room: 11 });
         } else {
             assert!(done.message() == bytes(number, lengths[number]), "{number}");
@@ -346,7 +346,7 @@ pub(crate) fn probe_tells_and_leaves<M: Medium>(medium: M) {
     let send = arrived(&mut job, 5, 10);
     for _ in 0..2 {
         let status = job.engine(1).probe(&exact(0, 5)).unwrap();
-        assert_eq!(status, Some(Status { source: 0, tag: 5, bytes: 10 }));
+        assert_eq!(status, Some(Status { source: WorldRank(0), tag: 5, bytes: 10 }));
     }
     assert_eq!(receive_all(&mut job, 1, &[exact(0, 5)]), [bytes(1, 10)]);
     assert_eq!(job.engine(1).probe(&exact(0, 5)), Ok(None));
@@ -377,7 +377,7 @@ pub(crate) fn probe_of_a_long_message<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let send = arrived(&mut job, 5, 150_000);
     let status = job.engine(1).probe(&Pattern::any(0)).unwrap();
-    assert_eq!(status, Some(Status { source: 0, tag: 5, bytes: 150_000 }));
+    assert_eq!(status, Some(Status { source: WorldRank(0), tag: 5, bytes: 150_000 }));
     assert!(!job.is_over(&send));
     assert!(receive_all(&mut job, 1, &[exact(0, 5)])[0] == bytes(1, 150_000));
     end_all(&mut job, vec![send]);
@@ -387,7 +387,7 @@ fn claimed<M: Medium>(medium: M, len: usize, whose: crate::job::Whose) {
     let mut job = pair(medium);
     let send = arrived(&mut job, 5, len);
     let (status, recv) = job.recv_claimed(1, Pattern::any(0), whose);
-    assert_eq!(status, Status { source: 0, tag: 5, bytes: len });
+    assert_eq!(status, Status { source: WorldRank(0), tag: 5, bytes: len });
     assert!(job.wait(recv).message() == bytes(1, len));
     end_all(&mut job, vec![send]);
 }
@@ -419,7 +419,7 @@ fn discarded<M: Medium>(medium: M, len: usize) {
     let mut job = pair(medium);
     let send = arrived(&mut job, 5, len);
     let next = job.send(0, 1, 5, b"next");
-    let now = job.now_ns();
+    let now = job.now();
     let (_, claimed) = job.engine(1).claim(&Pattern::any(0)).unwrap().unwrap();
     job.engine(1).discard(now, claimed);
     assert_eq!(receive_all(&mut job, 1, &[exact(0, 5)]), [b"next"]);
@@ -437,7 +437,7 @@ pub(crate) fn claim_and_discard_long<M: Medium>(medium: M) {
 pub(crate) fn claimed_is_not_probed<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let send = arrived(&mut job, 5, 150_000);
-    let now = job.now_ns();
+    let now = job.now();
     let (_, claimed) = job.engine(1).claim(&exact(0, 5)).unwrap().unwrap();
     assert_eq!(job.engine(1).probe(&Pattern::any(0)), Ok(None));
     assert!(job.engine(1).claim(&Pattern::any(0)).unwrap().is_none());

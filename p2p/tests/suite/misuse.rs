@@ -4,11 +4,11 @@ use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{
     Access, Failure, Memory, OpId, PeerId, Port, PortError, Post, Region, Remote, Sink, SplitMix64,
 };
-use samite_p2p::{Config, Error, Pattern, Status};
+use samite_p2p::{Config, Error, Pattern, Status, Time, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
-const NOBODY: Error = Error::InvalidRank { rank: 2, size: 2 };
+const NOBODY: Error = Error::InvalidRank { rank: WorldRank(2), size: 2 };
 
 fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &Config::default())
@@ -29,7 +29,7 @@ pub(crate) fn send_to_nobody<M: Medium>(medium: M) {
     for whose in [Owned, Borrowed] {
         for (rank, len) in [(2, 1), (2, 200_000), (u32::MAX, 0)] {
             let send = job.try_send(0, rank, 0, 5, &bytes(1, len), whose, NEVER).map(|_| ());
-            assert_eq!(send, Err(Error::InvalidRank { rank, size: 2 }));
+            assert_eq!(send, Err(Error::InvalidRank { rank: WorldRank(rank), size: 2 }));
         }
     }
     assert_unharmed(job);
@@ -54,27 +54,27 @@ pub(crate) fn probe_of_nobody<M: Medium>(medium: M) {
 pub(crate) fn memory_comes_back_from_a_refusal<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let memory = || Memory::new(vec![1u32, 2, 3]);
-    let (error, back) = job.engine(0).isend(0, 2, 0, 5, memory(), NEVER).unwrap_err();
+    let (error, back) = job.engine(0).isend(Time::ZERO, WorldRank(2), 0, 5, memory(), NEVER).unwrap_err();
     assert_eq!((error, back.into_vec::<u32>().unwrap()), (NOBODY, vec![1, 2, 3]));
-    let (error, back) = job.engine(0).irecv(0, exact(2, 5), memory(), NEVER).unwrap_err();
+    let (error, back) = job.engine(0).irecv(Time::ZERO, exact(2, 5), memory(), NEVER).unwrap_err();
     assert_eq!((error, back.into_vec::<u32>().unwrap()), (NOBODY, vec![1, 2, 3]));
     job.kill(1);
-    let (error, back) = job.engine(0).isend(0, 1, 0, 5, memory(), NEVER).unwrap_err();
-    assert!(matches!(error, Error::PeerFailed { rank: 1, .. }));
+    let (error, back) = job.engine(0).isend(Time::ZERO, WorldRank(1), 0, 5, memory(), NEVER).unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: WorldRank(1), .. }));
     assert_eq!(back.into_vec::<u32>().unwrap(), [1, 2, 3]);
 }
 
 pub(crate) fn introduce_no_peer<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let address = job.engine(1).port().address();
-    assert_eq!(job.engine(0).introduce(2, 7, address), Err(NOBODY));
+    assert_eq!(job.engine(0).introduce(WorldRank(2), 7, address), Err(NOBODY));
     assert_unharmed(job);
 }
 
 pub(crate) fn fail_no_peer<M: Medium>(medium: M) {
     let mut job = pair(medium);
-    assert_eq!(job.engine(0).peer_failed(2, None, killed()), Err(NOBODY));
-    assert_eq!(job.engine(0).peer_left(2, Some(1)), Err(NOBODY));
+    assert_eq!(job.engine(0).peer_failed(WorldRank(2), None, killed()), Err(NOBODY));
+    assert_eq!(job.engine(0).peer_left(WorldRank(2), Some(1)), Err(NOBODY));
     assert_unharmed(job);
 }
 
@@ -124,10 +124,10 @@ impl samite_fabric::Sink for Deaf {
 pub(crate) fn errors_name_the_misuse<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let error = job.try_send(0, 2, 0, 5, b"x", Owned, NEVER).map(|_| ()).unwrap_err();
-    assert_eq!(error, Error::InvalidRank { rank: 2, size: 2 });
+    assert_eq!(error, Error::InvalidRank { rank: WorldRank(2), size: 2 });
     let recv = job.recv(1, exact(0, 5), 2);
     let send = job.send(0, 1, 5, b"long");
-    let status = Status { source: 0, tag: 5, bytes: 4 };
+    let status = Status { source: WorldRank(0), tag: 5, bytes: 4 };
     assert_eq!(job.wait(recv).error(), Error::Truncated { status, room: 2 });
     assert!(job.wait(send).result.is_ok());
     assert_unharmed(job);
@@ -154,7 +154,7 @@ pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
     // A message that waits in its sender's memory.
     let waiting = job.send(0, 1, 5, &bytes(1, 200_000));
     job.settle();
-    let path = job.engine(0).peer_id(1).expect("they have met");
+    let path = job.engine(0).peer_id(WorldRank(1)).expect("they have met");
     let caps = job.caps().clone();
     let memory = |byte| match caps.get.is_some() {
         true => {

@@ -2,7 +2,7 @@
 //! freed when the port lets go of it.
 
 use samite_fabric::sim::{Config as SimConfig, Net};
-use samite_p2p::Config;
+use samite_p2p::{Config, WorldRank};
 
 use crate::Simulated;
 use crate::job::{Job, NEVER, Owned, bytes, exact, killed};
@@ -30,7 +30,7 @@ fn lose_a_receive(job: &mut Job<Simulated>, net: &Net) -> bool {
     let send = job.send(1, 0, 5, &bytes(1, LEN));
     job.poll_until(|job| job.usages()[0].operations > 0);
     net.pause(1);
-    job.engine(0).peer_failed(1, None, killed()).expect("a rank of the job");
+    job.engine(0).peer_failed(WorldRank(1), None, killed()).expect("a rank of the job");
     let done = job.wait(recv);
     assert!(done.result.is_err());
     job.forget(send);

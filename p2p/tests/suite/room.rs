@@ -2,7 +2,7 @@
 
 use samite_fabric::Port;
 use samite_fabric::sim::{Config as SimConfig, Net};
-use samite_p2p::{Config, Error};
+use samite_p2p::{Config, Error, WorldRank};
 
 use crate::Simulated;
 use crate::job::{Done, INCARNATION, Job, NEVER, Op, Owned, bytes, exact, killed};
@@ -11,10 +11,10 @@ use crate::job::{Done, INCARNATION, Job, NEVER, Op, Owned, bytes, exact, killed}
 fn ended(job: &mut Job<Simulated>, op: Op) -> Done {
     let address = job.engine(2).port().address();
     job.poll_until(|job| {
-        let wanted: Vec<u32> = job.engine(0).wanted().collect();
+        let wanted: Vec<WorldRank> = job.engine(0).wanted().collect();
         for rank in wanted {
-            assert_eq!(rank, 2);
-            job.engine(0).introduce(rank, INCARNATION, address.clone()).unwrap();
+            assert_eq!(rank, WorldRank(2));
+            job.engine(0).introduce(WorldRank(rank.0), INCARNATION, address.clone()).unwrap();
         }
         job.is_over(&op)
     });
@@ -43,10 +43,10 @@ fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
         assert!(matches!(&error, Error::Exhausted { what: "peers", .. }), "{error:?}");
         assert!(matches!(ended(&mut job, recv).error(), Error::Exhausted { .. }), "nothing can come");
     }
-    assert_eq!((job.engine(0).failure(2), job.engine(0).counters().failed_peers), (None, 0));
+    assert_eq!((job.engine(0).failure(WorldRank(2)), job.engine(0).counters().failed_peers), (None, 0));
     both_ways(&mut job, 1);
     // A failed peer makes room for another.
-    job.engine(0).peer_failed(1, None, killed()).unwrap();
+    job.engine(0).peer_failed(WorldRank(1), None, killed()).unwrap();
     both_ways(&mut job, 2);
 }
 
@@ -62,7 +62,7 @@ fn a_peer_that_had_no_room_answers_once_it_has() {
     let recv = job.recv(1, exact(2, 5), 3);
     assert!(matches!(job.wait(recv).error(), Error::Exhausted { what: "peers", .. }), "nothing can come");
     let recv = job.recv(1, exact(2, 5), 3);
-    job.engine(1).peer_failed(0, None, killed()).unwrap();
+    job.engine(1).peer_failed(WorldRank(0), None, killed()).unwrap();
     assert_eq!(job.wait(recv).message(), bytes(1, 3));
     assert!(job.wait(send).result.is_ok());
 }

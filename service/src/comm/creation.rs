@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use samite_p2p::{Awaited, Engine, Group, Pattern};
+use samite_p2p::{Awaited, Engine, Group, Pattern, Time, WorldRank};
 
 use super::{Comm, Derived, Message};
 use crate::error::{Cause, Error, Fate, Public};
@@ -88,7 +88,7 @@ impl Comm {
     pub fn dup(&self) -> Result<Self, Error> {
         let group = self.members();
         let created = Creation::by_all(self).run(Choices::Group(&group))?;
-        created.ok_or(Error::NotAMember { world_rank: Rank(self.runtime.rank) })
+        created.ok_or(Error::NotAMember { world_rank: Rank(self.runtime.rank.0) })
     }
 
     /// Creates a communicator for each colour, of the ranks that chose it (`MPI_Comm_split`). They are ordered by key,
@@ -139,9 +139,9 @@ impl Comm {
     pub fn create(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
         let (group, members) = (&group.0, self.members());
         if let Some(stranger) = group.difference(&members).rank(0) {
-            return Err(Error::NotAMember { world_rank: Rank(stranger) });
+            return Err(Error::NotAMember { world_rank: Rank(stranger.0) });
         }
-        let not_a_member = Error::NotAMember { world_rank: Rank(self.runtime.rank) };
+        let not_a_member = Error::NotAMember { world_rank: Rank(self.runtime.rank.0) };
         if !group.contains(self.runtime.rank) {
             return Err(not_a_member);
         }
@@ -191,7 +191,7 @@ struct Creation<'a> {
     tag: u64,
     /// See [`Creations`]; 0 in creations by some.
     number: Cell<u64>,
-    begun_ns: u64,
+    begun: Time,
 }
 
 impl<'a> Creation<'a> {
@@ -209,8 +209,8 @@ impl<'a> Creation<'a> {
     fn new(parent: &'a Comm, ranks: Group, tag: u64, number: u64) -> Self {
         let control = parent.control();
         let index = ranks.index(parent.runtime.rank).unwrap_or(0);
-        let (begun_ns, number) = (parent.runtime.now_ns(), Cell::new(number));
-        Self { parent, control, index, ranks, tag, number, begun_ns }
+        let (begun, number) = (parent.runtime.now(), Cell::new(number));
+        Self { parent, control, index, ranks, tag, number, begun }
     }
 
     /// Returns the communicator, `None` if this rank has chosen none.
@@ -343,18 +343,18 @@ impl<'a> Creation<'a> {
     }
 
     fn world_rank(&self, index: u32) -> Rank {
-        Rank(self.ranks.rank(index).expect("the tree has the members of the group"))
+        Rank(self.ranks.rank(index).expect("the tree has the members of the group").0)
     }
 
     fn rest(&self) -> Bounds {
-        self.parent.runtime.rest_of(&self.parent.bounds, self.begun_ns)
+        self.parent.runtime.rest_of(&self.parent.bounds, self.begun)
     }
 
     /// Sends a vote, also if this rank has given up. Those that wait for a dead rank find it dead.
     fn send(&self, to: Rank, (vote, words): &(Vote, Vec<u64>)) {
         let head = [vote.to_word(), self.number.get()];
         let message = head.into_iter().chain(words.iter().copied()).collect();
-        self.control.runtime.send_detached(to.0, self.control.context, self.tag, message);
+        self.control.runtime.send_detached(WorldRank(to.0), self.control.context, self.tag, message);
     }
 
     fn receive(&self, from: Rank, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
@@ -394,7 +394,7 @@ impl<'a> Creation<'a> {
             Error::PeerFailed { world_rank, cause: Cause::LeftComm, .. } => Vote::GaveUp(world_rank.0),
             Error::PeerFailed { world_rank, cause: Cause::Left, .. } => Vote::Left(world_rank.0),
             Error::PeerFailed { world_rank, .. } => Vote::Failed(world_rank.0),
-            _ => Vote::GaveUp(self.parent.runtime.rank),
+            _ => Vote::GaveUp(self.parent.runtime.rank.0),
         }
     }
 
@@ -411,7 +411,7 @@ impl<'a> Creation<'a> {
             Vote::Left(rank) | Vote::Failed(rank) => {
                 let heard = if vote == Vote::Left(rank) { Cause::Left } else { Cause::Lost };
                 let runtime = &self.control.runtime;
-                let cause = runtime.look(|engine| Ok(engine.latest_failure(rank)));
+                let cause = runtime.look(|engine| Ok(engine.latest_failure(WorldRank(rank))));
                 failed(rank, cause.ok().flatten().map_or(heard, Public::public))
             }
             Vote::GaveUp(rank) => failed(rank, Cause::LeftComm),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use samite_p2p::Group;
+use samite_p2p::{Group, WorldRank};
 
 use super::Comm;
 use crate::error::{Error, Status};
@@ -37,13 +37,13 @@ impl Derived {
     /// # Errors
     /// [`Error::InvalidRank`].
     #[inline(always)]
-    pub(crate) fn world_rank(&self, rank: Rank) -> Result<u32, Error> {
+    pub(crate) fn world_rank(&self, rank: Rank) -> Result<WorldRank, Error> {
         self.group.rank(rank.0).ok_or(Error::InvalidRank { rank, size: self.group.len() })
     }
 
     /// Returns the rank in this communicator of a rank of the job.
     pub(crate) fn local_rank(&self, rank: Rank) -> Rank {
-        self.group.index(rank.0).map_or(rank, Rank)
+        self.group.index(WorldRank(rank.0)).map_or(rank, Rank)
     }
 
     /// Returns a result with ranks of the job as one with ranks of this communicator.

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use samite_p2p::Time;
+
 /// Monotonic time.
 pub(super) struct Clock(Instant);
 
@@ -12,7 +14,7 @@ impl Clock {
     }
 
     #[inline]
-    pub(super) fn now_ns(&self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
+    pub(super) fn now(&self) -> Time {
+        Time::from_nanos(self.0.elapsed().as_nanos() as u64)
     }
 }

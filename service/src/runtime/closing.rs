@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use samite_fabric::Port;
 use samite_os::Refused;
+use samite_p2p::{Time, WorldRank};
 
 use super::state::Core;
 use super::{Directory, Runtime, error_of};
@@ -21,12 +22,12 @@ impl<P: Port> Runtime<P> {
     /// [`Error::Condemned`].
     pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
-        let start_ns = self.clock.now_ns();
-        core.ask_ns = 0;
+        let start = self.clock.now();
+        core.ask = Time::ZERO;
         // A rank that was given up is dead for the others, and has not left in good order.
-        core.attend(start_ns).map_err(Public::public)?;
-        core.engine.close(start_ns);
-        Ok(Goodbye { runtime: self, core, was_alone, start_ns })
+        core.attend(start).map_err(Public::public)?;
+        core.engine.close(start);
+        Ok(Goodbye { runtime: self, core, was_alone, start })
     }
 
     /// Waits a limited time for the peers to take the messages sent to them in all lanes of a rank, and informs the
@@ -57,7 +58,7 @@ impl<P: Port> Runtime<P> {
     fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
             // Before the wake-up, since callers reuse their buffers as soon as they know the end.
-            core.now_ns = self.clock.now_ns();
+            core.now = self.clock.now();
             core.forget_lent();
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
         };
@@ -83,19 +84,19 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     while let Some((index, rank)) = not_closed(goodbyes) {
         let mut events = 0;
         for Goodbye { runtime, core, .. } in &mut *goodbyes {
-            events += core.step(runtime.clock.now_ns(), &mut ()).map_err(Public::public)?;
+            events += core.step(runtime.clock.now(), &mut ()).map_err(Public::public)?;
         }
-        let Goodbye { runtime, core, start_ns, was_alone } = &mut goodbyes[index];
-        let now_ns = runtime.clock.now_ns();
-        let until_ns = start_ns.saturating_add(runtime.linger.as_nanos() as u64);
-        if now_ns > until_ns {
-            return Err(not_taken(rank, Duration::from_nanos(now_ns - *start_ns)));
+        let Goodbye { runtime, core, start, was_alone } = &mut goodbyes[index];
+        let now = runtime.clock.now();
+        let until = start.after(runtime.linger.as_nanos() as u64);
+        if now > until {
+            return Err(not_taken(rank, Duration::from_nanos(now.since(*start))));
         }
-        match patience.rest(now_ns, events > 0) {
+        match patience.rest(now, events > 0) {
             Rest::Spin => std::hint::spin_loop(),
             Rest::Yield => rustix::thread::sched_yield(),
             Rest::Sleep(nap_time) => {
-                let time = core.time_to_sleep(nap_time, until_ns);
+                let time = core.time_to_sleep(nap_time, until);
                 let Some(time) = core.arm(nap_time, time) else { continue };
                 match &runtime.watch {
                     // The alarm that woke another thread may not be reset yet. Other lanes wake nobody here.
@@ -103,7 +104,7 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
                     _ => nap(nap_time.min(time)),
                 }
                 core.engine.port_mut().disarm();
-                core.ask_ns = 0;
+                core.ask = Time::ZERO;
             }
         }
     }
@@ -111,7 +112,7 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
 }
 
 /// Returns a lane with a peer that has not taken all messages, and the peer.
-fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, u32)> {
+fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)> {
     let lanes = goodbyes.iter().enumerate();
     lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.core.engine.not_closed()?)))
 }
@@ -122,15 +123,15 @@ pub(crate) struct Goodbye<'a, P> {
     core: Core<P>,
     /// True if no thread slept in it.
     was_alone: bool,
-    start_ns: u64,
+    start: Time,
 }
 
 /// Returns the error for a rank that has not taken the messages sent to it before this one left.
-fn not_taken(rank: u32, age: Duration) -> Error {
+fn not_taken(rank: WorldRank, age: Duration) -> Error {
     let report = Report {
         operation: Operation::Send,
-        peer: Some(Rank(rank)),
-        world_peer: Some(Rank(rank)),
+        peer: Some(Rank(rank.0)),
+        world_peer: Some(Rank(rank.0)),
         tag: 0,
         mask: 0,
         other_tags: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use samite_control::{Figures, PeerStats};
 use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
-use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId};
+use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId, Time, WorldRank};
 
 use super::Completion;
 use super::directory::{Directory, Notice};
@@ -22,9 +22,9 @@ pub(super) struct Core<P> {
     pub(super) lane: Lane,
     /// The time as last read: precise enough for the age of a message, and for deadlines, since waiting callers
     /// read the clock between bursts.
-    pub(super) now_ns: u64,
+    pub(super) now: Time,
     /// The time of the next poll of the directory.
-    pub(super) ask_ns: u64,
+    pub(super) ask: Time,
     /// Addresses that were requested and have not come.
     pub(super) awaited: usize,
     /// True if the launcher wants a report of this rank's activity at the end.
@@ -49,14 +49,14 @@ pub(super) struct Core<P> {
 /// A thread that sleeps on the descriptors.
 #[derive(Clone, Copy)]
 pub(super) struct Sleeper {
-    pub(super) until_ns: u64,
+    pub(super) until: Time,
     pub(super) is_roused: bool,
 }
 
 impl<P: Port> Core<P> {
     #[inline]
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
-        let polled = self.engine.poll(self.now_ns, lent);
+        let polled = self.engine.poll(self.now, lent);
         // At once: the caller may wait for nothing after this call.
         if self.engine.has_given_up() {
             self.tell_given_up();
@@ -97,15 +97,15 @@ impl<P: Port> Core<P> {
     }
 
     /// Drives once, at the current time. Returns the number of events, notices included.
-    pub(super) fn step<L: Lent>(&mut self, now_ns: u64, lent: &mut L) -> Result<usize, Error> {
-        let news = self.attend(now_ns)?;
+    pub(super) fn step<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
+        let news = self.attend(now)?;
         Ok(self.poll(lent)? + usize::from(news))
     }
 
     /// Returns the longest sleep until work is due; `nap` if nothing would wake the thread.
-    pub(super) fn time_to_sleep(&self, nap_time: Duration, until_ns: u64) -> Duration {
-        let due_ns = self.engine.due_ns().min(until_ns);
-        let until_due = Duration::from_nanos(due_ns.saturating_sub(self.now_ns)).min(SLEEP_MAX);
+    pub(super) fn time_to_sleep(&self, nap_time: Duration, until: Time) -> Duration {
+        let due = self.engine.due().min(until);
+        let until_due = Duration::from_nanos(due.since(self.now)).min(SLEEP_MAX);
         // The port has refused work that is due, and nothing signals that it has room.
         if until_due.is_zero() { nap_time } else { until_due }
     }
@@ -120,48 +120,52 @@ impl<P: Port> Core<P> {
     }
 
     /// Sets the time, and polls the directory if that is due. Returns true if there were notices.
-    pub(super) fn attend(&mut self, now_ns: u64) -> Result<bool, Error> {
-        self.now_ns = now_ns;
-        let wanted: Vec<u32> = self.engine.wanted().collect();
+    pub(super) fn attend(&mut self, now: Time) -> Result<bool, Error> {
+        self.now = now;
+        let wanted: Vec<WorldRank> = self.engine.wanted().collect();
         for rank in wanted {
-            self.directory.request_address(rank);
+            self.directory.request_address(rank.0);
             self.awaited += 1;
         }
         if self.engine.has_given_up() {
             self.tell_given_up();
         }
-        if self.awaited == 0 && now_ns < self.ask_ns {
+        if self.awaited == 0 && now < self.ask {
             return Ok(false);
         }
         let mut news = false;
-        self.ask_ns = now_ns + ASK_EVERY_NS;
+        self.ask = now.after(ASK_EVERY_NS);
         while let Some(notice) = self.directory.poll() {
             news = true;
             match notice {
                 Notice::Address { rank, incarnation, address } => {
                     self.awaited = self.awaited.saturating_sub(1);
                     match Addresses::decode(&address, self.lane) {
-                        Ok(address) => self.engine.introduce(rank, incarnation, address)?,
+                        Ok(address) => self.engine.introduce(WorldRank(rank), incarnation, address)?,
                         Err(why) => {
-                            self.engine.peer_failed(rank, Some(incarnation), Cause::Unreachable(why))?;
+                            self.engine.peer_failed(
+                                WorldRank(rank),
+                                Some(incarnation),
+                                Cause::Unreachable(why),
+                            )?;
                         }
                     }
                 }
                 Notice::Failed { rank, incarnation, how, returns } => {
                     self.receive_all()?;
-                    self.engine.peer_failed(rank, Some(incarnation), Cause::Died(how))?;
-                    self.engine.peer_returns(rank, incarnation, returns)?;
+                    self.engine.peer_failed(WorldRank(rank), Some(incarnation), Cause::Died(how))?;
+                    self.engine.peer_returns(WorldRank(rank), incarnation, returns)?;
                 }
                 Notice::Left { rank, incarnation } => {
                     self.receive_all()?;
-                    self.engine.peer_left(rank, Some(incarnation))?;
+                    self.engine.peer_left(WorldRank(rank), Some(incarnation))?;
                 }
                 Notice::Stopped { rank, incarnation, is_stopped } => {
-                    self.engine.peer_stopped(rank, incarnation, is_stopped)?;
+                    self.engine.peer_stopped(WorldRank(rank), incarnation, is_stopped)?;
                 }
                 Notice::GaveUp { rank, incarnation, verdict_on, why } => {
                     self.receive_all()?;
-                    self.engine.peer_gave_up(rank, incarnation, verdict_on, why)?;
+                    self.engine.peer_gave_up(WorldRank(rank), incarnation, verdict_on, why)?;
                 }
                 Notice::Asked { at_end: true } => self.tells_at_end = true,
                 Notice::Asked { at_end: false } => {
@@ -182,7 +186,7 @@ impl<P: Port> Core<P> {
     #[cold]
     fn tell_given_up(&mut self) {
         for GivenUp { rank, incarnation, cause } in self.engine.given_up() {
-            self.directory.give_up(rank, incarnation, cause.public().to_string());
+            self.directory.give_up(rank.0, incarnation, cause.public().to_string());
         }
     }
 
@@ -195,7 +199,7 @@ impl<P: Port> Core<P> {
     }
 
     pub(super) fn figures(&mut self) -> (Figures, Vec<PeerStats>) {
-        figures_of(&mut self.engine, self.now_ns, self.waited_ns, self.sought)
+        figures_of(&mut self.engine, self.now, self.waited_ns, self.sought)
     }
 
     /// Messages that a rank sent before its end come first, as far as they have arrived.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use samite_fabric::Port;
 use samite_os::{BiasedGuard, Refused};
-use samite_p2p::{Awaited, Engine, Operation, Outcome, Pattern, Report, RequestId};
+use samite_p2p::{Awaited, Engine, Operation, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
 use super::state::{Core, Sleeper};
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
@@ -28,7 +28,7 @@ impl<P: Port> Runtime<P> {
         let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank).entered();
         let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
-        let mut begun_ns = None;
+        let mut begun = None;
         let mut slept = false;
         loop {
             let mut came = false;
@@ -76,12 +76,12 @@ impl<P: Port> Runtime<P> {
                     }
                 }
             }
-            let now_ns = self.clock.now_ns();
-            if let Some(begun_ns) = begun_ns {
-                core.burst.took(now_ns - begun_ns);
-                core.waited_ns += if came { 0 } else { now_ns - begun_ns };
+            let now = self.clock.now();
+            if let Some(begun) = begun {
+                core.burst.took(now.since(begun));
+                core.waited_ns += if came { 0 } else { now.since(begun) };
             }
-            match core.attend(now_ns) {
+            match core.attend(now) {
                 Ok(false) => {}
                 // The notices may end the wait of this thread or another.
                 Ok(true) => {
@@ -102,17 +102,17 @@ impl<P: Port> Runtime<P> {
                 core.engine.cancel(id);
                 continue;
             }
-            let rest = patience.rest(now_ns, came);
+            let rest = patience.rest(now, came);
             slept = matches!(rest, Rest::Sleep(_));
             // A matched receive continues after a cancel, and sleeps as before.
             let cancel = bounds.cancel.as_ref().filter(|_| !cancelled);
-            core = match self.rest(core, rest, u64::MAX, cancel) {
+            core = match self.rest(core, rest, Time::NEVER, cancel) {
                 Ok(again) => again,
                 Err(refused) => return Some(unfinished(refused)),
             };
-            let rested_ns = self.clock.now_ns();
-            core.waited_ns += rested_ns - now_ns;
-            begun_ns = (!slept).then_some(rested_ns);
+            let rested = self.clock.now();
+            core.waited_ns += rested.since(now);
+            begun = (!slept).then_some(rested);
         }
     }
 
@@ -125,22 +125,22 @@ impl<P: Port> Runtime<P> {
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         cancel: Option<&Cancel>,
-        mut turn: impl FnMut(&mut Core<P>, u64, Result<usize, samite_p2p::Error>) -> ControlFlow<R, u64>,
+        mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, samite_p2p::Error>) -> ControlFlow<R, Time>,
     ) -> Result<R, Refused> {
         let mut patience = Patience::new(self.crowded);
         loop {
-            let now_ns = self.clock.now_ns();
-            let stepped = core.step(now_ns, &mut ());
+            let now = self.clock.now();
+            let stepped = core.step(now, &mut ());
             let came = matches!(stepped, Ok(1..));
             if came {
                 self.rouse(&mut core);
             }
-            let until_ns = match turn(&mut core, now_ns, stepped) {
+            let until = match turn(&mut core, now, stepped) {
                 ControlFlow::Break(result) => return Ok(result),
-                ControlFlow::Continue(until_ns) => until_ns,
+                ControlFlow::Continue(until) => until,
             };
-            core = self.rest(core, patience.rest(now_ns, came), until_ns, cancel)?;
-            core.waited_ns += self.clock.now_ns() - now_ns;
+            core = self.rest(core, patience.rest(now, came), until, cancel)?;
+            core.waited_ns += self.clock.now().since(now);
         }
     }
 
@@ -153,25 +153,26 @@ impl<P: Port> Runtime<P> {
         mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Result<R, Error> {
         let core = self.lock()?;
-        let start_ns = self.clock.now_ns();
-        let until_ns = deadline_after(start_ns, bounds.timeout.unwrap_or(Duration::MAX));
-        let mut turn = |core: &mut Core<P>, now_ns: u64, stepped: Result<usize, samite_p2p::Error>| {
+        let source = pattern.source.as_rank().map(WorldRank);
+        let start = self.clock.now();
+        let until = deadline_after(start, bounds.timeout.unwrap_or(Duration::MAX));
+        let mut turn = |core: &mut Core<P>, now: Time, stepped: Result<usize, samite_p2p::Error>| {
             core.sought = None;
-            let age = Duration::from_nanos(now_ns - start_ns);
+            let age = Duration::from_nanos(now.since(start));
             let events = stepped.map_err(|error| (error.public(), None))?;
             if let Some(found) = look(&mut core.engine).map_err(|error| (error.public(), Some(age)))? {
                 return Ok(Some(found));
             }
             let report = Report {
                 operation: Operation::Receive,
-                peer: pattern.source.as_rank(),
+                peer: source,
                 tag: pattern.tag,
                 mask: pattern.mask,
                 other_tags: None,
                 bytes: 0,
-                age_ns: now_ns - start_ns,
+                age_ns: now.since(start),
                 awaited,
-                is_stopped: pattern.source.as_rank().is_some_and(|rank| core.engine.is_stopped(rank)),
+                is_stopped: source.is_some_and(|rank| core.engine.is_stopped(rank)),
             };
             // While polls have events, the awaited message may be among the next ones.
             let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
@@ -186,10 +187,10 @@ impl<P: Port> Runtime<P> {
             core.sought = Some(report);
             Ok(None)
         };
-        let end = self.drive_until(core, bounds.cancel.as_ref(), |core, now_ns, stepped| {
-            match turn(core, now_ns, stepped).transpose() {
+        let end = self.drive_until(core, bounds.cancel.as_ref(), |core, now, stepped| {
+            match turn(core, now, stepped).transpose() {
                 Some(end) => ControlFlow::Break(end),
-                None => ControlFlow::Continue(until_ns),
+                None => ControlFlow::Continue(until),
             }
         });
         match end.map_err(|refused| error_of(refused, Fate::NotDelivered))? {
@@ -215,7 +216,7 @@ impl<P: Port> Runtime<P> {
             {
                 let within = if *cause == Cause::Lost { LOST_WORD_WITHIN } else { GOODBYE_WORD_WITHIN };
                 let bounds = bounds.after(age);
-                if let Some(known) = self.await_word(world_rank.0, within, &bounds) {
+                if let Some(known) = self.await_word(WorldRank(world_rank.0), within, &bounds) {
                     *cause = known;
                 }
             }
@@ -231,39 +232,39 @@ impl<P: Port> Runtime<P> {
     fn hear(&self) {
         let Ok(mut core) = self.core.lock() else { return };
         // The next waiting call returns the error again.
-        if let Ok(1..) = core.step(self.clock.now_ns(), &mut ()) {
+        if let Ok(1..) = core.step(self.clock.now(), &mut ()) {
             self.rouse(&mut core);
         }
     }
 
     /// Waits for the launcher's report of a rank's end, if one is to come. Returns the latest known cause.
-    fn await_word(&self, rank: u32, within: Duration, bounds: &Bounds) -> Option<Cause> {
+    fn await_word(&self, rank: WorldRank, within: Duration, bounds: &Bounds) -> Option<Cause> {
         let core = self.core.lock().ok()?;
-        let deadline_ns = deadline_after(self.clock.now_ns(), bounds.timeout.unwrap_or(Duration::MAX));
+        let deadline = deadline_after(self.clock.now(), bounds.timeout.unwrap_or(Duration::MAX));
         let is_cancelled = || bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        let known = self.drive_until(core, bounds.cancel.as_ref(), |core, now_ns, stepped| {
-            let since_ns = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
-            let until_ns = since_ns.map_or(0, |since_ns| deadline_after(since_ns, within).min(deadline_ns));
-            match now_ns >= until_ns {
+        let known = self.drive_until(core, bounds.cancel.as_ref(), |core, now, stepped| {
+            let since = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
+            let until = since.map_or(Time::ZERO, |since| deadline_after(since, within).min(deadline));
+            match now >= until {
                 true => ControlFlow::Break(core.engine.latest_failure(rank).map(Public::public)),
-                false => ControlFlow::Continue(until_ns),
+                false => ControlFlow::Continue(until),
             }
         });
         known.ok()?
     }
 
-    /// Releases the lock and the processor, at most until `until_ns`, `cancel` or any event.
+    /// Releases the lock and the processor, at most until `until`, `cancel` or any event.
     pub(super) fn rest<'a>(
         &'a self,
         core: BiasedGuard<'a, Core<P>>,
         rest: Rest,
-        until_ns: u64,
+        until: Time,
         cancel: Option<&Cancel>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         match rest {
             Rest::Spin => drop(core),
             Rest::Yield => return self.take_turns(core),
-            Rest::Sleep(nap) => return self.sleep(core, nap, until_ns, cancel),
+            Rest::Sleep(nap) => return self.sleep(core, nap, until, cancel),
         }
         self.core.lock()
     }
@@ -293,11 +294,11 @@ impl<P: Port> Runtime<P> {
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         nap_time: Duration,
-        until_ns: u64,
+        until: Time,
         cancel: Option<&Cancel>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
-        let now_ns = core.now_ns;
-        let time = core.time_to_sleep(nap_time, until_ns);
+        let now = core.now;
+        let time = core.time_to_sleep(nap_time, until);
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
             // A cancel wakes the thread that sleeps on the watch, which wakes the others.
             cancel.wakes(watch);
@@ -314,8 +315,8 @@ impl<P: Port> Runtime<P> {
         let Some(time) = core.arm(nap_time, time) else { return Ok(core) };
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
-        let until_ns = now_ns.saturating_add(time.as_nanos() as u64);
-        core.sleeper = Some(Sleeper { until_ns, is_roused: false });
+        let until = now.after(time.as_nanos() as u64);
+        core.sleeper = Some(Sleeper { until, is_roused: false });
         drop(core);
         match &self.watch {
             Some(watch) => watch.sleep(time),
@@ -328,7 +329,7 @@ impl<P: Port> Runtime<P> {
             watch.silence();
         }
         // The directory may have caused the wake-up.
-        core.ask_ns = 0;
+        core.ask = Time::ZERO;
         if core.followers > 0 {
             self.woken.notify_all();
         }
@@ -354,7 +355,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn wake_if_due(&self, core: &mut Core<P>) {
         if let Some(sleeper) = &mut core.sleeper
-            && core.engine.due_ns() < sleeper.until_ns
+            && core.engine.due() < sleeper.until
         {
             self.wake(sleeper);
         }
@@ -370,9 +371,9 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// Returns a later time; `u64::MAX` beyond the range.
-fn deadline_after(begun_ns: u64, time: Duration) -> u64 {
-    begun_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+/// Returns a later time; [`Time::NEVER`] beyond the range.
+pub(super) fn deadline_after(begun: Time, time: Duration) -> Time {
+    begun.after(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The time for which the launcher's report of a rank's end may come after the end of a connection: a dying process

@@ -21,15 +21,18 @@ fn open(engines: &mut [Engine<impl Port>], context: u32, members: &Group) {
 fn messages_of_every_length_match_in_their_context_alone() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
-    open(&mut engines, OPENED, &Group::range(0, 2));
+    open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
     for len in [0, 8, 50_000, LONG] {
         for (context, byte) in [(1, 1u8), (OPENED, 2)] {
-            engines[0].isend(0, 1, context, 5, Memory::new(vec![byte; len]), NEVER).unwrap();
+            engines[0]
+                .isend(Time::ZERO, WorldRank(1), context, 5, Memory::new(vec![byte; len]), NEVER)
+                .unwrap();
         }
         settle(&mut engines);
         for (context, byte) in [(OPENED, 2u8), (1, 1)] {
-            let recv =
-                engines[1].irecv(0, Pattern::exact(context, 0, 5), Memory::zeroed(len), NEVER).unwrap();
+            let recv = engines[1]
+                .irecv(Time::ZERO, Pattern::exact(context, 0, 5), Memory::zeroed(len), NEVER)
+                .unwrap();
             settle(&mut engines);
             let completion = engines[1].collect(recv, &mut ()).unwrap();
             assert_eq!(completion.result.map(|status| status.bytes), Ok(len));
@@ -40,19 +43,22 @@ fn messages_of_every_length_match_in_their_context_alone() {
 
 #[test]
 fn a_message_in_an_unknown_context_or_of_no_member_ends_its_sender() {
-    for (members, len) in
-        [(None, 8), (None, LONG), (Some(Group::range(1, 1)), 8), (Some(Group::range(1, 1)), LONG)]
-    {
+    for (members, len) in [
+        (None, 8),
+        (None, LONG),
+        (Some(Group::range(WorldRank(1), 1)), 8),
+        (Some(Group::range(WorldRank(1), 1)), LONG),
+    ] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
-        engines[0].open_context(OPENED, Group::range(0, 2)).unwrap();
+        engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)).unwrap();
         if let Some(members) = members {
             engines[1].open_context(OPENED, members).unwrap();
         }
-        let recv = engines[1].irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
-        engines[0].isend(0, 1, OPENED, 5, Memory::zeroed(len), NEVER).unwrap();
+        let recv = engines[1].irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+        engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(len), NEVER).unwrap();
         settle(&mut engines);
-        assert!(matches!(peer_state(&engines[1], 0).failure(), Some(Cause::Protocol(_))));
+        assert!(matches!(peer_state(&engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
         assert_ne!(engines[1].outcome(recv), Outcome::FailurePending, "the failed rank is no member");
         engines[1].cancel(recv);
         let Usage { unexpected_messages, unexpected, envelopes, .. } = engines[1].usage();
@@ -64,18 +70,20 @@ fn a_message_in_an_unknown_context_or_of_no_member_ends_its_sender() {
 fn a_closed_context_drops_what_waits_and_what_comes() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
-    open(&mut engines, OPENED, &Group::range(0, 2));
-    let recv = engines[1].irecv(0, Pattern::exact(OPENED, 0, 99), Memory::zeroed(8), NEVER).unwrap();
+    open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
+    let recv = engines[1].irecv(Time::ZERO, Pattern::exact(OPENED, 0, 99), Memory::zeroed(8), NEVER).unwrap();
     let mut sends = Vec::new();
     let mut send = |engines: &mut [Engine<Loopback>; 2]| {
         for len in [0, 8, 50_000, LONG, 5_000_000] {
-            sends.push(engines[0].isend(0, 1, OPENED, 5, Memory::zeroed(len), NEVER).unwrap());
+            sends.push(
+                engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(len), NEVER).unwrap(),
+            );
         }
         settle(engines);
     };
     send(&mut engines);
     assert_eq!(engines[1].usage().unexpected_messages, 5);
-    engines[1].close_context(0, OPENED);
+    engines[1].close_context(Time::ZERO, OPENED);
     settle(&mut engines);
     // Credit comes back for what is dropped: otherwise these sends would wait.
     for _ in 0..100 {
@@ -89,9 +97,13 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     }
     at_rest(&engines);
     for engine in &mut engines {
-        engine.close_context(0, OPENED);
+        engine.close_context(Time::ZERO, OPENED);
         for used in [OPENED - 1, OPENED] {
-            assert_eq!(engine.open_context(used, Group::range(0, 2)), Ok(false), "each name is used once");
+            assert_eq!(
+                engine.open_context(used, Group::range(WorldRank(0), 2)),
+                Ok(false),
+                "each name is used once"
+            );
         }
         assert_eq!(engine.next_context(), OPENED + 1);
     }
@@ -101,45 +113,59 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
 fn calls_that_name_no_member_are_refused() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
-    let refused = Error::InvalidRank { rank: 1, size: 2 };
+    let refused = Error::InvalidRank { rank: WorldRank(1), size: 2 };
     let engine = &mut engines[0];
-    assert_eq!(engine.open_context(OPENED, Group::range(1, 2)), Err(Error::InvalidRank { rank: 2, size: 2 }));
-    for members in [None, Some(Group::range(0, 1))] {
+    assert_eq!(
+        engine.open_context(OPENED, Group::range(WorldRank(1), 2)),
+        Err(Error::InvalidRank { rank: WorldRank(2), size: 2 })
+    );
+    for members in [None, Some(Group::range(WorldRank(0), 1))] {
         if let Some(members) = members {
             assert_eq!(engine.open_context(OPENED, members), Ok(true));
         }
-        assert_eq!(engine.send(0, 1, OPENED, 5, &[], NEVER), Err(refused.clone()));
-        assert_eq!(engine.isend(0, 1, OPENED, 5, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
+        assert_eq!(engine.send(Time::ZERO, WorldRank(1), OPENED, 5, &[], NEVER), Err(refused.clone()));
+        assert_eq!(
+            engine.isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(1), NEVER).unwrap_err().0,
+            refused
+        );
         let pattern = Pattern::exact(OPENED, 1, 5);
-        assert_eq!(engine.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
+        assert_eq!(engine.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
         assert_eq!(engine.probe(&pattern), Err(refused.clone()));
     }
     for reserved in [0, 1] {
-        assert_eq!(engine.open_context(reserved, Group::range(0, 1)), Ok(false), "it is the job's");
+        assert_eq!(
+            engine.open_context(reserved, Group::range(WorldRank(0), 1)),
+            Ok(false),
+            "it is the job's"
+        );
     }
-    engine.close_context(0, OPENED);
-    assert_eq!(engine.send(0, 0, OPENED, 5, &[], NEVER), Err(Error::InvalidRank { rank: 0, size: 2 }));
+    engine.close_context(Time::ZERO, OPENED);
+    assert_eq!(
+        engine.send(Time::ZERO, WorldRank(0), OPENED, 5, &[], NEVER),
+        Err(Error::InvalidRank { rank: WorldRank(0), size: 2 })
+    );
 }
 
 /// A rank that is started again is in the job, and in no context that was opened before.
 #[test]
 fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     let mut job = Restarts::new(Config::default());
-    open(&mut job.engines, OPENED, &Group::range(0, 2));
+    open(&mut job.engines, OPENED, &Group::range(WorldRank(0), 2));
     job.fail();
     let receiver = &mut job.engines[1];
-    let recv = receiver.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    let recv = receiver.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     assert_eq!(receiver.outcome(recv), Outcome::FailurePending);
-    assert!(matches!(receiver.failure_pending(recv), Some(Error::FailurePending { rank: 0, .. })));
+    assert!(matches!(receiver.failure_pending(recv), Some(Error::FailurePending { rank: WorldRank(0), .. })));
     assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
     job.restart();
     let receiver = &mut job.engines[1];
-    let restarted =
-        |error: &Error| matches!(error, Error::PeerFailed { rank: 0, cause: Cause::Restarted, .. });
+    let restarted = |error: &Error| {
+        matches!(error, Error::PeerFailed { rank: WorldRank(0), cause: Cause::Restarted, .. })
+    };
     for (context, is_over) in [(1, false), (OPENED, true)] {
         let pattern = Pattern::exact(context, 0, 5);
-        let send = receiver.send(0, 0, context, 5, &[1], NEVER);
-        let recv = receiver.irecv(0, pattern, Memory::zeroed(8), NEVER).map_err(|(error, _)| error);
+        let send = receiver.send(Time::ZERO, WorldRank(0), context, 5, &[1], NEVER);
+        let recv = receiver.irecv(Time::ZERO, pattern, Memory::zeroed(8), NEVER).map_err(|(error, _)| error);
         let probe = receiver.probe(&pattern);
         if is_over {
             assert!(
@@ -155,15 +181,15 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     }
     // A watched receive ends too.
     let watcher = receiver.add_watcher();
-    let recv = receiver.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    let recv = receiver.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     receiver.watch(recv, watcher, 3);
     assert_eq!(receiver.take_end(watcher), Some((recv, 3)));
     assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
     // The next incarnation violates the protocol if it sends there.
-    assert_eq!(job.engines[0].open_context(OPENED, Group::range(0, 2)), Ok(true));
-    job.engines[0].send(0, 1, OPENED, 5, &[1], NEVER).unwrap();
+    assert_eq!(job.engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
+    job.engines[0].send(Time::ZERO, WorldRank(1), OPENED, 5, &[1], NEVER).unwrap();
     settle(&mut job.engines);
-    assert!(matches!(peer_state(&job.engines[1], 0).failure(), Some(Cause::Protocol(_))));
+    assert!(matches!(peer_state(&job.engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     job.engines[1].check_invariants();
 }
 
@@ -176,20 +202,20 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
         if has_met {
             settle(&mut engines);
         }
-        engines[0].open_context(OPENED, Group::range(0, 2)).unwrap();
+        engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)).unwrap();
         if is_early {
-            engines[0].leave_context(0, OPENED);
+            engines[0].leave_context(Time::ZERO, OPENED);
             settle(&mut engines);
         }
-        assert_eq!(engines[1].open_context(OPENED, Group::range(0, 2)), Ok(true));
-        let named = engines[1].irecv(0, Pattern::exact(OPENED, 0, 5), Memory::zeroed(8), NEVER);
-        let sent = engines[1].isend(0, 0, OPENED, 5, Memory::zeroed(LONG), NEVER);
-        let others = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
-        let any = engines[1].irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+        assert_eq!(engines[1].open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
+        let named = engines[1].irecv(Time::ZERO, Pattern::exact(OPENED, 0, 5), Memory::zeroed(8), NEVER);
+        let sent = engines[1].isend(Time::ZERO, WorldRank(0), OPENED, 5, Memory::zeroed(LONG), NEVER);
+        let others = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
+        let any = engines[1].irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
         settle(&mut engines);
         if !is_early {
             assert_eq!(engines[1].outcome(any), Outcome::Pending);
-            engines[0].leave_context(0, OPENED);
+            engines[0].leave_context(Time::ZERO, OPENED);
             settle(&mut engines);
         }
         for begun in [named, sent] {
@@ -197,16 +223,16 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
                 Err((error, _)) => error,
                 Ok(id) => engines[1].collect(id, &mut ()).expect("it has ended").result.unwrap_err(),
             };
-            let Error::PeerFailed { rank: 0, cause: Cause::LeftContext, .. } = error else {
+            let Error::PeerFailed { rank: WorldRank(0), cause: Cause::LeftContext, .. } = error else {
                 panic!("{error:?}")
             };
         }
         assert_eq!(engines[1].outcome(any), Outcome::FailurePending);
         let told = engines[1].failure_pending(any);
-        assert_eq!(told, Some(Error::FailurePending { rank: 0, cause: Cause::LeftContext }));
+        assert_eq!(told, Some(Error::FailurePending { rank: WorldRank(0), cause: Cause::LeftContext }));
         assert_eq!(engines[1].collect(any, &mut ()).unwrap().result, Err(Error::Deserted));
         assert_eq!(engines[1].outcome(others), Outcome::Pending);
-        assert_eq!(engines[0].send(0, 1, 1, 5, &[1], NEVER), Ok(Sent::Now));
+        assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, &[1], NEVER), Ok(Sent::Now));
         settle(&mut engines);
         assert!(engines[1].collect(others, &mut ()).expect("it has ended").result.is_ok());
         engines[0].check_invariants();
@@ -219,11 +245,11 @@ fn a_peer_that_leaves_what_it_is_no_member_of_has_failed() {
     for context in [0, 1, OPENED] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
-        engines[1].open_context(OPENED, Group::range(1, 1)).unwrap();
-        let expected = peer_state(&engines[1], 0).expected();
+        engines[1].open_context(OPENED, Group::range(WorldRank(1), 1)).unwrap();
+        let expected = peer_state(&engines[1], WorldRank(0)).expected();
         let leave = Leave { context: context.into() };
         arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
-        assert!(matches!(peer_state(&engines[1], 0).failure(), Some(Cause::Protocol(_))));
+        assert!(matches!(peer_state(&engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     }
 }
 
@@ -233,14 +259,14 @@ fn ranks_that_leave_unknown_contexts_without_end_are_forgotten() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     for context in OPENED..OPENED + 1000 {
-        let expected = peer_state(&engines[1], 0).expected();
+        let expected = peer_state(&engines[1], WorldRank(0)).expected();
         let leave = Leave { context: context.into() };
         arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
     }
-    assert!(peer_state(&engines[1], 0).failure().is_none());
+    assert!(peer_state(&engines[1], WorldRank(0)).failure().is_none());
     for context in [OPENED + 900, OPENED + 999] {
-        assert_eq!(engines[1].open_context(context, Group::range(0, 2)), Ok(true));
-        let has_left = engines[1].send(0, 0, context, 5, &[], NEVER).is_err();
+        assert_eq!(engines[1].open_context(context, Group::range(WorldRank(0), 2)), Ok(true));
+        let has_left = engines[1].send(Time::ZERO, WorldRank(0), context, 5, &[], NEVER).is_err();
         assert_eq!(has_left, context == OPENED + 999);
         engines[1].check_invariants();
     }
@@ -249,14 +275,14 @@ fn ranks_that_leave_unknown_contexts_without_end_are_forgotten() {
 #[test]
 fn failures_are_reported_where_the_rank_is_a_member() {
     let hub = Hub::new();
-    let identity = Identity { rank: 0, size: 4, incarnation: 7, secret: [9; 16] };
+    let identity = Identity { rank: WorldRank(0), size: 4, incarnation: 7, secret: [9; 16] };
     let mut engine = Engine::new(hub.port(), identity, Config::default());
-    let odd = Group::new([0, 1, 3]).unwrap();
-    for (context, members) in [(OPENED, odd), (OPENED + 1, Group::range(0, 3))] {
+    let odd = Group::new([0, 1, 3].map(WorldRank)).unwrap();
+    for (context, members) in [(OPENED, odd), (OPENED + 1, Group::range(WorldRank(0), 3))] {
         assert_eq!(engine.open_context(context, members), Ok(true));
     }
     let recvs = [1, OPENED, OPENED + 1]
-        .map(|context| engine.irecv(0, any(context), Memory::zeroed(8), NEVER).unwrap());
+        .map(|context| engine.irecv(Time::ZERO, any(context), Memory::zeroed(8), NEVER).unwrap());
     let reported = |engine: &mut Engine<Loopback>| {
         recvs.map(|recv| match engine.outcome(recv) {
             Outcome::FailurePending => {
@@ -270,13 +296,13 @@ fn failures_are_reported_where_the_rank_is_a_member() {
             _ => None,
         })
     };
-    engine.peer_failed(3, Some(7), Cause::Lost).unwrap();
-    assert_eq!(reported(&mut engine), [Some(3), Some(3), None]);
-    engine.peer_failed(2, Some(7), Cause::Lost).unwrap();
-    assert_eq!(reported(&mut engine), [Some(2), None, Some(2)]);
+    engine.peer_failed(WorldRank(3), Some(7), Cause::Lost).unwrap();
+    assert_eq!(reported(&mut engine), [Some(WorldRank(3)), Some(WorldRank(3)), None]);
+    engine.peer_failed(WorldRank(2), Some(7), Cause::Lost).unwrap();
+    assert_eq!(reported(&mut engine), [Some(WorldRank(2)), None, Some(WorldRank(2))]);
     assert_eq!(engine.outcome(recvs[1]), Outcome::Pending, "rank 1 takes part");
     // A receive that is posted later need not report what its context has reported.
-    let later = engine.irecv(0, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    let later = engine.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     assert_eq!(engine.outcome(later), Outcome::Pending);
     engine.check_invariants();
 }

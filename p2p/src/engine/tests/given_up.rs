@@ -38,7 +38,7 @@ fn noted(engine: &mut Engine<Loopback>) -> Vec<GivenUp> {
     noted
 }
 
-fn fault(engine: &mut Engine<Loopback>, rank: u32, cause: &Cause) {
+fn fault(engine: &mut Engine<Loopback>, rank: WorldRank, cause: &Cause) {
     let peer = peer_of(engine, rank);
     engine.inner.fault(Fault::new(peer, cause.clone()));
 }
@@ -47,19 +47,19 @@ fn fault(engine: &mut Engine<Loopback>, rank: u32, cause: &Cause) {
 fn a_verdict_of_this_rank_is_noted_once() {
     for cause in own() {
         let ([mut engine, _other], next) = acquainted();
-        fault(&mut engine, 1, &cause);
-        let given_up = GivenUp { rank: 1, incarnation: 7, cause: cause.clone() };
+        fault(&mut engine, WorldRank(1), &cause);
+        let given_up = GivenUp { rank: WorldRank(1), incarnation: 7, cause: cause.clone() };
         assert_eq!(noted(&mut engine), [given_up]);
         for again in own().into_iter().chain(others()) {
-            fault(&mut engine, 1, &again);
+            fault(&mut engine, WorldRank(1), &again);
         }
         assert_eq!(noted(&mut engine), []);
-        assert_eq!(peer_state(&engine, 1).failure(), Some(cause.clone()));
+        assert_eq!(peer_state(&engine, WorldRank(1)).failure(), Some(cause.clone()));
 
         // The next incarnation is another one.
-        engine.introduce(1, 8, next.address()).unwrap();
-        fault(&mut engine, 1, &cause);
-        assert_eq!(noted(&mut engine), [GivenUp { rank: 1, incarnation: 8, cause }]);
+        engine.introduce(WorldRank(1), 8, next.address()).unwrap();
+        fault(&mut engine, WorldRank(1), &cause);
+        assert_eq!(noted(&mut engine), [GivenUp { rank: WorldRank(1), incarnation: 8, cause }]);
     }
 }
 
@@ -67,9 +67,9 @@ fn a_verdict_of_this_rank_is_noted_once() {
 fn a_failure_that_is_no_verdict_of_this_rank_is_not_noted() {
     for cause in others() {
         let ([mut engine, _other], _) = acquainted();
-        fault(&mut engine, 1, &cause);
+        fault(&mut engine, WorldRank(1), &cause);
         for again in own() {
-            fault(&mut engine, 1, &again);
+            fault(&mut engine, WorldRank(1), &again);
         }
         assert_eq!(noted(&mut engine), [], "{cause:?}");
     }
@@ -79,19 +79,19 @@ fn a_failure_that_is_no_verdict_of_this_rank_is_not_noted() {
 fn a_verdict_on_a_peer_that_has_left_or_on_this_rank_itself_is_not_noted() {
     for cause in own() {
         let (mut engines, _) = acquainted();
-        engines[1].close(0);
+        engines[1].close(Time::ZERO);
         settle(&mut engines);
         let [mut engine, _other] = engines;
-        assert_eq!(peer_state(&engine, 1).failure(), Some(Cause::Left));
-        fault(&mut engine, 1, &cause);
-        fault(&mut engine, 0, &cause);
+        assert_eq!(peer_state(&engine, WorldRank(1)).failure(), Some(Cause::Left));
+        fault(&mut engine, WorldRank(1), &cause);
+        fault(&mut engine, WorldRank(0), &cause);
         assert_eq!(noted(&mut engine), []);
     }
 }
 
 /// The end of a receive from rank 0, if it has ended.
 fn end(engine: &mut Engine<Loopback>, recv: RequestId) -> Option<Result<Status, Error>> {
-    engine.poll(0, &mut ()).unwrap();
+    engine.poll(Time::ZERO, &mut ()).unwrap();
     match engine.outcome(recv) {
         Outcome::Pending => None,
         _ => engine.collect(recv, &mut ()).map(|completion| completion.result),
@@ -102,7 +102,7 @@ fn end(engine: &mut Engine<Loopback>, recv: RequestId) -> Option<Result<Status, 
 fn operations_with_a_rank_that_gave_this_one_up_end_and_no_others() {
     let ([_other, mut engine], next) = acquainted();
     let recv = |engine: &mut Engine<Loopback>, from| {
-        engine.irecv(0, Pattern::exact(0, from, 0), Memory::zeroed(8), NEVER).unwrap()
+        engine.irecv(Time::ZERO, Pattern::exact(0, from, 0), Memory::zeroed(8), NEVER).unwrap()
     };
     let [from_0, from_2] = [0, 2].map(|from| recv(&mut engine, from));
 
@@ -110,14 +110,14 @@ fn operations_with_a_rank_that_gave_this_one_up_end_and_no_others() {
     // this rank.
     let cases = [(0, 7, 6), (0, 7, 8), (0, 6, 7), (1, 7, 7)];
     for (rank, incarnation, verdict_on) in cases {
-        engine.peer_gave_up(rank, incarnation, verdict_on, "stale".to_owned()).unwrap();
+        engine.peer_gave_up(WorldRank(rank), incarnation, verdict_on, "stale".to_owned()).unwrap();
     }
-    assert!(engine.peer_gave_up(3, 7, 7, String::new()).is_err(), "there is no such rank");
+    assert!(engine.peer_gave_up(WorldRank(3), 7, 7, String::new()).is_err(), "there is no such rank");
     assert_eq!(end(&mut engine, from_0), None);
     assert_eq!(engine.counters().failed_peers, 0);
 
-    engine.peer_gave_up(0, 7, 7, "packets were lost".to_owned()).unwrap();
-    let Some(Err(Error::PeerFailed { rank: 0, cause, .. })) = end(&mut engine, from_0) else {
+    engine.peer_gave_up(WorldRank(0), 7, 7, "packets were lost".to_owned()).unwrap();
+    let Some(Err(Error::PeerFailed { rank: WorldRank(0), cause, .. })) = end(&mut engine, from_0) else {
         panic!("ended")
     };
     assert_eq!(cause, Cause::GaveUp("packets were lost".to_owned()));
@@ -126,9 +126,9 @@ fn operations_with_a_rank_that_gave_this_one_up_end_and_no_others() {
     assert_eq!(noted(&mut engine), []);
 
     // The rank takes part again in its next incarnation.
-    engine.introduce(0, 8, next.address()).unwrap();
+    engine.introduce(WorldRank(0), 8, next.address()).unwrap();
     let from_0 = recv(&mut engine, 0);
-    engine.peer_gave_up(0, 7, 7, "late".to_owned()).unwrap();
+    engine.peer_gave_up(WorldRank(0), 7, 7, "late".to_owned()).unwrap();
     assert_eq!(end(&mut engine, from_0), None);
     engine.check_invariants();
 }
@@ -138,10 +138,10 @@ fn the_verdict_of_a_peer_explains_a_lost_connection_and_nothing_else() {
     let gave_up = Cause::GaveUp("a gap".to_owned());
     for cause in own().into_iter().chain(others()) {
         let ([_other, mut engine], _) = acquainted();
-        fault(&mut engine, 0, &cause);
-        engine.peer_gave_up(0, 7, 7, "a gap".to_owned()).unwrap();
+        fault(&mut engine, WorldRank(0), &cause);
+        engine.peer_gave_up(WorldRank(0), 7, 7, "a gap".to_owned()).unwrap();
         let known = if cause == Cause::Lost { gave_up.clone() } else { cause };
-        assert_eq!(peer_state(&engine, 0).failure(), Some(known));
+        assert_eq!(peer_state(&engine, WorldRank(0)).failure(), Some(known));
         engine.check_invariants();
     }
 }

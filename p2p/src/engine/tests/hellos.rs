@@ -21,17 +21,17 @@ fn questions_of_a_peer_that_takes_no_answers_cost_no_memory() {
         let timers = receiver.inner.link().timers();
         for round in 0..10_000 {
             arrive(&mut receiver, &first_hello());
-            receiver.poll(round, &mut ()).unwrap();
-            assert!(peer_state(&receiver, 0).packets_waiting() <= 1, "one answer waits");
+            receiver.poll(Time::from_nanos(round), &mut ()).unwrap();
+            assert!(peer_state(&receiver, WorldRank(0)).packets_waiting() <= 1, "one answer waits");
         }
         assert!(receiver.counters().again > 0, "the port is full");
         assert!(receiver.inner.link().timers() <= timers + 1, "one timer repeats the hello");
-        let expected = peer_state(&receiver, 0).expected();
+        let expected = peer_state(&receiver, WorldRank(0)).expected();
         for number in expected..expected + 1000 {
             arrive(&mut receiver, &eager(number, 1, Flags::STARVED));
-            receiver.poll(0, &mut ()).unwrap();
+            receiver.poll(Time::ZERO, &mut ()).unwrap();
         }
-        assert!(peer_state(&receiver, 0).packets_waiting() <= 2);
+        assert!(peer_state(&receiver, WorldRank(0)).packets_waiting() <= 2);
         assert_eq!(receiver.usage().unexpected_messages, 1000);
         receiver.check_invariants();
     }
@@ -57,16 +57,16 @@ impl Sink for Grants {
 #[test]
 fn a_hello_that_waits_for_room_does_not_replace_an_answer_about_credit() {
     let [mut sender, mut receiver] = pair(&Config::default());
-    while peer_state(&receiver, 0).packets_waiting() == 0 {
+    while peer_state(&receiver, WorldRank(0)).packets_waiting() == 0 {
         arrive(&mut receiver, &first_hello());
-        receiver.poll(0, &mut ()).unwrap();
+        receiver.poll(Time::ZERO, &mut ()).unwrap();
     }
     let mut starved = packet(Protocol::Control, control::CREDIT, 1, &[]);
     (starved[3], starved[16]) = (Flags::STARVED.bits(), 1);
     arrive(&mut receiver, &starved);
     let mut grants = Grants::default();
     for _ in 0..3 {
-        receiver.poll(0, &mut ()).unwrap();
+        receiver.poll(Time::ZERO, &mut ()).unwrap();
         sender.port_mut().poll(&mut grants).unwrap();
     }
     assert_eq!(grants.0, [2 * Config::default().window_min as u32]);
@@ -78,11 +78,11 @@ fn crowded() -> (Net, [Engine<SimPort>; 2]) {
     config.caps.peers_max = 1;
     let net = Net::new(1, config);
     let mut engines = [0, 1].map(|rank| {
-        let identity = Identity { rank, size: 3, incarnation: 7, secret: [9; 16] };
+        let identity = Identity { rank: WorldRank(rank), size: 3, incarnation: 7, secret: [9; 16] };
         Engine::new(net.start(rank), identity, Config::default())
     });
-    engines[0].introduce(2, 7, net.address(2)).unwrap();
-    engines[1].introduce(0, 7, net.address(0)).unwrap();
+    engines[0].introduce(WorldRank(2), 7, net.address(2)).unwrap();
+    engines[1].introduce(WorldRank(0), 7, net.address(0)).unwrap();
     (net, engines)
 }
 
@@ -90,7 +90,7 @@ fn run(net: &Net, engines: &mut [Engine<SimPort>; 2]) {
     for _ in 0..1000 {
         net.advance_to(net.now_ns() + 1_000);
         for engine in engines.iter_mut() {
-            engine.poll(net.now_ns(), &mut ()).unwrap();
+            engine.poll(Time::from_nanos(net.now_ns()), &mut ()).unwrap();
             engine.check_invariants();
         }
     }
@@ -100,20 +100,23 @@ fn run(net: &Net, engines: &mut [Engine<SimPort>; 2]) {
 fn a_rank_that_leaves_does_not_wait_for_a_peer_that_it_never_reached() {
     let (net, mut engines) = crowded();
     run(&net, &mut engines);
-    assert!(peer_state(&engines[0], 1).is_heard() && peer_state(&engines[0], 1).path().is_none());
-    engines[0].peer_failed(2, None, Cause::Lost).unwrap();
-    engines[0].close(net.now_ns());
+    assert!(
+        peer_state(&engines[0], WorldRank(1)).is_heard()
+            && peer_state(&engines[0], WorldRank(1)).path().is_none()
+    );
+    engines[0].peer_failed(WorldRank(2), None, Cause::Lost).unwrap();
+    engines[0].close(Time::from_nanos(net.now_ns()));
     assert_eq!(engines[0].not_closed(), None);
 }
 
 #[test]
 fn a_peer_that_is_reached_late_gets_its_credit() {
     let (net, mut engines) = crowded();
-    let sent = engines[1].isend(0, 0, 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
+    let sent = engines[1].isend(Time::ZERO, WorldRank(0), 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
     run(&net, &mut engines);
     assert_eq!((engines[1].outcome(sent), engines[0].usage().credit_granted), (Outcome::Pending, 0));
-    engines[0].peer_failed(2, None, Cause::Lost).unwrap();
-    engines[0].introduce(1, 7, net.address(1)).unwrap();
+    engines[0].peer_failed(WorldRank(2), None, Cause::Lost).unwrap();
+    engines[0].introduce(WorldRank(1), 7, net.address(1)).unwrap();
     run(&net, &mut engines);
     assert_eq!(engines[1].outcome(sent), Outcome::Ready);
     assert!(engines[0].usage().credit_granted > 0);
@@ -124,12 +127,12 @@ fn a_peer_that_is_reached_late_gets_its_credit() {
 fn a_repeated_hello_says_that_there_is_no_credit() {
     let config = Config { unexpected_max: 0, ..Config::default() };
     let mut engines = pair(&config);
-    let send = engines[0].isend(0, 1, 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
-    engines[1].poll(0, &mut ()).unwrap();
+    let send = engines[0].isend(Time::ZERO, WorldRank(1), 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
+    engines[1].poll(Time::ZERO, &mut ()).unwrap();
     while engines[0].port_mut().poll(&mut Lost).unwrap() > 0 {}
-    engines[1].poll(250_000_000, &mut ()).unwrap();
+    engines[1].poll(Time::from_nanos(250_000_000), &mut ()).unwrap();
     settle(&mut engines);
-    let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
+    let recv = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
     settle(&mut engines);
     assert_eq!([engines[0].outcome(send), engines[1].outcome(recv)], [Outcome::Ready; 2]);
 }
@@ -137,7 +140,7 @@ fn a_repeated_hello_says_that_there_is_no_credit() {
 #[test]
 fn of_several_incarnations_in_one_poll_only_the_last_has_messages() {
     let [_sender, mut receiver] = pair_of(5, &Config::default());
-    let peer = peer_of(&receiver, 0);
+    let peer = peer_of(&receiver, WorldRank(0));
     let of = |incarnation: u8, mut packet: Vec<u8>| {
         packet[8] = incarnation;
         packet
@@ -151,7 +154,7 @@ fn of_several_incarnations_in_one_poll_only_the_last_has_messages() {
     for incarnation in [7, 8, 9] {
         arrive(&mut receiver, &of(incarnation, first_hello()));
         arrive(&mut receiver, &envelope(incarnation, 1, incarnation.into()));
-        assert_eq!(peer_of(&receiver, 0), peer, "a rank keeps its number");
+        assert_eq!(peer_of(&receiver, WorldRank(0)), peer, "a rank keeps its number");
     }
     let before = receiver.counters();
     // These are late: a hello, and packets with the number of the rank, of which one would be the next.

@@ -21,14 +21,17 @@ impl Restarts {
     /// Sends a short message and a long one, which waits with its sender for its receive.
     fn send(&mut self, tag: u64) {
         let incarnation = self.engines[0].inner.link().identity().incarnation.to_le_bytes();
-        assert_eq!(self.engines[0].send(0, 1, 1, tag, &incarnation, NEVER), Ok(Sent::Now));
-        self.engines[0].isend(0, 1, 1, tag, Memory::zeroed(LONG), NEVER).unwrap();
+        assert_eq!(
+            self.engines[0].send(Time::ZERO, WorldRank(1), 1, tag, &incarnation, NEVER),
+            Ok(Sent::Now)
+        );
+        self.engines[0].isend(Time::ZERO, WorldRank(1), 1, tag, Memory::zeroed(LONG), NEVER).unwrap();
         settle(&mut self.engines);
         assert!(self.engines[1].usage().envelopes > 0);
     }
 
     fn leave(&mut self) {
-        self.engines[0].close(0);
+        self.engines[0].close(Time::ZERO);
         settle(&mut self.engines);
         assert!(self.engines[0].closed());
     }
@@ -36,7 +39,7 @@ impl Restarts {
     pub(super) fn fail(&mut self) {
         let incarnation = self.engines[0].inner.link().identity().incarnation;
         let died = Cause::Died("signal 9".into());
-        self.engines[1].peer_failed(0, Some(incarnation), died).unwrap();
+        self.engines[1].peer_failed(WorldRank(0), Some(incarnation), died).unwrap();
     }
 
     pub(super) fn restart(&mut self) {
@@ -44,8 +47,8 @@ impl Restarts {
         let incarnation = identity.incarnation;
         let identity = Identity { incarnation: incarnation.wrapping_add(1), ..identity };
         let mut next = Engine::new(self.hub.port(), identity, self.config.clone());
-        next.introduce(1, 7, self.engines[1].port().address()).unwrap();
-        self.engines[1].introduce(0, incarnation.wrapping_add(1), next.port().address()).unwrap();
+        next.introduce(WorldRank(1), 7, self.engines[1].port().address()).unwrap();
+        self.engines[1].introduce(WorldRank(0), incarnation.wrapping_add(1), next.port().address()).unwrap();
         self.engines[0] = next;
         settle(&mut self.engines);
     }
@@ -55,7 +58,7 @@ impl Restarts {
         let mut senders = Vec::new();
         while let Ok(Some((status, claimed))) = self.engines[1].claim(&Pattern::exact(1, 0, tag)) {
             assert_eq!(status.bytes, 4, "the bytes of the long messages are gone");
-            let recv = self.engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(4)), NEVER);
+            let recv = self.engines[1].recv_claimed(Time::ZERO, claimed, Ok(Memory::zeroed(4)), NEVER);
             let completion = self.engines[1].collect(recv, &mut ()).unwrap();
             assert!(completion.result.is_ok());
             senders.push(u32::from_le_bytes(completion.memory.unwrap().as_bytes().try_into().unwrap()));
@@ -84,7 +87,7 @@ fn a_failure_takes_only_what_has_not_arrived_whole() {
     assert_eq!(job.engines[1].usage().envelopes, 0);
     assert_eq!(job.received(5), [7]);
     let gone = job.engines[1].probe(&Pattern::exact(1, 0, 5));
-    assert!(matches!(gone, Err(Error::PeerFailed { rank: 0, .. })), "{gone:?}");
+    assert!(matches!(gone, Err(Error::PeerFailed { rank: WorldRank(0), .. })), "{gone:?}");
     job.assert_empty();
 }
 
@@ -152,18 +155,20 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let mut engines = pair(&config);
     settle(&mut engines);
     let data = bytes(LONG);
-    let Ok(Sent::Pending(send)) = engines[0].send(0, 1, 1, 5, &data, NEVER) else { panic!("it is long") };
+    let Ok(Sent::Pending(send)) = engines[0].send(Time::ZERO, WorldRank(1), 1, 5, &data, NEVER) else {
+        panic!("it is long")
+    };
     settle(&mut engines);
-    let recv = engines[1].irecv(0, Pattern::exact(1, 0, 5), Memory::zeroed(LONG), NEVER).unwrap();
+    let recv = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(LONG), NEVER).unwrap();
     if begun {
         // The first window goes, and the next is called for.
-        engines[0].poll(0, &mut Reading(send, &data)).unwrap();
-        engines[1].poll(0, &mut ()).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading(send, &data)).unwrap();
+        engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
-    engines[0].close(0);
+    engines[0].close(Time::ZERO);
     for _ in 0..100 {
-        engines[0].poll(0, &mut Reading(send, &data)).unwrap();
-        engines[1].poll(0, &mut ()).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading(send, &data)).unwrap();
+        engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
     assert!(engines[0].closed());
     assert_eq!([engines[0].outcome(send), engines[1].outcome(recv)], [Outcome::Ready; 2]);
@@ -179,7 +184,11 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
 fn a_send_that_is_called_for_after_the_goodbye_is_not_delivered() {
     for (window, begun) in [(LONG, false), (40_000, false), (40_000, true)] {
         let [sent, received] = leave_amid(window, begun);
-        assert_eq!(sent, Err(Error::Abandoned { rank: 0, fate: Fate::NotDelivered }), "{window} {begun}");
+        assert_eq!(
+            sent,
+            Err(Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }),
+            "{window} {begun}"
+        );
         assert!(matches!(received, Err(Error::PeerFailed { cause: Cause::Left, .. })), "{received:?}");
     }
 }

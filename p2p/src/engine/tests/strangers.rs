@@ -32,7 +32,7 @@ fn acquainted(config: &Config) -> (Engine<Loopback>, u32) {
     let mut engines = pair(config);
     settle(&mut engines);
     let [_, receiver] = engines;
-    let expected = peer_state(&receiver, 0).expected();
+    let expected = peer_state(&receiver, WorldRank(0)).expected();
     (receiver, expected)
 }
 
@@ -74,7 +74,7 @@ fn each_cause_has_its_counter() {
     assert_eq!((receiver.counters().failed_peers, rejected.total()), (0, 12));
     // The rank that all these packets claimed to come from can still introduce itself.
     arrive(&mut receiver, &hello([9; 16], 7, 4));
-    assert!(peer_state(&receiver, 0).is_heard());
+    assert!(peer_state(&receiver, WorldRank(0)).is_heard());
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_hello_told_again_changes_nothing() {
     for _ in 0..1000 {
         arrive(&mut receiver, &packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4)));
     }
-    assert_eq!((receiver.usage(), peer_state(&receiver, 0).expected()), (before, expected));
+    assert_eq!((receiver.usage(), peer_state(&receiver, WorldRank(0)).expected()), (before, expected));
     assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (1000, 0));
 }
 
@@ -97,11 +97,11 @@ fn an_old_packet_told_again_changes_nothing() {
     for number in [expected, expected.wrapping_sub(1), 1, expected.wrapping_sub(1 << 30)] {
         arrive(&mut receiver, &rts_at(number));
     }
-    assert_eq!((receiver.usage(), peer_state(&receiver, 0).expected()), (before, expected + 1));
+    assert_eq!((receiver.usage(), peer_state(&receiver, WorldRank(0)).expected()), (before, expected + 1));
     assert_eq!((receiver.counters().stale, receiver.counters().failed_peers), (4, 0));
     arrive(&mut receiver, &rts_at(expected + 2));
     let gap = Cause::Gap { expected: expected + 1, got: expected + 2 };
-    assert_eq!(peer_state(&receiver, 0).failure(), Some(gap));
+    assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(gap));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     for number in 0..2 {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(77)));
     }
-    assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+    assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
 }
 
@@ -135,14 +135,17 @@ fn a_stream_outlives_a_message_of_its_name() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let [_sender, mut receiver] = engines;
-    let expected = peer_state(&receiver, 0).expected();
-    let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100_000), 10).unwrap();
+    let expected = peer_state(&receiver, WorldRank(0)).expected();
+    let recv = receiver
+        .irecv(Time::ZERO, Pattern::exact(0, 0, 0), Memory::zeroed(100_000), Time::from_nanos(10))
+        .unwrap();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &rts(77)));
     let stream = Rts::new(0, 1000, 77, TransferMode::Stream).as_bytes().to_vec();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + 1, &stream));
-    receiver.poll(20, &mut ()).unwrap();
+    receiver.poll(Time::from_nanos(20), &mut ()).unwrap();
     assert!(matches!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::TimedOut { .. })));
-    let recv = receiver.irecv(20, Pattern::exact(0, 0, 0), Memory::zeroed(1000), NEVER).unwrap();
+    let recv =
+        receiver.irecv(Time::from_nanos(20), Pattern::exact(0, 0, 0), Memory::zeroed(1000), NEVER).unwrap();
     let data = Data { operation: 77.into(), offset: 0.into() };
     let bytes = [data.as_bytes(), &[5; 1000]].concat();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::STREAM, expected + 2, &bytes));
@@ -175,7 +178,7 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
         for (number, (kind, body)) in (expected..).zip(packets) {
             arrive(&mut receiver, &packet(Protocol::P2p, *kind, number, body));
         }
-        let failed = peer_state(&receiver, 0).failure();
+        let failed = peer_state(&receiver, WorldRank(0)).failure();
         assert_eq!(failed.is_none(), sound, "{failed:?}");
         if !sound {
             assert!(matches!(failed, Some(Cause::Protocol(_))));
@@ -198,7 +201,7 @@ fn streaming(len: usize, receive: impl FnOnce(&mut Engine<Loopback>, Pattern) ->
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let [_sender, mut receiver] = engines;
-    let expected = peer_state(&receiver, 0).expected();
+    let expected = peer_state(&receiver, WorldRank(0)).expected();
     let recv = receive(&mut receiver, Pattern::exact(0, 0, 0));
     let stream = Rts::new(0, len, 77, TransferMode::Stream).as_bytes().to_vec();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &stream));
@@ -210,7 +213,7 @@ fn streaming(len: usize, receive: impl FnOnce(&mut Engine<Loopback>, Pattern) ->
 fn a_stream_does_not_end_as_a_message_that_was_called_for() {
     for kind in [kind::DATA, kind::ABORT] {
         let receive = |receiver: &mut Engine<Loopback>, pattern| {
-            receiver.irecv(0, pattern, Memory::zeroed(100), NEVER).unwrap()
+            receiver.irecv(Time::ZERO, pattern, Memory::zeroed(100), NEVER).unwrap()
         };
         let Streaming { mut receiver, recv, expected, .. } = streaming(100, receive);
         let name = recv.to_wire().into();
@@ -219,7 +222,7 @@ fn a_stream_does_not_end_as_a_message_that_was_called_for() {
             _ => Abort { recv: name }.as_bytes().to_vec(),
         };
         arrive(&mut receiver, &packet(Protocol::P2p, kind, expected, &body));
-        assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+        assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
         assert!(receiver.inner.stack().streams.is_empty());
         assert!(receiver.collect(recv, &mut ()).unwrap().result.is_err());
     }
@@ -229,7 +232,7 @@ fn a_stream_does_not_end_as_a_message_that_was_called_for() {
 fn single_bytes_that_wait_for_their_buffer_are_one_piece_of_work() {
     let mut into = vec![0; 1000];
     let receive = |receiver: &mut Engine<Loopback>, pattern| {
-        let begun = receiver.recv(0, pattern, &mut [0; 1000], 0, NEVER, &mut ());
+        let begun = receiver.recv(Time::ZERO, pattern, &mut [0; 1000], 0, NEVER, &mut ());
         let Ok(Received::Pending(recv)) = begun else { panic!("{begun:?}") };
         recv
     };
@@ -240,7 +243,7 @@ fn single_bytes_that_wait_for_their_buffer_are_one_piece_of_work() {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::STREAM, number, &body));
         assert_eq!(receiver.inner.stack().movers.len(), 1);
         if offset == 500 {
-            receiver.poll(0, &mut Writing::new(recv, &mut into)).unwrap();
+            receiver.poll(Time::ZERO, &mut Writing::new(recv, &mut into)).unwrap();
             assert!(receiver.inner.stack().movers.is_empty() && into[..501] == bytes(501));
         }
     }
@@ -256,19 +259,19 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
         let [_, receiver] = &mut engines;
-        let expected = peer_state(receiver, 0).expected();
-        let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(100), NEVER).unwrap();
+        let expected = peer_state(receiver, WorldRank(0)).expected();
+        let recv = receiver.irecv(Time::ZERO, Pattern::exact(0, 0, 0), Memory::zeroed(100), NEVER).unwrap();
         let mode = TransferMode::Read(Remote { key: 1, address: 2 });
         let rts = Rts::new(0, 100, 77, mode);
         arrive(receiver, &packet(Protocol::P2p, kind::RTS, expected, rts.as_bytes()));
         if called {
             // The receiver's port cannot read the memory of others.
-            receiver.poll(0, &mut ()).unwrap();
+            receiver.poll(Time::ZERO, &mut ()).unwrap();
         }
         let data = Data { operation: recv.to_wire().into(), offset: 0.into() };
         let body = [data.as_bytes(), &bytes(100)].concat();
         arrive(receiver, &packet(Protocol::P2p, kind::DATA, expected + 1, &body));
-        let failed = peer_state(receiver, 0).failure();
+        let failed = peer_state(receiver, WorldRank(0)).failure();
         assert_eq!(matches!(failed, Some(Cause::Protocol(_))), !called, "{failed:?}");
         let completion = receiver.collect(recv, &mut ()).unwrap();
         assert_eq!(completion.result.is_ok(), called);
@@ -285,7 +288,7 @@ fn answers_that_nobody_takes_are_bounded() {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(number.into())));
         assert!(receiver.usage().queued < 2000);
     }
-    assert_eq!(peer_state(&receiver, 0).failure(), Some(Cause::OutOfMemory));
+    assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::OutOfMemory));
     assert_eq!(receiver.usage().queued, 0);
 }
 
@@ -293,7 +296,7 @@ fn answers_that_nobody_takes_are_bounded() {
 fn secrets_are_not_shown() {
     let [_, mut receiver] = pair(&Config::default());
     let body = hello([9; 16], 7, 4);
-    let peer = peer_of(&receiver, 0);
+    let peer = peer_of(&receiver, WorldRank(0));
     let link = receiver.inner.link_mut();
     link.answer(peer, Protocol::Control, control::HELLO, &body);
     let shown = format!("{link:?}");
@@ -312,7 +315,7 @@ fn answers_to_what_is_not_the_peers_are_ignored() {
 #[test]
 fn a_rank_that_speaks_another_version_fails_with_both_versions() {
     let [_, mut receiver] = pair(&Config::default());
-    let recv = receiver.irecv(0, Pattern::exact(0, 0, 0), Memory::zeroed(8), NEVER).unwrap();
+    let recv = receiver.irecv(Time::ZERO, Pattern::exact(0, 0, 0), Memory::zeroed(8), NEVER).unwrap();
     let of_version_1 = |kind, secret| {
         let mut packet = packet(Protocol::Control, kind, 0, &hello(secret, 7, 4));
         packet[0] = 1;
@@ -321,7 +324,7 @@ fn a_rank_that_speaks_another_version_fails_with_both_versions() {
     // The first is of a stranger, the second no hello.
     for packet in [of_version_1(control::HELLO, [8; 16]), of_version_1(control::CREDIT, [9; 16])] {
         arrive(&mut receiver, &packet);
-        assert!(peer_state(&receiver, 0).is_alive());
+        assert!(peer_state(&receiver, WorldRank(0)).is_alive());
     }
     // The place of the packet's number is this version's own.
     let mut hello_of_version_1 = of_version_1(control::HELLO, [9; 16]);
@@ -329,7 +332,8 @@ fn a_rank_that_speaks_another_version_fails_with_both_versions() {
     arrive(&mut receiver, &hello_of_version_1);
     assert_eq!((receiver.counters().rejected.version, receiver.counters().failed_peers), (3, 1));
     let version = Cause::Version { theirs: 1, ours: 3 };
-    let Err(Error::PeerFailed { rank: 0, cause, .. }) = receiver.collect(recv, &mut ()).unwrap().result
+    let Err(Error::PeerFailed { rank: WorldRank(0), cause, .. }) =
+        receiver.collect(recv, &mut ()).unwrap().result
     else {
         panic!("its sender has failed")
     };
@@ -339,7 +343,7 @@ fn a_rank_that_speaks_another_version_fails_with_both_versions() {
     let mut next = packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4));
     next[8] = 8;
     arrive(&mut receiver, &next);
-    assert!(peer_state(&receiver, 0).is_heard());
+    assert!(peer_state(&receiver, WorldRank(0)).is_heard());
 }
 
 #[test]
@@ -349,7 +353,7 @@ fn a_packet_is_of_the_rank_that_has_its_number() {
     from_4[4] = 4;
     from_4[Header::LEN + 20] = 77;
     arrive(&mut receiver, &from_4);
-    let peer = peer_of(&receiver, 4);
+    let peer = peer_of(&receiver, WorldRank(4));
     assert_ne!(peer.index(), 4, "its number is not its rank");
     let header = receiver.inner.link().header(peer, Protocol::P2p, kind::FIN, Flags::empty(), 0);
     assert_eq!(header.sender.get(), 77, "the number that it has given to this side");
@@ -357,7 +361,7 @@ fn a_packet_is_of_the_rank_that_has_its_number() {
     envelope[4] = peer.index() as u8;
     arrive(&mut receiver, &envelope);
     let status = receiver.probe(&Pattern { source: Source::ANY, ..Pattern::exact(0, 0, 0) }).unwrap();
-    assert_eq!(status.map(|status| status.source), Some(4));
+    assert_eq!(status.map(|status| status.source), Some(WorldRank(4)));
     // No peer has any of these numbers.
     let before = receiver.counters().rejected.unknown;
     for number in [4, 77, u32::MAX] {
@@ -376,12 +380,12 @@ pub(super) fn eager(sequence: u32, tag: u8, flags: Flags) -> Vec<u8> {
 
 #[test]
 fn an_urgent_packet_is_answered_once() {
-    let answers = |receiver: &Engine<Loopback>| peer_state(receiver, 0).packets_waiting();
+    let answers = |receiver: &Engine<Loopback>| peer_state(receiver, WorldRank(0)).packets_waiting();
     // The sender is alive and sends nothing else.
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let [_sender, mut receiver] = engines;
-    let expected = peer_state(&receiver, 0).expected();
+    let expected = peer_state(&receiver, WorldRank(0)).expected();
     arrive(&mut receiver, &eager(expected, 1, Flags::empty()));
     assert_eq!(answers(&receiver), 0, "nothing waits for it");
     for number in [1, 2] {
@@ -389,12 +393,12 @@ fn an_urgent_packet_is_answered_once() {
         assert_eq!(answers(&receiver), 1, "one packet acknowledges all that have arrived");
     }
     assert_eq!(receiver.usage().unexpected_messages, 3, "they were handled");
-    receiver.poll(0, &mut ()).unwrap();
+    receiver.poll(Time::ZERO, &mut ()).unwrap();
     assert_eq!(answers(&receiver), 0);
     let mut goodbye = packet(Protocol::Control, control::BYE, expected + 3, &[]);
     goodbye[3] = Flags::URGENT.bits();
     arrive(&mut receiver, &goodbye);
-    assert_eq!((answers(&receiver), peer_state(&receiver, 0).failure()), (1, Some(Cause::Left)));
+    assert_eq!((answers(&receiver), peer_state(&receiver, WorldRank(0)).failure()), (1, Some(Cause::Left)));
 }
 
 #[test]
@@ -414,7 +418,7 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     arrive(&mut receiver, &bundle(expected, &items));
     for (context, byte) in [(0, b'a'), (1, b'b'), (0, b'c')] {
         let pattern = Pattern::exact(context, 0, 9);
-        let recv = receiver.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap();
+        let recv = receiver.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap();
         assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
     }
     assert_eq!(receiver.usage().unexpected_messages, 1, "the envelope");
@@ -426,13 +430,13 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     receiver.inner.sink(&mut unposted).packet(&two);
     assert!(unposted.got.is_none());
     for byte in [b'a', b'b'] {
-        let recv = receiver.irecv(0, pattern, Memory::zeroed(1), NEVER).unwrap();
+        let recv = receiver.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap();
         assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
     }
     for broken in [&items[..items.len() - 1], &[], &[0; 8]] {
         let (mut receiver, expected) = acquainted(&Config::default());
         arrive(&mut receiver, &bundle(expected, broken));
-        assert!(matches!(peer_state(&receiver, 0).failure(), Some(Cause::Protocol(_))));
+        assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     }
     // Items after a goodbye are ignored.
     let (mut receiver, expected) = acquainted(&Config::default());
@@ -440,6 +444,6 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     packet[3] = (Flags::BUNDLE | Flags::URGENT).bits();
     packet.extend([item(control::BYE, 0, &[]), item(control::HELLO, 0, &[])].concat());
     arrive(&mut receiver, &packet);
-    assert_eq!(peer_state(&receiver, 0).failure(), Some(Cause::Left));
-    assert_eq!(peer_state(&receiver, 0).packets_waiting(), 1);
+    assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Left));
+    assert_eq!(peer_state(&receiver, WorldRank(0)).packets_waiting(), 1);
 }

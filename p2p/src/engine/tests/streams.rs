@@ -12,19 +12,19 @@ fn rich() -> [Engine<Loopback>; 2] {
     engines
 }
 
-fn send(engines: &mut [Engine<Loopback>; 2], tag: u64, deadline_ns: u64) -> Sent {
-    engines[0].send(0, 1, 1, tag, &bytes(LEN), deadline_ns).unwrap()
+fn send(engines: &mut [Engine<Loopback>; 2], tag: u64, deadline: Time) -> Sent {
+    engines[0].send(Time::ZERO, WorldRank(1), 1, tag, &bytes(LEN), deadline).unwrap()
 }
 
 fn receive(engines: &mut [Engine<Loopback>; 2], tag: u64, len: usize) -> RequestId {
-    engines[1].irecv(0, Pattern::exact(1, 0, tag), Memory::zeroed(len), NEVER).unwrap()
+    engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, tag), Memory::zeroed(len), NEVER).unwrap()
 }
 
 /// Has the bytes that one call sends of a message come, and no more: the port is full before its end.
-fn begin(engines: &mut [Engine<Loopback>; 2], deadline_ns: u64) -> RequestId {
+fn begin(engines: &mut [Engine<Loopback>; 2], deadline: Time) -> RequestId {
     assert_eq!(send(engines, 1, NEVER), Sent::Now);
-    let Sent::Pending(begun) = send(engines, 2, deadline_ns) else { panic!("the port has room for both") };
-    engines[1].poll(0, &mut ()).unwrap();
+    let Sent::Pending(begun) = send(engines, 2, deadline) else { panic!("the port has room for both") };
+    engines[1].poll(Time::ZERO, &mut ()).unwrap();
     begun
 }
 
@@ -39,8 +39,8 @@ fn take_first(engines: &mut [Engine<Loopback>; 2]) {
 fn go_on(engines: &mut [Engine<Loopback>; 2], id: RequestId) {
     let data = bytes(LEN);
     while engines[0].outcome(id) != Outcome::Ready {
-        engines[0].poll(0, &mut Reading(id, &data)).unwrap();
-        engines[1].poll(0, &mut ()).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading(id, &data)).unwrap();
+        engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
     assert!(engines[0].collect(id, &mut ()).unwrap().result.is_ok());
     settle(engines);
@@ -50,7 +50,7 @@ fn result(engine: &mut Engine<Loopback>, id: RequestId) -> Result<Status, Error>
     engine.collect(id, &mut ()).unwrap().result
 }
 
-fn is_abandoned(engine: &mut Engine<Loopback>, id: RequestId, rank: u32) -> bool {
+fn is_abandoned(engine: &mut Engine<Loopback>, id: RequestId, rank: WorldRank) -> bool {
     result(engine, id) == Err(Error::Abandoned { rank, fate: Fate::NotDelivered })
 }
 
@@ -60,7 +60,7 @@ fn a_receive_may_come_before_the_first_byte_among_them_or_after_the_last() {
         let mut engines = rich();
         let early = (when == 0).then(|| receive(&mut engines, 2, LEN));
         let begun = begin(&mut engines, NEVER);
-        let status = Status { source: 0, tag: 2, bytes: LEN };
+        let status = Status { source: WorldRank(0), tag: 2, bytes: LEN };
         let found = engines[1].probe(&Pattern::exact(1, 0, 2));
         assert_eq!(found, Ok(early.is_none().then_some(status)), "its envelope is there");
         let among = (when == 1).then(|| receive(&mut engines, 2, LEN));
@@ -80,13 +80,13 @@ fn a_receive_may_come_before_the_first_byte_among_them_or_after_the_last() {
 fn a_lent_buffer_gets_what_came_while_it_was_away() {
     let mut engines = rich();
     let mut into = vec![0; LEN];
-    let recv = engines[1].recv(0, Pattern::exact(1, 0, 2), &mut into, 0, NEVER, &mut ()).unwrap();
+    let recv = engines[1].recv(Time::ZERO, Pattern::exact(1, 0, 2), &mut into, 0, NEVER, &mut ()).unwrap();
     let Received::Pending(recv) = recv else { panic!("nothing was sent") };
     let begun = begin(&mut engines, NEVER);
     go_on(&mut engines, begun);
     let mut lent = Writing::new(recv, &mut into);
     let completion = engines[1].collect(recv, &mut lent);
-    assert_eq!(lent.result(completion), Ok(Status { source: 0, tag: 2, bytes: LEN }));
+    assert_eq!(lent.result(completion), Ok(Status { source: WorldRank(0), tag: 2, bytes: LEN }));
     assert!(into == bytes(LEN));
     take_first(&mut engines);
     at_rest(&engines);
@@ -97,15 +97,15 @@ fn a_sender_that_gives_up_takes_back_what_has_come() {
     for matched in [false, true] {
         let mut engines = rich();
         let recv = matched.then(|| receive(&mut engines, 2, LEN));
-        let begun = begin(&mut engines, 100);
-        engines[0].poll(200, &mut ()).unwrap();
+        let begun = begin(&mut engines, Time::from_nanos(100));
+        engines[0].poll(Time::from_nanos(200), &mut ()).unwrap();
         settle(&mut engines);
         let Err(Error::TimedOut { fate: Fate::Unknown, report }) = result(&mut engines[0], begun) else {
             panic!("no time-out")
         };
         assert_eq!(report.awaited, Awaited::Room);
         assert_eq!(engines[1].probe(&Pattern::exact(1, 0, 2)), Ok(None));
-        assert!(recv.is_none_or(|recv| is_abandoned(&mut engines[1], recv, 0)));
+        assert!(recv.is_none_or(|recv| is_abandoned(&mut engines[1], recv, WorldRank(0))));
         take_first(&mut engines);
         at_rest(&engines);
     }
@@ -119,16 +119,16 @@ fn a_sender_is_told_that_nobody_wants_the_rest() {
         let recv = receive(&mut engines, 2, len);
         let begun = begin(&mut engines, NEVER);
         if given_up {
-            engines[1].set_deadline(recv, 100);
-            engines[1].poll(200, &mut ()).unwrap();
+            engines[1].set_deadline(recv, Time::from_nanos(100));
+            engines[1].poll(Time::from_nanos(200), &mut ()).unwrap();
         }
         settle(&mut engines);
         let received = result(&mut engines[1], recv);
         if given_up {
             assert!(matches!(received, Err(Error::TimedOut { fate: Fate::NotDelivered, .. })));
-            assert!(is_abandoned(&mut engines[0], begun, 1));
+            assert!(is_abandoned(&mut engines[0], begun, WorldRank(1)));
         } else {
-            let status = Status { source: 0, tag: 2, bytes: LEN };
+            let status = Status { source: WorldRank(0), tag: 2, bytes: LEN };
             assert_eq!(received, Err(Error::Truncated { status, room: 8 }));
             assert!(result(&mut engines[0], begun).is_ok());
         }
@@ -143,9 +143,12 @@ fn the_death_of_a_sender_ends_what_has_not_come_whole() {
         let mut engines = rich();
         let recv = matched.then(|| receive(&mut engines, 2, LEN));
         begin(&mut engines, NEVER);
-        engines[1].peer_failed(0, None, Cause::Died("signal 9".into())).unwrap();
+        engines[1].peer_failed(WorldRank(0), None, Cause::Died("signal 9".into())).unwrap();
         if let Some(recv) = recv {
-            assert!(matches!(result(&mut engines[1], recv), Err(Error::PeerFailed { rank: 0, .. })));
+            assert!(matches!(
+                result(&mut engines[1], recv),
+                Err(Error::PeerFailed { rank: WorldRank(0), .. })
+            ));
         }
         take_first(&mut engines);
         let Usage { requests, unexpected, unexpected_messages, .. } = engines[1].usage();
@@ -159,10 +162,13 @@ fn of_one_that_leaves_the_whole_messages_stay() {
     let mut engines = rich();
     let begun = begin(&mut engines, NEVER);
     engines[0].forget(begun);
-    engines[0].close(0);
+    engines[0].close(Time::ZERO);
     settle(&mut engines);
     assert!(engines[0].closed());
-    assert!(matches!(engines[1].probe(&Pattern::exact(1, 0, 2)), Err(Error::PeerFailed { rank: 0, .. })));
+    assert!(matches!(
+        engines[1].probe(&Pattern::exact(1, 0, 2)),
+        Err(Error::PeerFailed { rank: WorldRank(0), .. })
+    ));
     take_first(&mut engines);
     assert_eq!((engines[1].usage().requests, engines[1].usage().unexpected), (0, 0));
 }
@@ -171,7 +177,7 @@ fn of_one_that_leaves_the_whole_messages_stay() {
 fn a_goodbye_comes_after_what_has_begun() {
     let mut engines = rich();
     let begun = begin(&mut engines, NEVER);
-    engines[0].close(0);
+    engines[0].close(Time::ZERO);
     assert!(!engines[0].closed());
     go_on(&mut engines, begun);
     assert!(engines[0].closed());
@@ -192,10 +198,10 @@ fn a_claimed_message_goes_on_coming() {
         } else {
             go_on(&mut engines, begun);
         }
-        let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+        let recv = engines[1].recv_claimed(Time::ZERO, claimed, Ok(Memory::zeroed(LEN)), NEVER);
         settle(&mut engines);
         if gives_up {
-            assert!(is_abandoned(&mut engines[1], recv, 0));
+            assert!(is_abandoned(&mut engines[1], recv, WorldRank(0)));
         } else {
             let completion = engines[1].collect(recv, &mut ()).unwrap();
             assert_eq!(completion.memory.unwrap().as_bytes(), bytes(LEN));
@@ -209,14 +215,14 @@ fn a_claimed_message_goes_on_coming() {
 fn end_sender(engines: &mut [Engine<Loopback>; 2], way: usize) {
     match way {
         0 => {
-            engines[0].close(0);
+            engines[0].close(Time::ZERO);
             settle(engines);
             assert!(engines[0].closed());
         }
-        1 => engines[1].peer_failed(0, None, Cause::Died("signal 9".into())).unwrap(),
+        1 => engines[1].peer_failed(WorldRank(0), None, Cause::Died("signal 9".into())).unwrap(),
         _ => {
             let address = engines[0].port().address();
-            engines[1].introduce(0, 8, address).unwrap();
+            engines[1].introduce(WorldRank(0), 8, address).unwrap();
         }
     }
 }
@@ -232,10 +238,10 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
         end_sender(&mut engines, way);
         assert_eq!(engines[1].usage().unexpected, u64::from(cost(LEN)), "it is kept within the budget");
         let into = if owned { Ok(Memory::zeroed(LEN)) } else { Err(LEN) };
-        let recv = engines[1].recv_claimed(0, claimed, into, NEVER);
+        let recv = engines[1].recv_claimed(Time::ZERO, claimed, into, NEVER);
         let mut buffer = vec![0; if owned { 0 } else { LEN }];
         let completion = engines[1].collect(recv, &mut Writing::new(recv, &mut buffer)).unwrap();
-        assert_eq!(completion.result, Ok(Status { source: 0, tag: 2, bytes: LEN }));
+        assert_eq!(completion.result, Ok(Status { source: WorldRank(0), tag: 2, bytes: LEN }));
         let got = completion.memory.map_or(buffer, |memory| memory.as_bytes().to_vec());
         assert!(got == bytes(LEN));
         let Usage { requests, unexpected, .. } = engines[1].usage();
@@ -257,13 +263,13 @@ fn a_claimed_message_of_a_former_incarnation_leaves_one_of_the_same_name_alone()
 
     let identity = Identity { incarnation: 8, ..engines[0].inner.link().identity().clone() };
     let mut next = Engine::new(hub.port(), identity, config);
-    next.introduce(1, 7, engines[1].port().address()).unwrap();
-    engines[1].introduce(0, 8, next.port().address()).unwrap();
+    next.introduce(WorldRank(1), 7, engines[1].port().address()).unwrap();
+    engines[1].introduce(WorldRank(0), 8, next.port().address()).unwrap();
     engines[0] = next;
     settle(&mut engines);
     let again = begin(&mut engines, NEVER);
     assert_eq!(again, begun, "the name is the same");
-    let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+    let recv = engines[1].recv_claimed(Time::ZERO, claimed, Ok(Memory::zeroed(LEN)), NEVER);
     assert_eq!(engines[1].collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
     let recv = receive(&mut engines, 2, LEN);
     go_on(&mut engines, again);
@@ -288,8 +294,8 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
             kept,
             "nothing of it is kept, and the first until the next incarnation takes part"
         );
-        let recv = engines[1].recv_claimed(0, claimed, Ok(Memory::zeroed(LEN)), NEVER);
-        let Err(Error::PeerFailed { rank: 0, cause, fate: Fate::NotDelivered, .. }) =
+        let recv = engines[1].recv_claimed(Time::ZERO, claimed, Ok(Memory::zeroed(LEN)), NEVER);
+        let Err(Error::PeerFailed { rank: WorldRank(0), cause, fate: Fate::NotDelivered, .. }) =
             result(&mut engines[1], recv)
         else {
             panic!("its sender has ended")
@@ -312,8 +318,8 @@ fn claimed_messages_are_kept_within_the_budget() {
         if let Sent::Pending(id) = send(&mut engines, tag, NEVER) {
             let data = bytes(LEN);
             for _ in 0..20 {
-                engines[0].poll(0, &mut Reading(id, &data)).unwrap();
-                engines[1].poll(0, &mut ()).unwrap();
+                engines[0].poll(Time::ZERO, &mut Reading(id, &data)).unwrap();
+                engines[1].poll(Time::ZERO, &mut ()).unwrap();
             }
             if engines[0].outcome(id) == Outcome::Ready {
                 assert!(result(&mut engines[0], id).is_ok());
@@ -328,7 +334,7 @@ fn claimed_messages_are_kept_within_the_budget() {
     }
     assert_eq!(claims.len(), 2);
     for (_, claimed) in claims {
-        engines[1].discard(0, claimed);
+        engines[1].discard(Time::ZERO, claimed);
     }
     settle(&mut engines);
     at_rest(&engines);
@@ -360,7 +366,7 @@ fn a_short_message_does_not_overtake_one_that_waits_for_credit() {
     // The credit suffices for the first message and the last, but not for the second.
     let sends = [3000, 3000, 1].map(|len| {
         let memory = Memory::new(bytes(len));
-        engines[0].isend(0, 1, 1, 5, memory, NEVER).unwrap()
+        engines[0].isend(Time::ZERO, WorldRank(1), 1, 5, memory, NEVER).unwrap()
     });
     assert_eq!(sends.map(|id| engines[0].outcome(id)), [Outcome::Ready, Outcome::Pending, Outcome::Pending]);
     settle(&mut engines);
@@ -378,13 +384,13 @@ fn a_short_message_does_not_overtake_one_that_waits_for_credit() {
 #[test]
 fn an_address_is_asked_for_once() {
     let hub = Hub::new();
-    let identity = Identity { rank: 0, size: 3, incarnation: 7, secret: [9; 16] };
+    let identity = Identity { rank: WorldRank(0), size: 3, incarnation: 7, secret: [9; 16] };
     let mut engine = Engine::new(hub.port(), identity, Config::default());
-    engine.seek(1).unwrap();
-    assert!(matches!(engine.send(0, 1, 1, 5, b"x", NEVER), Ok(Sent::Pending(_))));
-    engine.seek(2).unwrap();
-    assert_eq!(engine.wanted().collect::<Vec<_>>(), [1, 2]);
-    engine.seek(1).unwrap();
+    engine.seek(WorldRank(1)).unwrap();
+    assert!(matches!(engine.send(Time::ZERO, WorldRank(1), 1, 5, b"x", NEVER), Ok(Sent::Pending(_))));
+    engine.seek(WorldRank(2)).unwrap();
+    assert_eq!(engine.wanted().collect::<Vec<_>>(), [1, 2].map(WorldRank));
+    engine.seek(WorldRank(1)).unwrap();
     assert_eq!(engine.wanted().count(), 0);
 }
 
@@ -396,9 +402,9 @@ fn a_connection_lost_amid_a_message_is_no_verdict_of_its_sender() {
     drop(receiver);
     let data = bytes(LEN);
     sender.inner.drive(&mut Reading(send, &data));
-    assert_eq!(peer_state(&sender, 1).failure(), Some(Cause::Lost));
+    assert_eq!(peer_state(&sender, WorldRank(1)).failure(), Some(Cause::Lost));
     assert_eq!(sender.given_up().count(), 0);
-    sender.peer_failed(1, None, Cause::Died("killed by SIGKILL".to_owned())).unwrap();
-    let failed = peer_state(&sender, 1).failure();
+    sender.peer_failed(WorldRank(1), None, Cause::Died("killed by SIGKILL".to_owned())).unwrap();
+    let failed = peer_state(&sender, WorldRank(1)).failure();
     assert!(matches!(failed, Some(Cause::Died(_))), "the launcher's report explains it: {failed:?}");
 }
