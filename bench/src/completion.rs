@@ -54,7 +54,12 @@ pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send
 }
 
 /// Returns the average time of a completion in nanoseconds: a send, the wait, and the next receive.
-fn round(comm: &Comm, set: &mut RequestSet<u64>, first: u64, pending: u64) -> Result<f64, samite::Error> {
+fn round(
+    comm: &Comm,
+    set: &mut RequestSet<Vec<u64>>,
+    first: u64,
+    pending: u64,
+) -> Result<f64, samite::Error> {
     let begin = Instant::now();
     for number in 0..COMPLETIONS {
         // The tags are far from the order of posting.
@@ -67,7 +72,7 @@ fn round(comm: &Comm, set: &mut RequestSet<u64>, first: u64, pending: u64) -> Re
     Ok(begin.elapsed().as_nanos() as f64 / COMPLETIONS as f64)
 }
 
-fn post(comm: &Comm, set: &mut RequestSet<u64>, tag: u64) -> Result<(), samite::Error> {
+fn post(comm: &Comm, set: &mut RequestSet<Vec<u64>>, tag: u64) -> Result<(), samite::Error> {
     set.insert(comm.irecv(vec![0_u64; 1], Rank(0), tag)?).expect("the request is of this world");
     Ok(())
 }

@@ -26,7 +26,7 @@ pub use self::heap::Heap;
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;
-use crate::{Change, PortError};
+use crate::{Access, Change, PortError};
 
 /// The kind of memory that holds some bytes. A parameter of every registration, so that no path assumes
 /// that the CPU can read the bytes that it carries.
@@ -59,11 +59,13 @@ pub enum MemoryKind {
 pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
 impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
 
-/// An owned block of bytes, made from a `Vec` of any [`Element`] and turned back into it without a copy.
+/// A block of bytes, made from a `Vec` or an `Arc` of any [`Element`] and turned back into it without a copy.
+///
+/// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written.
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
-    /// Elements in use and allocated, as in the `Vec`.
+    /// Elements in use and allocated, as in the `Vec`; an `Arc` has no others.
     elements: usize,
     capacity: usize,
     vtable: &'static Vtable,
@@ -79,7 +81,20 @@ impl Memory {
             origin: NonNull::new(vec.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()),
             elements: vec.len(),
             capacity: vec.capacity(),
-            vtable: const { &Vtable::of::<T>() },
+            vtable: const { &Vtable::owned::<T>() },
+        }
+    }
+
+    /// Takes over one reference to a shared slice. The bytes can be read alone.
+    #[must_use]
+    pub fn shared<T: Element>(slice: Arc<[T]>) -> Self {
+        let elements = slice.len();
+        Self {
+            // The pointer of an `Arc` is never null.
+            origin: NonNull::new(Arc::into_raw(slice).cast_mut().cast()).unwrap_or(NonNull::dangling()),
+            elements,
+            capacity: elements,
+            vtable: const { &Vtable::shared::<T>() },
         }
     }
 
@@ -107,70 +122,122 @@ impl Memory {
         MemoryKind::Host
     }
 
+    /// Returns true if the bytes are those of an `Arc`, which other holders read at any time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.vtable.is_shared
+    }
+
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns.
-        // `IntoBytes` means that none of them has padding, so every byte is initialized. `&self` excludes
-        // writers.
+        // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns, or of a
+        // slice of which it holds a reference. `IntoBytes` means that none of them has padding, so every byte is
+        // initialized. `&self` excludes writers of the vector. The slice has no writers: its elements are `Immutable`,
+        // and an `Arc` gives out a `&mut` only while there is no other reference.
         unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.len()) }
     }
 
     /// Returns the bytes for writing.
+    ///
+    /// # Panics
+    /// If the memory is [shared](Self::is_shared).
     #[must_use]
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_bytes`; `&mut self` makes this the only reference, and `FromBytes` means that no
-        // written value can make an element invalid.
+        assert!(!self.is_shared(), "shared memory is not written");
+        // SAFETY: as in `as_bytes`, of a vector; `&mut self` makes this the only reference, and `FromBytes` means that
+        // no written value can make an element invalid.
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
+    }
+
+    /// Returns the bytes of one element.
+    #[must_use]
+    pub fn element_bytes(&self) -> usize {
+        self.vtable.size
     }
 
     /// Returns the vector from which this memory was made.
     ///
     /// # Errors
-    /// Returns the memory if it was made from a vector of another type.
+    /// Returns the memory if it was made from anything else.
     pub fn into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
-        if self.vtable.element != TypeId::of::<T>() {
+        if self.vtable.element != TypeId::of::<T>() || self.is_shared() {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the parts come from a `Vec<T>` (the type id proves it) whose destructor `new` disabled, and
-        // this value's own is disabled here: the vector has one owner again.
+        // SAFETY: the parts come from a `Vec<T>` (the type id and the flag prove it) whose destructor `new` disabled,
+        // and this value's own is disabled here: the vector has one owner again.
         Ok(unsafe { Vec::from_raw_parts(this.origin.as_ptr().cast(), this.elements, this.capacity) })
+    }
+
+    /// Returns the slice from which this memory was made.
+    ///
+    /// # Errors
+    /// Returns the memory if it was made from anything else.
+    pub fn into_shared<T: Element>(self) -> Result<Arc<[T]>, Self> {
+        if self.vtable.element != TypeId::of::<T>() || !self.is_shared() {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the parts come from an `Arc<[T]>` (the type id and the flag prove it) whose reference `shared` kept,
+        // and this value's destructor, which would end it, is disabled here.
+        Ok(unsafe { slice_of(this.origin, this.elements) })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the parts come from the `Vec` for whose element type `vtable` was made; they are used once,
-        // here.
+        // SAFETY: the parts come from the `Vec` or `Arc` for whose type `vtable` was made; they are used once, here.
         unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
     }
 }
 
-// SAFETY: a `Memory` is an owned vector of `Element`s, which are `Send`, by its parts.
+// SAFETY: a `Memory` is by its parts an owned vector of `Element`s, which are `Send`, or an `Arc` of them, which is `Send`
+// since they are `Sync` too.
 unsafe impl Send for Memory {}
 // SAFETY: `&Memory` gives `&[u8]` only.
 unsafe impl Sync for Memory {}
 
-/// The operations and sizes of the erased element type.
+/// The operations and sizes of the erased type.
 #[derive(Debug)]
 struct Vtable {
     element: TypeId,
     /// Bytes of an element.
     size: usize,
+    /// True for an `Arc`, false for a `Vec`.
+    is_shared: bool,
     free: unsafe fn(NonNull<u8>, usize, usize),
 }
 
 impl Vtable {
-    const fn of<T: Element>() -> Self {
+    const fn owned<T: Element>() -> Self {
         /// # Safety
         /// The parts are those of a `Vec<T>` that is not used again.
         unsafe fn free<T>(origin: NonNull<u8>, elements: usize, capacity: usize) {
             // SAFETY: the caller guarantees it.
             drop(unsafe { Vec::<T>::from_raw_parts(origin.as_ptr().cast(), elements, capacity) });
         }
-        Self { element: TypeId::of::<T>(), size: size_of::<T>(), free: free::<T> }
+        Self { element: TypeId::of::<T>(), size: size_of::<T>(), is_shared: false, free: free::<T> }
     }
+
+    const fn shared<T: Element>() -> Self {
+        /// # Safety
+        /// The parts are those of an `Arc<[T]>` of which this reference is not used again.
+        unsafe fn free<T>(origin: NonNull<u8>, elements: usize, _: usize) {
+            // SAFETY: the caller guarantees it.
+            drop(unsafe { slice_of::<T>(origin, elements) });
+        }
+        Self { element: TypeId::of::<T>(), size: size_of::<T>(), is_shared: true, free: free::<T> }
+    }
+}
+
+/// Returns the reference to a slice that `Arc::into_raw` left.
+///
+/// # Safety
+/// The parts are those of such a reference, which is not used otherwise.
+unsafe fn slice_of<T>(origin: NonNull<u8>, elements: usize) -> Arc<[T]> {
+    // SAFETY: the caller guarantees it: address and length are those that `into_raw` returned.
+    unsafe { Arc::from_raw(std::ptr::slice_from_raw_parts(origin.as_ptr().cast::<T>(), elements)) }
 }
 
 /// Memory shared with ports. A peer may change its bytes at any time, so they are accessed by
@@ -249,14 +316,14 @@ impl Region {
     /// Copies `from` in, to `offset` on.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`].
+    /// [`PortError::OutOfBounds`]; [`PortError::Unsupported`] if the memory is [shared](Memory::is_shared).
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), PortError> {
-        let into = self.span(offset, from.len())?;
+        let into = self.span_to_write(offset, from.len())?;
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: as in `copy_out`; and no reference to the bytes exists while they are shared, so
-                // writing breaks none.
+                // SAFETY: as in `copy_out`; and no reference to the bytes exists: they are no `Arc`'s, as
+                // `span_to_write` checked.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
             }
             Shared::Segment(segment) => segment.mapped().write(offset, from),
@@ -274,9 +341,10 @@ impl Region {
     /// [`Region::shared`] the change is also atomic for peers that change the word over shared memory.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`], also if `offset` is no multiple of 8.
+    /// [`PortError::OutOfBounds`], also if `offset` is no multiple of 8; [`PortError::Unsupported`] as for
+    /// [`copy_in`](Self::copy_in).
     pub fn change(&self, offset: usize, how: Change) -> Result<u64, PortError> {
-        let at = self.span(offset, Change::BYTES)?.cast::<u64>();
+        let at = self.span_to_write(offset, Change::BYTES)?.cast::<u64>();
         if !offset.is_multiple_of(Change::BYTES) {
             return Err(PortError::OutOfBounds { offset, len: Change::BYTES });
         }
@@ -348,7 +416,7 @@ impl Region {
         segment: &Mapped,
         at: usize,
     ) -> Result<(), PortError> {
-        let into = self.span(offset, len)?;
+        let into = self.span_to_write(offset, len)?;
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
@@ -397,11 +465,28 @@ impl Region {
         }
     }
 
-    /// Checks that a span to be registered lies in the region. For ports.
-    pub(crate) fn check_span(&self, span: &Range<usize>) -> Result<(), PortError> {
+    /// As [`span`](Self::span), of memory that is not shared with readers.
+    fn span_to_write(&self, offset: usize, len: usize) -> Result<NonNull<u8>, PortError> {
+        match &*self.0 {
+            Shared::Private { memory, .. } if memory.is_shared() => Err(READ_ALONE),
+            _ => self.span(offset, len),
+        }
+    }
+
+    /// Checks that a span lies in the region.
+    fn check_span(&self, span: &Range<usize>) -> Result<(), PortError> {
         let len = span.end.checked_sub(span.start);
         let outside = PortError::OutOfBounds { offset: span.start, len: len.unwrap_or(0) };
         self.span(span.start, len.ok_or(outside)?).map(|_| ())
+    }
+
+    /// Checks that a span may be registered for an access. For ports: a port writes only with an access that this
+    /// permitted.
+    pub(crate) fn check_access(&self, span: &Range<usize>, access: Access) -> Result<(), PortError> {
+        if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
+            self.span_to_write(0, 0)?;
+        }
+        self.check_span(span)
     }
 
     /// Copies from one region to another, which may be the same, for ports that move bytes themselves.
@@ -416,7 +501,7 @@ impl Region {
         len: usize,
     ) -> Result<(), PortError> {
         let source = from.span(from_offset, len)?;
-        let target = into.span(into_offset, len)?;
+        let target = into.span_to_write(into_offset, len)?;
         // Locks in the order of addresses, so that two copies in opposite directions cannot
         // wait for each other.
         let (a, b) = (Arc::as_ptr(&from.0), Arc::as_ptr(&into.0));
@@ -454,6 +539,9 @@ pub(crate) fn in_pieces<E>(
     })
 }
 
+/// The refusal to write to the memory of an `Arc`.
+const READ_ALONE: PortError = PortError::Unsupported { what: "write to memory that is shared with readers" };
+
 /// A size that stays in a first-level cache.
 const PIECE: usize = 4096;
 
@@ -470,6 +558,48 @@ mod tests {
         let memory = memory.into_vec::<u64>().expect_err("another type of the same size");
         let vec = memory.into_vec::<f64>().expect("its own type");
         assert_eq!((vec.as_ptr(), vec.as_slice()), (origin, &[1.5, -2.0][..]));
+    }
+
+    #[test]
+    fn a_shared_slice_comes_back_as_itself() {
+        let slice: Arc<[f64]> = Arc::from([1.5, -2.0]);
+        let memory = Memory::shared(slice.clone());
+        assert_eq!((memory.len(), memory.as_bytes()), (16, slice.as_bytes()));
+        let memory = memory.into_vec::<f64>().expect_err("not a vector");
+        let memory = memory.into_shared::<u64>().expect_err("another type of the same size");
+        let same = memory.into_shared::<f64>().expect("its own type");
+        assert!(Arc::ptr_eq(&slice, &same));
+        drop((Memory::shared(same.clone()), Memory::shared::<u8>(Arc::from([]))));
+        assert_eq!(Arc::strong_count(&slice), 2);
+        Memory::new(vec![0u8]).into_shared::<u8>().expect_err("a vector");
+    }
+
+    #[test]
+    fn shared_memory_is_read_alone() {
+        let slice: Arc<[u64]> = Arc::from([1, 2]);
+        let region = Region::new(Memory::shared(slice.clone()));
+        let other = Region::new(Memory::zeroed(16));
+        Region::copy_between(&region, 0, &other, 8, 8).unwrap();
+        let segment = Segment::create(16).unwrap();
+        region.copy_to_mapped(0, 16, segment.mapped(), 0).unwrap();
+        for refused in [
+            region.copy_in(0, &[]),
+            region.change(0, Change::Add(1)).map(drop),
+            region.copy_from_mapped(0, 16, segment.mapped(), 0),
+            Region::copy_between(&other, 0, &region, 0, 8),
+            region.check_access(&(0..16), Access::LOCAL_WRITE),
+            region.check_access(&(0..16), Access::REMOTE_READ | Access::REMOTE_WRITE),
+        ] {
+            assert_eq!(refused, Err(READ_ALONE));
+        }
+        region.check_access(&(0..16), Access::LOCAL_READ | Access::REMOTE_READ).unwrap();
+        assert_eq!(&slice[..], [1, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "shared memory is not written")]
+    fn shared_memory_gives_no_exclusive_slice() {
+        Memory::shared::<u8>(Arc::from([1])).as_bytes_mut().fill(0);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Registry {
         span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        region.check_span(&span)?;
+        region.check_access(&span, access)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {

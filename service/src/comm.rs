@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 pub(crate) use creation::Creations;
 pub(crate) use derived::Derived;
 
+use crate::buffer::{Buffer, BufferMut};
 use crate::cancel::Cancel;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
@@ -328,7 +329,7 @@ impl Comm {
         &self,
         from: impl Into<Source>,
         tag: impl Into<Tag>,
-    ) -> Result<Done<T>, Error> {
+    ) -> Result<Done<Vec<T>>, Error> {
         let begun = self.runtime.now();
         let mut message = self.claim(from, tag)?;
         message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
@@ -416,15 +417,15 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn isendrecv<T: Element, U: Element>(
+    pub fn isendrecv<S: Buffer, R: BufferMut>(
         &self,
-        data: Vec<T>,
+        data: S,
         to: impl Into<Destination>,
         tag: u64,
-        buffer: Vec<U>,
+        buffer: R,
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
-    ) -> Result<Exchange<T, U>, ExchangeFailed<T, U>> {
+    ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
         let to = to.into();
         // Nothing is posted before this check, since a posted receive could take a message.
         if let Err(error) = to.0.map_or(Ok(()), |rank| self.check_rank(rank)) {
@@ -459,7 +460,7 @@ impl Comm {
         tag: u64,
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
-    ) -> Result<Exchange<T, T>, ExchangeFailed<T, T>> {
+    ) -> BegunExchange<Vec<T>> {
         match copy_of(&buffer) {
             Ok(data) => self.isendrecv(data, to, tag, buffer, from, recv_tag),
             Err(error) => Err(ExchangeFailed { error, data: None, buffer: Some(buffer) }),
@@ -468,7 +469,7 @@ impl Comm {
 
     /// Returns an empty set of requests, whose results can be taken in the order in which they end.
     #[must_use]
-    pub fn request_set<T: Element>(&self) -> RequestSet<T> {
+    pub fn request_set<B: Buffer>(&self) -> RequestSet<B> {
         RequestSet::new(self.clone())
     }
 
@@ -487,12 +488,12 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn isend<T: Element>(
+    pub fn isend<B: Buffer>(
         &self,
-        data: Vec<T>,
+        data: B,
         to: impl Into<Destination>,
         tag: u64,
-    ) -> Result<Request<T>, Failed<T>> {
+    ) -> Result<Request<B>, Failed<B>> {
         let rank = match to.into().0.map(|to| self.world_rank(to)) {
             Some(Ok(rank)) => rank,
             Some(Err(error)) => return Err(Failed { error, buffer: Some(data) }),
@@ -518,12 +519,12 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn irecv<T: Element>(
+    pub fn irecv<B: BufferMut>(
         &self,
-        buffer: Vec<T>,
+        buffer: B,
         from: impl Into<Source>,
         tag: impl Into<Tag>,
-    ) -> Result<Request<T>, Failed<T>> {
+    ) -> Result<Request<B>, Failed<B>> {
         let tag = tag.into();
         let pattern = match self.pattern(from.into(), tag) {
             Ok(Some(pattern)) => pattern,
@@ -660,7 +661,7 @@ impl Comm {
 
     /// Starts an operation whose partner is absent.
     #[cold]
-    fn begin_absent<T: Element>(&self, buffer: Vec<T>, tag: u64) -> Result<Request<T>, Failed<T>> {
+    fn begin_absent<B: Buffer>(&self, buffer: B, tag: u64) -> Result<Request<B>, Failed<B>> {
         let status = samite_p2p::Status { source: WorldRank(Rank::ABSENT.0), tag, bytes: 0 };
         self.begin(buffer, |engine, now, memory, _| Ok(engine.ended(now, self.context, status, memory)))
     }
@@ -703,17 +704,17 @@ impl Comm {
         }
     }
 
-    fn begin<T: Element>(
+    fn begin<B: Buffer>(
         &self,
-        buffer: Vec<T>,
+        buffer: B,
         start: impl FnOnce(
             &mut Engine<Transport>,
             Time,
             Memory,
             Time,
         ) -> Result<RequestId, (samite_p2p::Error, Memory)>,
-    ) -> Result<Request<T>, Failed<T>> {
-        let memory = Memory::new(buffer);
+    ) -> Result<Request<B>, Failed<B>> {
+        let memory = buffer.into_memory();
         let mut call = match self.runtime.enter(&self.bounds) {
             Ok(call) => call,
             Err(error) => return Err(Failed::new(error, Some(memory))),
@@ -724,6 +725,9 @@ impl Comm {
         }
     }
 }
+
+/// An exchange between two buffers of one type, or the reason why it did not start.
+type BegunExchange<B> = Result<Exchange<B, B>, ExchangeFailed<B, B>>;
 
 /// Returns a copy of data that is to be sent from a buffer that receives.
 fn copy_of<T: Element>(data: &[T]) -> Result<Vec<T>, Error> {
@@ -775,7 +779,7 @@ impl Message {
     /// # Errors
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for
     /// its length; it is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
-    pub fn recv<T: Element>(mut self) -> Result<Done<T>, Error> {
+    pub fn recv<T: Element>(mut self) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
         // A peer has announced the length. Pages to which nothing arrives are never touched.
         let buffer =

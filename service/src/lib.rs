@@ -32,7 +32,7 @@
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Group`] |
-//! | types of data | [`Element`], [`zerocopy`] |
+//! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+mod buffer;
 mod cancel;
 mod comm;
 mod deal;
@@ -90,6 +91,7 @@ mod transport;
 mod watch;
 mod world;
 
+pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
 pub use comm::{Comm, Message};
 pub use element::Element;

@@ -6,9 +6,10 @@ use std::task::Poll;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
+use crate::buffer::{AnyBuffer, Buffer};
 use crate::comm::Derived;
 use crate::runtime::Completion;
-use crate::{Comm, Element, Error, Status};
+use crate::{Comm, Error, Status};
 
 /// A send or receive under way that owns its buffer. A forgotten request leaks, and never dangles; a dropped one is
 /// cancelled if possible.
@@ -25,11 +26,11 @@ use crate::{Comm, Element, Error, Status};
 /// ```
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
-pub struct Request<T: Element> {
+pub struct Request<B: Buffer> {
     comm: Comm,
     /// `None` once its result was returned.
     id: Option<RequestId>,
-    element: PhantomData<fn() -> T>,
+    buffer: PhantomData<fn() -> B>,
 }
 
 /// Checks that a message is made of whole elements of this size.
@@ -43,9 +44,9 @@ pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
 
 /// A message with the buffer that it was sent from or received into: the result of an operation that owns its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done<T> {
+pub struct Done<B> {
     /// The buffer. After a receive, the message is at its beginning; a buffer that the receive made has its length.
-    pub buffer: Vec<T>,
+    pub buffer: B,
     /// The message.
     pub status: Status,
 }
@@ -53,40 +54,64 @@ pub struct Done<T> {
 /// The result of a request that failed.
 #[derive(Clone, thiserror::Error)]
 #[error("{error}")]
-pub struct Failed<T> {
+pub struct Failed<B> {
     /// The reason.
     #[source]
     pub error: Error,
     /// The buffer; `None` if a peer or a port may still access it. Such a buffer is freed when no access is possible
     /// any more.
-    pub buffer: Option<Vec<T>>,
+    pub buffer: Option<B>,
 }
 
-impl<T: Element> Failed<T> {
+impl<B: Buffer> Failed<B> {
     pub(crate) fn new(error: Error, memory: Option<Memory>) -> Self {
-        Self { error, buffer: memory.and_then(|memory| memory.into_vec().ok()) }
+        Self { error, buffer: memory.and_then(|memory| B::of_memory(memory).ok()) }
     }
 }
 
-impl<T> std::fmt::Debug for Failed<T> {
+impl<B> std::fmt::Debug for Failed<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl<T> From<Failed<T>> for Error {
-    fn from(failed: Failed<T>) -> Self {
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Self {
         failed.error
     }
 }
 
-impl<T: Element> Request<T> {
+impl<B: Buffer> Request<B> {
     pub(crate) fn new(comm: Comm, id: RequestId) -> Self {
-        Self { comm, id: Some(id), element: PhantomData }
+        Self { comm, id: Some(id), buffer: PhantomData }
+    }
+
+    /// Forgets the type of the buffer, so that requests of different types can be in one
+    /// [`RequestSet`]. [`AnyBuffer::downcast`] returns the buffer with its type.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// let mut set = comm.request_set();
+    /// let receive = comm.irecv(vec![0u8; 3], comm.rank(), 7)?.into_any();
+    /// let received = set.insert(receive).expect("a request of this world");
+    /// let send = comm.isend(std::sync::Arc::<[u8]>::from([1, 2, 3]), comm.rank(), 7)?.into_any();
+    /// set.insert(send).expect("a request of this world");
+    /// while let Some((key, result)) = set.wait_any() {
+    ///     let done = result?;
+    ///     if key == received {
+    ///         assert_eq!(done.buffer.downcast::<Vec<u8>>().unwrap(), [1, 2, 3]);
+    ///     }
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn into_any(mut self) -> Request<AnyBuffer> {
+        Request { comm: self.comm.clone(), id: self.id.take(), buffer: PhantomData }
     }
 
     /// Returns the result of the request, which has ended.
-    fn end(&mut self, completion: Option<Completion>) -> Result<Done<T>, Failed<T>> {
+    fn end(&mut self, completion: Option<Completion>) -> Result<Done<B>, Failed<B>> {
         self.id = None;
         result_of(self.comm.derived.as_deref(), completion)
     }
@@ -96,7 +121,7 @@ impl<T: Element> Request<T> {
     /// # Errors
     /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that was not
     /// reported before; use [`test`](Self::test) instead to let it continue.
-    pub fn wait(mut self) -> Result<Done<T>, Failed<T>> {
+    pub fn wait(mut self) -> Result<Done<B>, Failed<B>> {
         let completion = self.id.and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
         self.end(completion)
     }
@@ -109,7 +134,7 @@ impl<T: Element> Request<T> {
     /// source must report, and after an error of the runtime itself, the request is still under way: test it again, or
     /// wait for it.
     #[must_use = "a result is returned once"]
-    pub fn test(&mut self) -> Option<Result<Done<T>, Failed<T>>> {
+    pub fn test(&mut self) -> Option<Result<Done<B>, Failed<B>>> {
         let Some(id) = self.id else { return Some(result_of(None, None)) };
         match self.comm.runtime.test(id, &mut ()) {
             Ok(Poll::Pending) => None,
@@ -129,7 +154,7 @@ impl<T: Element> Request<T> {
     }
 }
 
-impl<T: Element> Drop for Request<T> {
+impl<B: Buffer> Drop for Request<B> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.comm.runtime.forget(id);
@@ -138,10 +163,10 @@ impl<T: Element> Drop for Request<T> {
 }
 
 /// Returns the result of an owned request that has ended, in ranks of its communicator.
-fn result_of<T: Element>(
+fn result_of<B: Buffer>(
     derived: Option<&Derived>,
     completion: Option<Completion>,
-) -> Result<Done<T>, Failed<T>> {
+) -> Result<Done<B>, Failed<B>> {
     let Some(completion) = completion else {
         return Err(Failed { error: Error::NoSuchRequest, buffer: None });
     };
@@ -151,10 +176,11 @@ fn result_of<T: Element>(
     };
     match result {
         Ok(status) => {
-            if let Err(error) = whole(status, size_of::<T>()) {
+            let element = B::element_bytes().or_else(|| Some(completion.memory.as_ref()?.element_bytes()));
+            if let Err(error) = whole(status, element.unwrap_or(1)) {
                 return Err(Failed::new(error, completion.memory));
             }
-            let buffer = completion.memory.and_then(|memory| memory.into_vec().ok());
+            let buffer = completion.memory.and_then(|memory| B::of_memory(memory).ok());
             buffer
                 .map(|buffer| Done { buffer, status })
                 .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })

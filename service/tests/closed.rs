@@ -36,7 +36,7 @@ fn every_call_on_what_outlives_its_world_ends_at_once() {
         let bounded = world.comm().with_cancel(&cancel).with_timeout(Duration::from_secs(600));
         let (message, dropped): (Message, Message) =
             (world.comm().claim(Rank(1), 1).unwrap(), world.comm().claim(Rank(1), 2).unwrap());
-        let mut receive: Request<u8> = world.comm().irecv(vec![0], Rank(1), 9).unwrap();
+        let mut receive: Request<Vec<u8>> = world.comm().irecv(vec![0], Rank(1), 9).unwrap();
         let unused = world.comm().irecv(vec![0_u8], Rank(1), 9).unwrap();
         let send = world.comm().isend(vec![3_u8; 1 << 10], Rank(1), 3).unwrap();
         let mut set = world.comm().request_set();

@@ -124,7 +124,7 @@ fn every_call_names_ranks_of_its_communicator() {
             Ok(())
         })?;
         // A set has requests of several communicators.
-        let mut set = comm.request_set::<u32>();
+        let mut set = comm.request_set::<Vec<u32>>();
         let in_back = set.insert(back.irecv(vec![0], other, 4)?).unwrap();
         let in_world = set.insert(comm.irecv(vec![0], Source::ANY, 4)?).unwrap();
         back.send(&[me.0], other, 4)?;

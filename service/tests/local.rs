@@ -269,7 +269,7 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
         let comm = world.comm();
         let mut buffer = [0_u8];
         let soon = Duration::from_secs(60);
-        let owned = |failed: samite::Failed<u8>| {
+        let owned = |failed: samite::Failed<Vec<u8>>| {
             assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
             failed.error
         };
@@ -335,7 +335,7 @@ fn a_failure_gives_the_buffer_back_of_a_receive_from_any_source() {
 
 const MANY: u64 = 1000;
 
-type End = (usize, Result<samite::Done<u8>, samite::Failed<u8>>);
+type End = (usize, Result<samite::Done<Vec<u8>>, samite::Failed<Vec<u8>>>);
 
 /// Receives with many tags, whose messages come in the reverse order.
 #[test]

@@ -22,7 +22,7 @@ pub(crate) struct RestartTraffic<'a> {
     incarnation: u64,
     rng: SplitMix64,
     exchanges: BTreeMap<u32, Exchange>,
-    sends: Vec<Request<u64>>,
+    sends: Vec<Request<Vec<u64>>>,
     receives: Vec<Posted>,
     report: Report,
 }
@@ -42,7 +42,7 @@ struct Exchange {
 /// A receive from one rank, with that rank's incarnation, as far as known, when the receive was posted.
 struct Posted {
     incarnation: Option<u64>,
-    request: Request<u64>,
+    request: Request<Vec<u64>>,
 }
 
 const RECEIVES_MAX: usize = 4;

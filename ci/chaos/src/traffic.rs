@@ -18,11 +18,11 @@ pub(crate) struct Traffic<'a> {
     watchdog: &'a Watchdog,
     seed: u64,
     rng: SplitMix64,
-    sends: Vec<(u32, Request<u8>)>,
+    sends: Vec<(u32, Request<Vec<u8>>)>,
     /// Receives under way, each with its place among all receives.
-    receives: Vec<(usize, Request<u8>)>,
+    receives: Vec<(usize, Request<Vec<u8>>)>,
     /// By rank: a receive that ends only when that rank does.
-    sentinels: BTreeMap<u32, Request<u8>>,
+    sentinels: BTreeMap<u32, Request<Vec<u8>>>,
     watched_ns: u64,
     exchanges: BTreeMap<u32, Exchange>,
     /// By place: sender and number of the message that each successful receive got.
@@ -355,12 +355,12 @@ impl<'a> Traffic<'a> {
     }
 
     /// Notes that a receive with an owned buffer has ended.
-    fn received(&mut self, place: usize, result: Result<Done<u8>, Failed<u8>>) {
+    fn received(&mut self, place: usize, result: Result<Done<Vec<u8>>, Failed<Vec<u8>>>) {
         self.took(place, result.map_err(|failed| failed.error));
     }
 
     /// Notes that a receive has ended.
-    fn took(&mut self, place: usize, result: Result<Done<u8>, Error>) {
+    fn took(&mut self, place: usize, result: Result<Done<Vec<u8>>, Error>) {
         let Done { status: Status { peer: Rank(source), tag, bytes }, buffer } = match result {
             Ok(message) => message,
             Err(error) => {

@@ -140,7 +140,7 @@ impl Registrations {
         span: Range<usize>,
         access: Access,
     ) -> Result<(Registered, u64), PortError> {
-        region.check_span(&span)?;
+        region.check_access(&span, access)?;
         let registered = |mr| Registered { mr, region: region.clone(), span: span.clone(), access };
         if region.kind() != MemoryKind::Host {
             return Err(PortError::Unsupported { what: "reach memory that is not the host's" });

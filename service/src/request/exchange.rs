@@ -4,7 +4,8 @@ use samite_fabric::Port;
 use samite_p2p::{Engine, Lent, Outcome, RequestId, Status as EngineStatus};
 
 use super::{Awaiting, Done, Failed, Request};
-use crate::{Comm, Element, Error, Status};
+use crate::buffer::Buffer;
+use crate::{Comm, Error, Status};
 
 /// A send and a receive under way together, each with an owned buffer: made by
 /// [`Comm::isendrecv`](crate::Comm::isendrecv). If one half fails, the other is cancelled. Dropping it cancels both, if
@@ -22,7 +23,7 @@ use crate::{Comm, Element, Error, Status};
 /// ```
 #[derive(Debug)]
 #[must_use = "an exchange that is dropped is cancelled"]
-pub struct Exchange<S: Element, R: Element> {
+pub struct Exchange<S: Buffer, R: Buffer> {
     comm: Comm,
     send: Half<S>,
     receive: Half<R>,
@@ -34,9 +35,9 @@ pub struct Exchange<S: Element, R: Element> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchanged<S, R> {
     /// The data that was sent.
-    pub data: Vec<S>,
+    pub data: S,
     /// The buffer; the received message is at its beginning.
-    pub buffer: Vec<R>,
+    pub buffer: R,
     /// The received message.
     pub status: Status,
 }
@@ -49,9 +50,9 @@ pub struct ExchangeFailed<S, R> {
     #[source]
     pub error: Error,
     /// The data to send; `None` if a peer or a port may still read it, as [`Failed::buffer`].
-    pub data: Option<Vec<S>>,
+    pub data: Option<S>,
     /// The buffer to receive to; `None` if a peer or a port may still write to it. Its contents are undefined.
-    pub buffer: Option<Vec<R>>,
+    pub buffer: Option<R>,
 }
 
 impl<S, R> std::fmt::Debug for ExchangeFailed<S, R> {
@@ -68,7 +69,7 @@ impl<S, R> From<ExchangeFailed<S, R>> for Error {
 
 type End<S, R> = Result<Exchanged<S, R>, ExchangeFailed<S, R>>;
 
-impl<S: Element, R: Element> Exchange<S, R> {
+impl<S: Buffer, R: Buffer> Exchange<S, R> {
     /// Returns the exchange of a receive that was started, and of a send or the reason why it was not.
     pub(crate) fn new(comm: Comm, send: Result<Request<S>, Failed<S>>, receive: Request<R>) -> Self {
         let (send, failed) = match send {
@@ -150,13 +151,13 @@ impl<S: Element, R: Element> Exchange<S, R> {
 
 /// One of the two operations.
 #[derive(Debug)]
-enum Half<T: Element> {
-    UnderWay(Request<T>),
+enum Half<B: Buffer> {
+    UnderWay(Request<B>),
     /// Its buffer, and its message if it succeeded.
-    Ended(Option<Vec<T>>, Option<Status>),
+    Ended(Option<B>, Option<Status>),
 }
 
-impl<T: Element> Half<T> {
+impl<B: Buffer> Half<B> {
     fn id(&self) -> Option<RequestId> {
         match self {
             Self::UnderWay(request) => request.id,
@@ -167,7 +168,7 @@ impl<T: Element> Half<T> {
     /// Notes the end of its request, and its error unless there was one before.
     fn note(
         &mut self,
-        end: impl FnOnce(&mut Request<T>) -> Result<Done<T>, Failed<T>>,
+        end: impl FnOnce(&mut Request<B>) -> Result<Done<B>, Failed<B>>,
         failed: &mut Option<Error>,
     ) {
         let Self::UnderWay(request) = self else { return };
@@ -196,7 +197,7 @@ impl<T: Element> Half<T> {
         }
     }
 
-    fn take(&mut self) -> (Option<Vec<T>>, Option<Status>) {
+    fn take(&mut self) -> (Option<B>, Option<Status>) {
         match self {
             Self::UnderWay(_) => (None, None),
             Self::Ended(buffer, status) => (buffer.take(), status.take()),

@@ -7,10 +7,11 @@ use samite_fabric::Port;
 use samite_p2p::{Engine, Lent, RequestId};
 
 use super::{Awaiting, Done, Failed, Request, result_of};
+use crate::buffer::Buffer;
 use crate::comm::Derived;
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
-use crate::{Comm, Element, Error};
+use crate::{Comm, Error};
 
 /// Requests under way, whose results the caller takes in the order in which they end.
 ///
@@ -36,20 +37,20 @@ use crate::{Comm, Element, Error};
 ///
 /// A dropped set cancels its requests, as they do when dropped alone.
 #[derive(Debug)]
-pub struct RequestSet<T: Element> {
+pub struct RequestSet<B: Buffer> {
     comm: Comm,
     watcher: u32,
     members: Members<UnderWay, ()>,
-    element: PhantomData<fn() -> T>,
+    buffer: PhantomData<fn() -> B>,
 }
 
 /// The key of a request in a set, and its result.
-type End<T> = (usize, Result<Done<T>, Failed<T>>);
+type End<B> = (usize, Result<Done<B>, Failed<B>>);
 
-impl<T: Element> RequestSet<T> {
+impl<B: Buffer> RequestSet<B> {
     pub(crate) fn new(comm: Comm) -> Self {
         let watcher = comm.runtime.add_watcher();
-        Self { comm, watcher, members: Members::default(), element: PhantomData }
+        Self { comm, watcher, members: Members::default(), buffer: PhantomData }
     }
 
     /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The cancel of
@@ -58,7 +59,7 @@ impl<T: Element> RequestSet<T> {
     ///
     /// # Errors
     /// Returns the request if it belongs to another [`World`](crate::World).
-    pub fn insert(&mut self, mut request: Request<T>) -> Result<usize, Request<T>> {
+    pub fn insert(&mut self, mut request: Request<B>) -> Result<usize, Request<B>> {
         if !Arc::ptr_eq(&request.comm.runtime, &self.comm.runtime) {
             return Err(request);
         }
@@ -86,7 +87,7 @@ impl<T: Element> RequestSet<T> {
     /// Waits until a request ends, and takes it out. Returns its key, and its result as of [`Request::wait`]. Returns
     /// `None` if the set is empty.
     #[must_use = "a result is returned once"]
-    pub fn wait_any(&mut self) -> Option<End<T>> {
+    pub fn wait_any(&mut self) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
             return Some(self.end(key, None));
         }
@@ -99,7 +100,7 @@ impl<T: Element> RequestSet<T> {
     /// Waits until a request ends, and takes out all that have ended by then. Returns an empty list if the set is
     /// empty.
     #[must_use = "a result is returned once"]
-    pub fn wait_some(&mut self) -> Vec<End<T>> {
+    pub fn wait_some(&mut self) -> Vec<End<B>> {
         let mut ends: Vec<_> = self.wait_any().into_iter().collect();
         ends.extend(std::iter::from_fn(|| self.take(true)));
         ends
@@ -107,7 +108,7 @@ impl<T: Element> RequestSet<T> {
 
     /// Waits until all requests have ended, and takes them out, in the order of their ends.
     #[must_use = "a result is returned once"]
-    pub fn wait_all(&mut self) -> Vec<End<T>> {
+    pub fn wait_all(&mut self) -> Vec<End<B>> {
         std::iter::from_fn(|| self.wait_any()).collect()
     }
 
@@ -115,28 +116,28 @@ impl<T: Element> RequestSet<T> {
     /// of the runtime itself ([`Error::Closed`], [`Error::Forked`], [`Error::Transport`], [`Error::Condemned`]) ends a
     /// request.
     #[must_use = "a result is returned once"]
-    pub fn test_any(&mut self) -> Option<End<T>> {
+    pub fn test_any(&mut self) -> Option<End<B>> {
         let driven = self.comm.runtime.drive(&mut ());
         self.take(false).or_else(|| self.take_failed(driven.err()?))
     }
 
     /// Makes progress, and takes out all requests that have ended: see [`test_any`](Self::test_any).
     #[must_use = "a result is returned once"]
-    pub fn test_some(&mut self) -> Vec<End<T>> {
+    pub fn test_some(&mut self) -> Vec<End<B>> {
         let mut ends: Vec<_> = self.test_any().into_iter().collect();
         ends.extend(std::iter::from_fn(|| self.take(false)));
         ends
     }
 
     /// Takes out a request that can make no progress, with the error of the runtime.
-    fn take_failed(&mut self, error: Error) -> Option<End<T>> {
+    fn take_failed(&mut self, error: Error) -> Option<End<B>> {
         let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         self.comm.runtime.forget(id);
         Some(self.end(key, Some(Completion { result: Err(error), memory: None })))
     }
 
     /// Takes a request out that has ended already. May wait for the cause of a failure if `explains`.
-    fn take(&mut self, explains: bool) -> Option<End<T>> {
+    fn take(&mut self, explains: bool) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
             return Some(self.end(key, None));
         }
@@ -145,7 +146,7 @@ impl<T: Element> RequestSet<T> {
         Some(self.end(key as usize, completion))
     }
 
-    fn end(&mut self, key: usize, completion: Option<Completion>) -> End<T> {
+    fn end(&mut self, key: usize, completion: Option<Completion>) -> End<B> {
         let derived = match self.members.remove(key) {
             Some(Member::UnderWay(UnderWay { derived, .. })) => derived,
             _ => None,
@@ -154,7 +155,7 @@ impl<T: Element> RequestSet<T> {
     }
 
     /// Takes a request out before its end. The request continues.
-    pub fn remove(&mut self, key: usize) -> Option<Request<T>> {
+    pub fn remove(&mut self, key: usize) -> Option<Request<B>> {
         let (id, derived) = match self.members.remove(key)? {
             Member::UnderWay(UnderWay { id, derived }) => {
                 self.comm.runtime.unwatch(id);
@@ -162,7 +163,7 @@ impl<T: Element> RequestSet<T> {
             }
             Member::Ended(()) => (None, None),
         };
-        Some(Request { comm: self.comm.with_members(derived), id, element: PhantomData })
+        Some(Request { comm: self.comm.with_members(derived), id, buffer: PhantomData })
     }
 
     /// Cancels a request, as [`Request::cancel`].
@@ -175,7 +176,7 @@ impl<T: Element> RequestSet<T> {
     }
 }
 
-impl<T: Element> Drop for RequestSet<T> {
+impl<B: Buffer> Drop for RequestSet<B> {
     fn drop(&mut self) {
         self.members.all_under_way().for_each(|member| self.comm.runtime.forget(member.id));
         self.comm.runtime.remove_watcher(self.watcher);

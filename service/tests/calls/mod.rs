@@ -11,7 +11,7 @@ use samite::{Comm, Error, Rank, Source};
 pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
     let peer = comm.rank().0 ^ 1;
     let mut buffer = [0_u8; 4];
-    let owned = |failed: samite::Failed<u8>| {
+    let owned = |failed: samite::Failed<Vec<u8>>| {
         assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
         failed.error
     };

@@ -16,8 +16,8 @@ use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 struct Belongings {
     world: RefCell<Option<World>>,
     comm: Comm,
-    receive: RefCell<Option<Request<u8>>>,
-    dropped: RefCell<Option<Request<u8>>>,
+    receive: RefCell<Option<Request<Vec<u8>>>>,
+    dropped: RefCell<Option<Request<Vec<u8>>>>,
     message: RefCell<Option<Message>>,
     claimed: RefCell<Option<Message>>,
     cancel: Cancel,

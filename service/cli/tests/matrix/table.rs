@@ -169,7 +169,7 @@ fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Re
 }
 
 /// Returns a set with one receive.
-fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<u8>, Error> {
+fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<Vec<u8>>, Error> {
     let mut set = comm.request_set();
     assert_eq!(set.insert(comm.irecv(long(), from, tag)?).expect("it is of this world"), 0);
     Ok(set)
@@ -177,7 +177,7 @@ fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<u8>,
 
 /// Returns the first result in a set.
 fn first(
-    ends: impl IntoIterator<Item = (usize, Result<samite::Done<u8>, samite::Failed<u8>>)>,
+    ends: impl IntoIterator<Item = (usize, Result<samite::Done<Vec<u8>>, samite::Failed<Vec<u8>>>)>,
 ) -> Result<(), Error> {
     let (key, result) = ends.into_iter().next().expect("one has ended");
     assert_eq!(key, 0);
@@ -269,6 +269,9 @@ calls! {
         held(c.irecv(long(), Source::ANY, TAG), |r| Ok(r.wait().map(drop)?))
     };
     "Request::wait", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| Ok(r.wait().map(drop)?));
+    "Request::into_any", Waits, gives, |c| {
+        held(c.irecv(long(), PEER, TAG).map(samite::Request::into_any), |r| Ok(r.wait().map(drop)?))
+    };
     "Request::test", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |mut r| {
         loop {
             if let Some(end) = r.test() {
@@ -284,7 +287,7 @@ calls! {
         r.cancel();
         Ok(r.wait().map(drop)?)
     });
-    "Comm::request_set", Local, nothing, |c| local(c, |c| drop(c.request_set::<u8>()));
+    "Comm::request_set", Local, nothing, |c| local(c, |c| drop(c.request_set::<Vec<u8>>()));
     "RequestSet::insert", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));
     "RequestSet::wait_any", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_any()));
     "RequestSet::wait_any for any", WaitsForAny, gives, |c| {
@@ -310,8 +313,8 @@ calls! {
         s.cancel(0);
         first(s.wait_any())
     });
-    "RequestSet::len", Local, nothing, |c| local(c, |c| assert_eq!(c.request_set::<u8>().len(), 0));
-    "RequestSet::is_empty", Local, nothing, |c| local(c, |c| assert!(c.request_set::<u8>().is_empty()));
+    "RequestSet::len", Local, nothing, |c| local(c, |c| assert_eq!(c.request_set::<Vec<u8>>().len(), 0));
+    "RequestSet::is_empty", Local, nothing, |c| local(c, |c| assert!(c.request_set::<Vec<u8>>().is_empty()));
     "Comm::scope", Waits, takes, |c| whole(c, |c| {
         let data = long();
         c.scope(|scope| scope.isend(&data, PEER, TAG).map(drop))

@@ -1,0 +1,128 @@
+//! The buffers that owned operations take over and give back.
+
+use std::sync::Arc;
+
+use samite_fabric::Memory;
+
+use crate::Element;
+
+/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, or [`AnyBuffer`].
+///
+/// An `Arc` is shared, and not copied: one slice can be sent to several ranks at a time, and read meanwhile.
+///
+/// ```
+/// # samite::local(3, |world| -> Result<(), samite::Error> {
+/// # let comm = world.comm();
+/// use std::sync::Arc;
+///
+/// if comm.rank() == 0 {
+///     let field: Arc<[f64]> = Arc::from(vec![0.5; 1000]);
+///     let sends = [1, 2].map(|to| comm.isend(field.clone(), samite::Rank(to), 7));
+///     for send in sends {
+///         send?.wait()?;
+///     }
+/// } else {
+///     assert_eq!(comm.recv_vec::<f64>(samite::Rank(0), 7)?.buffer, [0.5; 1000]);
+/// }
+/// # Ok(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait Buffer: Held {}
+
+/// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity, or
+/// `Box<[T]>`.
+///
+/// The elements of an `Arc` may have other readers, so it is no such buffer:
+///
+/// ```compile_fail,E0277
+/// # samite::local(1, |world| {
+/// let shared: std::sync::Arc<[u8]> = [0; 8].into();
+/// let _ = world.comm().irecv(shared, samite::Rank(0), 7);
+/// # });
+/// ```
+pub trait BufferMut: Buffer {}
+
+/// A buffer of any of the types, by which requests of different types can be in one set:
+/// [`Request::into_any`](crate::Request::into_any).
+#[derive(Debug)]
+pub struct AnyBuffer(Memory);
+
+impl AnyBuffer {
+    /// Returns the buffer with its type.
+    ///
+    /// # Errors
+    /// Returns the buffer if it is of another type. A `Box<[T]>` is also a `Vec<T>`.
+    pub fn downcast<B: Buffer>(self) -> Result<B, Self> {
+        B::of_memory(self.0).map_err(Self)
+    }
+}
+
+/// The implementation of a buffer, hidden from other crates.
+pub trait Held: Sized + Send + 'static {
+    /// Returns the bytes of one element. `None`: the memory has them.
+    fn element_bytes() -> Option<usize>;
+    fn into_memory(self) -> Memory;
+    fn of_memory(memory: Memory) -> Result<Self, Memory>;
+}
+
+impl<T: Element> Held for Vec<T> {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        Some(size_of::<T>())
+    }
+    fn into_memory(self) -> Memory {
+        Memory::new(self)
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        memory.into_vec()
+    }
+}
+
+/// A vector without spare capacity: neither way copies.
+impl<T: Element> Held for Box<[T]> {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        Some(size_of::<T>())
+    }
+    fn into_memory(self) -> Memory {
+        Memory::new(self.into_vec())
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        memory.into_vec().map(Vec::into_boxed_slice)
+    }
+}
+
+impl<T: Element> Held for Arc<[T]> {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        Some(size_of::<T>())
+    }
+    fn into_memory(self) -> Memory {
+        Memory::shared(self)
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        memory.into_shared()
+    }
+}
+
+impl Held for AnyBuffer {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        None
+    }
+    fn into_memory(self) -> Memory {
+        self.0
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        Ok(Self(memory))
+    }
+}
+
+impl<T: Element> Buffer for Vec<T> {}
+impl<T: Element> Buffer for Box<[T]> {}
+impl<T: Element> Buffer for Arc<[T]> {}
+impl Buffer for AnyBuffer {}
+impl<T: Element> BufferMut for Vec<T> {}
+impl<T: Element> BufferMut for Box<[T]> {}
