@@ -30,6 +30,8 @@ pub(crate) struct Contexts {
     pub(crate) deserted: usize,
     /// Members that left a context before it was opened here, by name and rank.
     early: Vec<(u32, WorldRank)>,
+    /// The number of times that a rank has ended, or left a context.
+    pub(crate) ends: u64,
 }
 
 const ALIVE: usize = 256;
@@ -50,7 +52,7 @@ impl Default for Contexts {
     fn default() -> Self {
         let (all, by_name, early) = (Slab::new(), HashMap::new(), Vec::new());
         // A name that can be opened is not 0.
-        Self { all, by_name, alive: [0; ALIVE], next: FIRST, deserted: 0, early }
+        Self { all, by_name, alive: [0; ALIVE], next: FIRST, deserted: 0, early, ends: 0 }
     }
 }
 
@@ -162,6 +164,7 @@ impl Contexts {
 
     /// Notes that a rank has ended.
     pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
+        self.ends += 1;
         self.alive = [0; ALIVE];
         for (_, context) in &mut self.all {
             let was_deserted = context.is_deserted();
@@ -181,6 +184,7 @@ impl Contexts {
             return Err(WireError::Value { field: "context" });
         }
         if let Some(place) = self.find(name) {
+            self.ends += 1;
             self.alive = [0; ALIVE];
             let context = &mut self.all[place];
             let was_deserted = context.is_deserted();

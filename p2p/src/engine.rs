@@ -10,6 +10,7 @@ use samite_fabric::{Address, Body, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
+use crate::agreement::Agreements;
 use crate::failures::Failure;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
@@ -20,7 +21,8 @@ use crate::trace::event;
 /// All times are nanoseconds of one monotonic clock of the caller's; a deadline of [`Time::NEVER`] is none.
 #[derive(Debug)]
 pub struct Engine<P> {
-    inner: link::Engine<P, Tagged>,
+    pub(crate) inner: link::Engine<P, Tagged>,
+    pub(crate) agreements: Agreements,
 }
 
 /// The result of starting a send of borrowed data.
@@ -45,19 +47,19 @@ impl<P: Port> Engine<P> {
     /// Makes an engine over `port`.
     pub fn new(port: P, identity: Identity, config: Config) -> Self {
         let inner = link::Engine::new(port, identity, config.link(), Tagged::new(config));
-        Self { inner }
+        Self { inner, agreements: Agreements::default() }
     }
 
     /// Returns the first context that this rank has never used. Every later one is free too.
     #[must_use]
-    pub fn next_context(&self) -> u32 {
+    pub(crate) fn next_context(&self) -> u32 {
         self.inner.stack().contexts.next
     }
 
     /// Returns the error of an operation in a context in which all ranks of a group must take part, if one of them has
     /// ended.
     #[must_use]
-    pub fn ended_among(&self, context: u32, group: &Group) -> Option<Error> {
+    pub(crate) fn ended_among(&self, context: u32, group: &Group) -> Option<Error> {
         let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
         let of_job = || {
             link.peers().find_map(|(_, peer)| {
@@ -94,7 +96,18 @@ impl<P: Port> Engine<P> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         tagged.close_context(out.link, context);
+        self.agreements.forget_context(context);
         self.inner.drive(&mut ());
+    }
+
+    /// Closes the contexts of a communicator: see [`close_context`](Self::close_context).
+    pub fn close_contexts(&mut self, now: Time, contexts: [u32; 2]) {
+        contexts.into_iter().for_each(|context| self.close_context(now, context));
+    }
+
+    /// Leaves the contexts of a communicator: see [`leave_context`](Self::leave_context).
+    pub fn leave_contexts(&mut self, now: Time, contexts: [u32; 2]) {
+        contexts.into_iter().for_each(|context| self.leave_context(now, context));
     }
 
     /// Closes a context to this rank, and tells its other members: their operations with this rank there end with
@@ -105,6 +118,7 @@ impl<P: Port> Engine<P> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         tagged.leave_context(out.link, context);
+        self.agreements.forget_context(context);
         self.inner.drive(&mut ());
     }
 
@@ -522,7 +536,11 @@ impl<P: Port> Engine<P> {
     /// [`Error::Port`] if the port is broken.
     #[inline]
     pub fn poll<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
-        self.inner.poll(now, lent)
+        let events = self.inner.poll(now, lent)?;
+        if self.agreements.is_empty() {
+            return Ok(events);
+        }
+        Ok(events + self.advance_agreements(now, events))
     }
 
     /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong.
@@ -533,7 +551,7 @@ impl<P: Port> Engine<P> {
 
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
     pub fn due(&self) -> Time {
-        self.inner.due()
+        self.inner.due().min(self.agreements.due())
     }
 
     /// Takes packets that have arrived until one is the message that a receive asks for, and returns which message that
@@ -757,6 +775,7 @@ impl<P: Port> Engine<P> {
 
     /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
     pub fn close(&mut self, now: Time) {
+        self.agreements.close();
         self.inner.close(now);
     }
 

@@ -16,12 +16,14 @@
 //!   See [`Config`].
 //!
 //! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
-//! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each context, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
+//! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each
+//! context, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
 //! cancels and the failure of peers, `failures` the reports of failures. Peers, credit and verdicts are the link's:
 //! [`samite_fabric::link`].
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod choose;
 mod config;
 mod contexts;
@@ -34,6 +36,7 @@ mod tagged;
 mod trace;
 mod wire;
 
+pub use agreement::{Agreed, AgreementId, Choice, Others, Progress, Proposal};
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};

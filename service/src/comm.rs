@@ -10,7 +10,7 @@ use samite_fabric::Memory;
 use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
-pub(crate) use creation::Creations;
+pub use creation::Creation;
 pub(crate) use derived::Derived;
 
 use crate::buffer::{Buffer, BufferMut};

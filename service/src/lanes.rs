@@ -7,7 +7,7 @@
 mod directory;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use samite_fabric::Address;
 
@@ -36,16 +36,19 @@ impl Lane {
 /// The runtimes of a rank, by lane.
 pub(crate) struct Lanes {
     runtimes: Vec<Arc<Runtime<Transport>>>,
-    /// Held while a context is opened in all lanes: two contexts are opened in the same order in each.
-    opening: Mutex<()>,
 }
 
 impl Lanes {
     /// Joins the runtimes of a rank, which then know each other.
     pub(crate) fn new(runtimes: Vec<Arc<Runtime<Transport>>>) -> Arc<Self> {
-        let lanes = Arc::new(Self { runtimes, opening: Mutex::new(()) });
+        let lanes = Arc::new(Self { runtimes });
         for runtime in &lanes.runtimes {
             runtime.join_lanes(Arc::downgrade(&lanes));
+        }
+        if lanes.runtimes.len() > 1 {
+            // Its lock is held meanwhile. No thread takes it while it holds that of another lane.
+            let others = Box::new(Others(Arc::downgrade(&lanes)));
+            lanes.first().act(|engine, _| engine.set_others(others));
         }
         lanes
     }
@@ -95,27 +98,6 @@ impl Runtime<Transport> {
         runtime.ok_or(Error::NoSuchLane { lane, lanes: lanes.runtimes.len() })
     }
 
-    /// Opens contexts for the same members in all lanes. Returns false if one of them was used before: then none is
-    /// open.
-    ///
-    /// # Errors
-    /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
-    pub(crate) fn open_contexts(
-        &self,
-        contexts: [u32; 2],
-        members: &samite_p2p::Group,
-    ) -> Result<bool, Error> {
-        let lanes = self.lanes().ok_or(Error::Closed { fate: Fate::NotDelivered })?;
-        let _order = lanes.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        for (index, runtime) in lanes.runtimes.iter().enumerate() {
-            if !runtime.open_contexts_here(contexts, members)? {
-                lanes.runtimes[..index].iter().for_each(|runtime| runtime.close_contexts_here(contexts));
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Closes the contexts of a communicator in all lanes.
     pub(crate) fn close_contexts(&self, contexts: [u32; 2]) {
         // Without lanes the rank has left the job.
@@ -126,17 +108,36 @@ impl Runtime<Transport> {
             .for_each(|runtime| runtime.close_contexts_here(contexts));
     }
 
-    /// Closes the contexts of a communicator in all lanes, and tells its other members.
-    pub(crate) fn leave_contexts(&self, contexts: [u32; 2]) {
-        let lanes = self.lanes();
-        lanes
-            .iter()
-            .flat_map(|lanes| &lanes.runtimes)
-            .for_each(|runtime| runtime.leave_contexts_here(contexts));
-    }
-
     fn lanes(&self) -> Option<Arc<Lanes>> {
         self.lanes.get().and_then(Weak::upgrade)
+    }
+}
+
+/// The lanes but the first: what the first opens, these open too.
+#[derive(Debug)]
+struct Others(Weak<Lanes>);
+
+impl samite_p2p::Others for Others {
+    fn open(&self, contexts: [u32; 2], members: &samite_p2p::Group) -> bool {
+        let Some(lanes) = self.0.upgrade() else { return true };
+        // A lane that is closed has no part in later agreements.
+        let open =
+            |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(contexts, members).unwrap_or(true);
+        let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
+        lanes.runtimes[1..1 + failed].iter().for_each(|lane| lane.close_contexts_here(contexts));
+        false
+    }
+
+    fn close(&self, contexts: [u32; 2]) {
+        let lanes = self.0.upgrade();
+        let others = lanes.iter().flat_map(|lanes| &lanes.runtimes[1..]);
+        others.for_each(|lane| lane.close_contexts_here(contexts));
+    }
+
+    fn leave(&self, contexts: [u32; 2]) {
+        let lanes = self.0.upgrade();
+        let others = lanes.iter().flat_map(|lanes| &lanes.runtimes[1..]);
+        others.for_each(|lane| lane.leave_contexts_here(contexts));
     }
 }
 

@@ -28,7 +28,6 @@ use samite_p2p::{
 };
 
 use crate::cancel::Cancel;
-use crate::comm::Creations;
 use crate::error::{Error, Fate, Public, Status};
 use crate::lanes::{Lane, Lanes};
 use crate::patience::Burst;
@@ -57,8 +56,6 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
     woken: Condvar,
-    /// The communicators that the ranks of the world create.
-    pub(crate) creations: Creations,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// The result of [`Runtime::stats`] once it is closed.
@@ -113,6 +110,9 @@ impl<P: Port> Runtime<P> {
         if directory.tells_ends() {
             engine.expect_word();
         }
+        if identity.incarnation != first {
+            engine.expect_numbers();
+        }
         let core = Core {
             engine,
             directory,
@@ -128,7 +128,6 @@ impl<P: Port> Runtime<P> {
             waits: 0,
             sleeper: None,
             followers: 0,
-            detached: Vec::new(),
         };
         let core = BiasedMutex::new(core).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
@@ -148,10 +147,6 @@ impl<P: Port> Runtime<P> {
             deals: crowded && place.hosts == 1 && lane.of == 1,
             watch,
             woken: Condvar::new(),
-            creations: match identity.incarnation == first {
-                true => Creations::default(),
-                false => Creations::unknown(),
-            },
             lanes: OnceLock::new(),
             last: OnceLock::new(),
         })
@@ -223,27 +218,19 @@ impl<P: Port> Runtime<P> {
         Ok(call)
     }
 
+    /// Starts a call as [`enter`](Self::enter) does, at the present time.
+    #[cold]
+    pub(crate) fn enter_now(&self, bounds: &Bounds) -> Result<Call<'_, P>, Error> {
+        let mut call = self.enter(bounds)?;
+        call.core.now = self.clock.now();
+        Ok(call)
+    }
+
     /// Abandons a request whose result is not needed.
     pub(crate) fn forget(&self, id: RequestId) {
         let Ok(mut core) = self.lock() else { return };
         core.now = self.clock.now();
         core.forget(id);
-    }
-
-    /// Sends a message that the runtime owns, without a wait and without a report of its end.
-    pub(crate) fn send_detached(&self, to: WorldRank, context: u32, tag: u64, message: Vec<u64>) {
-        let Ok(mut core) = self.lock() else { return };
-        let Core { engine, now, detached, .. } = &mut *core;
-        detached.retain(|id| {
-            let is_under_way = engine.outcome(*id) == Outcome::Pending;
-            if !is_under_way {
-                engine.collect(*id, &mut ());
-            }
-            is_under_way
-        });
-        // A failed peer needs no message.
-        detached.extend(engine.isend(*now, to, context, tag, Memory::new(message), Time::NEVER));
-        self.hand_over(&mut core);
     }
 
     /// Tells a new runtime about all runtimes of its rank.
@@ -268,21 +255,21 @@ impl<P: Port> Runtime<P> {
 
     /// Closes the contexts of a communicator in this lane.
     pub(crate) fn close_contexts_here(&self, contexts: [u32; 2]) {
-        self.end_contexts(|engine, now| contexts.map(|context| engine.close_context(now, context)));
+        self.act(|engine, now| engine.close_contexts(now, contexts));
     }
 
     /// Closes the contexts of a communicator in this lane, and tells its other members.
     pub(crate) fn leave_contexts_here(&self, contexts: [u32; 2]) {
-        self.end_contexts(|engine, now| contexts.map(|context| engine.leave_context(now, context)));
+        self.act(|engine, now| engine.leave_contexts(now, contexts));
     }
 
-    fn end_contexts<R>(&self, end: impl FnOnce(&mut Engine<P>, Time) -> R) {
+    /// Calls `act` with the engine and the time. Does nothing if this rank was given up: it sends nothing any more.
+    pub(crate) fn act(&self, act: impl FnOnce(&mut Engine<P>, Time)) {
         let Ok(mut core) = self.lock() else { return };
-        // A rank that was given up sends nothing any more.
         if core.condemned.is_none() {
             core.now = self.clock.now();
             let now = core.now;
-            end(&mut core.engine, now);
+            act(&mut core.engine, now);
             self.hand_over(&mut core);
         }
     }

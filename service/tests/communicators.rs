@@ -332,3 +332,113 @@ fn a_communicator_outlives_its_world() {
         assert!(matches!(comm.dup(), Err(Error::Closed { .. })));
     }
 }
+
+/// Creations of one communicator are under way at once, and their results are taken in any order.
+#[test]
+fn several_creations_are_under_way_at_once() {
+    for n in [1, 2, 5, 8] {
+        all(n, |comm| {
+            let me = comm.rank().0;
+            let duplicates: Vec<_> = (0..4).map(|_| comm.idup()).collect::<Result<_, _>>()?;
+            let mut half = comm.isplit(Some(me % 2), 0)?;
+            let pair = Group::new([Rank(0), Rank(n - 1)]).ok();
+            let pair = pair.filter(|pair| pair.contains(comm.rank())).map(|pair| comm.icreate(&pair, 7));
+            let pair = pair.transpose()?;
+            let half = loop {
+                if let Some(half) = half.test() {
+                    break half?.expect("it has a colour");
+                }
+                std::thread::yield_now();
+            };
+            let mut comms = vec![half];
+            comms.extend(pair.map(|pair| pair.wait()).transpose()?);
+            for creation in duplicates.into_iter().rev() {
+                comms.push(creation.wait()?);
+            }
+            for (tag, apart) in (0..).zip(&comms) {
+                apart.send(&[tag], apart.rank(), tag)?;
+            }
+            for (tag, apart) in (0..).zip(&comms) {
+                let message = apart.recv_vec::<u64>(apart.rank(), Tag::ANY)?;
+                assert_eq!(message.buffer, [tag]);
+                ring(apart)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A creation goes on while its rank waits for something else.
+#[test]
+fn any_waiting_call_drives_creations() {
+    all(3, |comm| {
+        let (me, n) = (comm.rank().0, comm.size());
+        let creation = comm.idup()?;
+        if me == 1 {
+            // Its messages go to rank 0 alone, which waits for rank 2 too.
+            creation.wait()?;
+            (0..n).filter(|rank| *rank != me).try_for_each(|rank| comm.send(&[0u8], Rank(rank), 1))?;
+        } else {
+            comm.recv(&mut [0u8], Rank(1), 1)?;
+            creation.wait()?;
+        }
+        Ok(())
+    });
+}
+
+/// A dropped creation is given up: at the others it fails, or operations with this rank do.
+#[test]
+fn a_dropped_creation_fails_at_the_others() {
+    for n in [2, 3, 8] {
+        for quitter in 0..n {
+            all(n, |comm| {
+                let creation = comm.idup()?;
+                if comm.rank() == quitter {
+                    drop(creation);
+                } else {
+                    let error = match creation.wait() {
+                        Err(error) => error,
+                        Ok(apart) => apart.recv(&mut [0u8], Rank(quitter), 1).unwrap_err(),
+                    };
+                    let Error::PeerFailed { rank, cause: Cause::LeftComm, .. } = error else {
+                        panic!("{error}")
+                    };
+                    assert_eq!(rank.0, quitter);
+                }
+                // One that has ended is left.
+                let mut creation = comm.idup()?;
+                if comm.rank() == quitter {
+                    comm.sendrecv(&[0u8], comm.rank(), 1, &mut [0u8], comm.rank(), 1)?;
+                    let _ = creation.test();
+                    drop(creation);
+                } else if let Ok(apart) = creation.wait() {
+                    let error = apart.recv(&mut [0u8], Rank(quitter), 1).unwrap_err();
+                    assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
+                }
+                ring(&comm.dup()?)
+            });
+        }
+    }
+}
+
+/// The deadline of a creation holds without a call that waits for it.
+#[test]
+fn a_creation_has_the_deadline_of_its_start() {
+    let barrier = Barrier::new(2);
+    all(2, |comm| {
+        if comm.rank() == 0 {
+            let creation = comm.with_timeout(Duration::from_millis(1)).idup()?;
+            let brief = comm.with_timeout(Duration::from_millis(20));
+            brief.recv(&mut [0u8], Rank(1), 1).unwrap_err();
+            barrier.wait();
+            let error = creation.wait().unwrap_err();
+            let Error::TimedOut { report, .. } = error else { panic!("{error}") };
+            assert_eq!(report.peer, Some(Rank(1)));
+        } else {
+            barrier.wait();
+            let error = comm.dup().unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
+        }
+        ring(&comm.dup()?)
+    });
+}

@@ -114,7 +114,7 @@ impl Tagged {
 
     /// Drops a message that waits for its receive. For its sender it is received.
     #[cold]
-    pub(super) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
+    pub(crate) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
         let claimed = self.claimed(link, envelope, message);
         let Envelope { source, context, tag } = envelope;

@@ -1,53 +1,14 @@
-//! The creation of communicators.
-//!
-//! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
-//! of these ranks, whose root is the first of them:
-//!
-//! 1. Up: the largest of the contexts that the ranks would use next, and what each of them has chosen.
-//! 2. Down: that context, and all choices. Each rank opens the context, unless it has used it or a later one meanwhile,
-//!    for another communicator that another of its threads creates at the same time.
-//! 3. Up: whether all have opened it.
-//! 4. Down: whether the communicator exists. If a rank could not open the context, all close it and begin again.
-//!
-//! A rank that finds its child in the tree dead passes this up, and the root passes it down to all. A rank that finds
-//! its parent dead passes this down. So all that live end with the same error. One case is left: a rank dies in step 4,
-//! when some know already that the communicator exists. Those below it in the tree give up then, and leave the
-//! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftComm`]. Those that
-//! have the communicator may begin a further creation, in which the others do not take part. So in the steps 1 and 2 a
-//! rank does not wait any more once it knows that any of the ranks has ended. In the steps 3 and 4 a rank that has ended
-//! may have left in good order, with the communicator; all others take part, and pass on what they know.
+//! The creation of communicators. How the ranks agree is in `samite_p2p`'s module `agreement`.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use samite_p2p::{Awaited, Engine, Group, Pattern, Time, WorldRank};
+use samite_p2p::{Agreed, AgreementId, Awaited, Choice, Engine, Fate, Pattern, Progress, Proposal, Source};
 
-use super::{Comm, Derived, Message};
-use crate::error::{Cause, Error, Fate, Public};
-use crate::runtime::Bounds;
+use super::{Comm, Derived};
+use crate::error::{Error, Public};
+use crate::runtime::{Bounds, Runtime};
 use crate::select::Rank;
-
-/// The number of the next creation on a communicator in which all its ranks take part. Their messages carry it: those of
-/// an earlier one, which this rank gave up, are dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Creations(AtomicU64);
-
-impl Creations {
-    /// Returns those of a rank that was started again. The messages of the others tell it the number.
-    pub(crate) fn unknown() -> Self {
-        Self(AtomicU64::new(UNKNOWN))
-    }
-}
-
-/// The number that a rank which was started again does not know yet.
-const UNKNOWN: u64 = u64::MAX;
-
-/// The tag of creations in which all ranks of the communicator take part.
-const BY_ALL: u64 = 0;
-
-/// Set in the tags of the others.
-const BY_SOME: u64 = 1 << 63;
+use crate::transport::Transport;
 
 impl Comm {
     /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
@@ -59,10 +20,10 @@ impl Comm {
     ///
     /// Its members are the processes that create it. A rank that is started again later
     /// ([`incarnation`](Self::incarnation)) is no member of it: operations with it end with [`Error::PeerFailed`] and the
-    /// cause [`Cause::Restarted`].
+    /// cause [`Cause::Restarted`](crate::Cause::Restarted).
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up ([`Cause::LeftComm`]), at all ranks that
+    /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that
     /// live; [`Error::TimedOut`], [`Error::Cancelled`]. [`Error::Exhausted`] after 2^31 communicators. If a rank fails
     /// at the very end, some ranks may have the communicator, and their operations in it end with an error.
     ///
@@ -86,9 +47,26 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn dup(&self) -> Result<Self, Error> {
-        let group = self.members();
-        let created = Creation::by_all(self).run(Choices::Group(&group))?;
-        created.ok_or(Error::NotAMember { world_rank: Rank(self.runtime.rank.0) })
+        self.idup()?.wait()
+    }
+
+    /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let (first, second) = (comm.idup()?, comm.idup()?);
+    /// // Something else, meanwhile.
+    /// let (second, first) = (second.wait()?, first.wait()?);
+    /// assert_eq!((first.size(), second.size()), (2, 2));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn idup(&self) -> Result<Creation<Self>, Error> {
+        self.begin_creation(self.members(), None, Choice::Group(self.members()), member)
     }
 
     /// Creates a communicator for each colour, of the ranks that chose it (`MPI_Comm_split`). They are ordered by key,
@@ -111,7 +89,16 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
-        Creation::by_all(self).run(Choices::Colour(colour, key))
+        self.isplit(colour, key)?.wait()
+    }
+
+    /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
+        let choice = Choice::Colour(colour, key);
+        self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
     }
 
     /// Creates the communicator of a group (`MPI_Comm_create_group`). Only the members of the group call it, all with the
@@ -137,337 +124,175 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn create(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
+        self.icreate(group, tag)?.wait()
+    }
+
+    /// Starts to create the communicator of a group as [`create`](Self::create) does, without waiting for the others.
+    ///
+    /// # Errors
+    /// [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         let (group, members) = (&group.0, self.members());
         if let Some(stranger) = group.difference(&members).rank(0) {
             return Err(Error::NotAMember { world_rank: Rank(stranger.0) });
         }
-        let not_a_member = Error::NotAMember { world_rank: Rank(self.runtime.rank.0) };
         if !group.contains(self.runtime.rank) {
-            return Err(not_a_member);
+            return Err(Error::NotAMember { world_rank: Rank(self.runtime.rank.0) });
         }
-        let creation = Creation::new(self, group.clone(), BY_SOME | u64::from(tag), 0);
-        creation.run(Choices::Group(group))?.ok_or(not_a_member)
+        self.begin_creation(group.clone(), Some(tag), Choice::Group(group.clone()), member)
     }
 
-    /// Calls `act` with the number of the next creation.
-    fn with_creations<R>(&self, act: impl FnOnce(&AtomicU64) -> R) -> R {
-        match &self.derived {
-            Some(derived) => act(&derived.creations.0),
-            None => act(&self.first_lane().creations.0),
-        }
+    fn begin_creation<C>(
+        &self,
+        ranks: samite_p2p::Group,
+        tag: Option<u32>,
+        choice: Choice,
+        result: fn(&Self, Option<Derived>) -> Result<C, Error>,
+    ) -> Result<Creation<C>, Error> {
+        let proposal = Proposal { ranks, control: self.control(), tag, choice };
+        let runtime = self.first_lane();
+        let id = runtime
+            .enter_now(&self.bounds)?
+            .start(|engine, now, deadline| engine.begin_agreement(now, proposal, deadline));
+        Ok(Creation { parent: self.clone(), runtime, id: Some(id), result })
+    }
+
+    fn derive(&self, derived: Option<Derived>) -> Option<Self> {
+        derived.map(|derived| self.with_members(Some(Arc::new(derived))))
     }
 }
 
-/// What decides about the members.
-#[derive(Clone, Copy)]
-enum Choices<'a> {
-    Group(&'a Group),
-    Colour(Option<u32>, i64),
+fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Error> {
+    parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
-/// The answer of one rank or more in a step. The largest one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Vote {
-    Yes,
-    /// The context is in use.
-    Again,
-    /// This rank of the job has given up.
-    GaveUp(u32),
-    /// No context is left.
-    Exhausted,
-    /// This rank of the job has left.
-    Left(u32),
-    /// This rank of the job has failed.
-    Failed(u32),
+/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate`]. Every call
+/// that waits or tests makes progress with all creations of the process, so they may cross.
+///
+/// Dropping it gives it up: the others get [`Error::PeerFailed`] with [`Cause::LeftComm`](crate::Cause::LeftComm), from
+/// the creation or, if that had succeeded, from their operations with this rank in the communicator.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// let mut creation = comm.isplit(Some(0), 0)?;
+/// let comm = loop {
+///     if let Some(created) = creation.test() {
+///         break created?.expect("it has a colour");
+///     }
+/// };
+/// assert_eq!(comm.size(), 2);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[must_use = "a creation that is dropped is given up"]
+pub struct Creation<C> {
+    parent: Comm,
+    /// The first lane, in which the ranks agree.
+    runtime: Arc<Runtime<Transport>>,
+    /// `None` once its result was returned.
+    id: Option<AgreementId>,
+    result: fn(&Comm, Option<Derived>) -> Result<C, Error>,
 }
 
-/// One creation, as a rank takes part in it.
-struct Creation<'a> {
-    parent: &'a Comm,
-    /// For messages between the ranks that take part, by ranks of the job.
-    control: Comm,
-    ranks: Group,
-    index: u32,
-    tag: u64,
-    /// See [`Creations`]; 0 in creations by some.
-    number: Cell<u64>,
-    begun: Time,
-}
-
-impl<'a> Creation<'a> {
-    fn by_all(parent: &'a Comm) -> Self {
-        let number = parent.with_creations(|next| {
-            let number = next.load(Ordering::Relaxed);
-            // One thread calls at a time.
-            next.store(if number == UNKNOWN { UNKNOWN } else { number + 1 }, Ordering::Relaxed);
-            number
-        });
-        Self::new(parent, parent.members(), BY_ALL, number)
-    }
-
-    /// Starts a creation by ranks of which this is one.
-    fn new(parent: &'a Comm, ranks: Group, tag: u64, number: u64) -> Self {
-        let control = parent.control();
-        let index = ranks.index(parent.runtime.rank).unwrap_or(0);
-        let (begun, number) = (parent.runtime.now(), Cell::new(number));
-        Self { parent, control, index, ranks, tag, number, begun }
-    }
-
-    /// Returns the communicator, `None` if this rank has chosen none.
-    fn run(&self, choices: Choices<'_>) -> Result<Option<Comm>, Error> {
-        let end = self.agree(choices);
-        end.map_err(|error| self.parent.local_error(self.control.runtime.explain(error, &self.rest())))
-    }
-
-    fn agree(&self, choices: Choices<'_>) -> Result<Option<Comm>, Error> {
-        let runtime = &self.control.runtime;
-        loop {
-            let next = runtime.enter(&Bounds::default())?.start(|engine, _, _| engine.next_context());
-            let mine = match choices {
-                Choices::Group(_) => Vec::new(),
-                Choices::Colour(colour, key) => {
-                    vec![u64::from(self.index), colour.map_or(u64::MAX, u64::from), key as u64]
-                }
-            };
-            let next = u64::from(next).next_multiple_of(2);
-            let ready = if next < LAST { Vote::Yes } else { Vote::Exhausted };
-            let mut words = vec![next];
-            words.extend(mine);
-            let (vote, words) = self.exchange(ready, words, &self.ranks)?;
-            let Some((&name, chosen)) = words.split_first().filter(|_| vote == Vote::Yes) else {
-                return Err(self.error_of(vote));
-            };
-            let context = u32::try_from(name).map_err(|_| self.error_of(Vote::Exhausted))?;
-            let group = match choices {
-                Choices::Group(group) => Some(group.clone()),
-                Choices::Colour(colour, _) => colour.and_then(|colour| self.members_of(colour, chosen)),
-            };
-            let derived = match &group {
-                Some(group) => self.open(context, group)?,
-                None => None,
-            };
-            let vote = if group.is_some() && derived.is_none() { Vote::Again } else { Vote::Yes };
-            match self.exchange(vote, Vec::new(), &Group::EMPTY) {
-                Ok((Vote::Yes, _)) => {
-                    return Ok(derived.map(|derived| self.parent.with_members(Some(Arc::new(derived)))));
-                }
-                // Dropping it closes its contexts. No rank has the communicator.
-                Ok((Vote::Again, _)) => {}
-                Ok((vote, _)) => {
-                    self.leave(derived.is_some(), context);
-                    return Err(self.error_of(vote));
-                }
-                Err(error) => {
-                    self.leave(derived.is_some(), context);
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// Returns the members of a colour. `chosen` holds the index, colour and key of each rank.
-    fn members_of(&self, colour: u32, chosen: &[u64]) -> Option<Group> {
-        let mut choices = vec![(None, 0); self.ranks.len() as usize];
-        for choice in chosen.chunks_exact(3) {
-            *choices.get_mut(choice[0] as usize)? = (u32::try_from(choice[1]).ok(), choice[2] as i64);
-        }
-        self.ranks.split(&choices).remove(&colour)
-    }
-
-    /// Opens the contexts of the communicator, unless this rank has used them.
-    fn open(&self, context: u32, group: &Group) -> Result<Option<Derived>, Error> {
-        let runtime = &self.parent.runtime;
-        match runtime.open_contexts([context, context + 1], group)? {
-            true => Ok(Derived::new(Arc::clone(runtime), group.clone(), context)),
-            false => Ok(None),
-        }
-    }
-
-    /// Tells the other members that this rank does not use a context that it has opened: they may take the communicator
-    /// for created.
-    fn leave(&self, has_opened: bool, context: u32) {
-        if has_opened {
-            self.parent.runtime.leave_contexts([context, context + 1]);
-        }
-    }
-
-    /// Passes the votes up the tree and the decision down, and returns the decision: the largest vote, with the largest
-    /// of the first words, and all further words. Ends early if one of the `needed` ranks has ended.
+impl<C> Creation<C> {
+    /// Waits for the end, within the bounds of the communicator on which it was started.
     ///
     /// # Errors
-    /// This rank gave up.
-    fn exchange(&self, vote: Vote, words: Vec<u64>, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
-        let mut all = (vote, words);
-        let mut gave_up = None;
-        for child in self.children() {
-            match self.receive(child, needed) {
-                Ok((vote, words)) => all = merge(all, (vote, &words)),
-                Err(error) => {
-                    all.0 = all.0.max(self.vote_of(&error));
-                    gave_up = gave_up.or(Some(error).filter(|error| !is_failure(error)));
-                }
-            }
-        }
-        if let Some(parent) = self.tree_parent() {
-            self.send(parent, &all);
-            if gave_up.is_none() {
-                match self.receive(parent, needed) {
-                    Ok(decision) => all = decision,
-                    Err(error) => {
-                        all = (self.vote_of(&error), Vec::new());
-                        gave_up = Some(error).filter(|error| !is_failure(error));
-                        // The next vote, if the parent waits for one.
-                        self.send(parent, &all);
-                    }
-                }
-            }
-        }
-        for child in self.children() {
-            self.send(child, &all);
-        }
-        gave_up.map_or(Ok(all), Err)
-    }
-
-    fn tree_parent(&self) -> Option<Rank> {
-        let parent = self.index & self.index.wrapping_sub(1);
-        (self.index > 0).then(|| self.world_rank(parent))
-    }
-
-    fn children(&self) -> impl Iterator<Item = Rank> + use<'_, 'a> {
-        let (index, len) = (self.index, self.ranks.len());
-        let steps = (0..u32::BITS)
-            .map(|bit| 1u32 << bit)
-            .take_while(move |step| index == 0 || index & (step * 2 - 1) == 0);
-        let children = steps.map_while(move |step| index.checked_add(step).filter(|child| *child < len));
-        children.map(|child| self.world_rank(child))
-    }
-
-    fn world_rank(&self, index: u32) -> Rank {
-        Rank(self.ranks.rank(index).expect("the tree has the members of the group").0)
-    }
-
-    fn rest(&self) -> Bounds {
-        self.parent.runtime.rest_of(&self.parent.bounds, self.begun)
-    }
-
-    /// Sends a vote, also if this rank has given up. Those that wait for a dead rank find it dead.
-    fn send(&self, to: Rank, (vote, words): &(Vote, Vec<u64>)) {
-        let head = [vote.to_word(), self.number.get()];
-        let message = head.into_iter().chain(words.iter().copied()).collect();
-        self.control.runtime.send_detached(WorldRank(to.0), self.control.context, self.tag, message);
-    }
-
-    fn receive(&self, from: Rank, needed: &Group) -> Result<(Vote, Vec<u64>), Error> {
-        loop {
-            let message = self.next_message(from, needed)?;
-            let [vote, number, ref words @ ..] = message[..] else {
-                return Ok((Vote::GaveUp(from.0), Vec::new()));
+    /// [`Comm::dup`] has a list.
+    pub fn wait(mut self) -> Result<C, Error> {
+        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
+        let runtime = &self.runtime;
+        let cancel = Bounds { timeout: None, cancel: self.parent.bounds.cancel.clone() };
+        let mut seen = None;
+        let end = loop {
+            // Reports name the rank that it waits for, which changes.
+            let (rank, tag) = seen.unwrap_or((runtime.rank, 0));
+            let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag, mask: !0 };
+            let look = |engine: &mut Engine<_>| {
+                Ok(match engine.agreement(id) {
+                    Some(Progress::Awaits { rank, tag }) if seen == Some((rank, tag)) => None,
+                    progress => Some(progress),
+                })
             };
-            let known = self.number.get();
-            if known == UNKNOWN && number != UNKNOWN {
-                self.number.set(number);
-                self.parent.with_creations(|next| next.store(number + 1, Ordering::Relaxed));
+            match runtime.until(&cancel, &pattern, Awaited::Message, look) {
+                Ok(Some(Progress::Awaits { rank, tag })) => seen = Some((rank, tag)),
+                Ok(Some(Progress::Ended(end))) => break end,
+                Ok(None) => return Err(Error::NoSuchRequest),
+                Err(Error::Cancelled { .. }) => self.cancel(),
+                Err(error) => return Err(self.parent.local_error(error)),
             }
-            // A message of an earlier creation came too late.
-            if known == UNKNOWN || number >= known {
-                return Ok((Vote::from_word(vote), words.to_vec()));
+        };
+        self.id = None;
+        self.end(end, true)
+    }
+
+    /// Makes progress, and returns the result once the creation has ended; `None` while it is under way. The result is
+    /// returned once; later calls return [`Error::NoSuchRequest`].
+    ///
+    /// # Errors
+    /// [`Comm::dup`] has a list. After an error of the runtime itself ([`Error::Closed`], for example) it is still
+    /// under way.
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<Result<C, Error>> {
+        let Some(id) = self.id else { return Some(Err(Error::NoSuchRequest)) };
+        if self.parent.bounds.cancel.as_ref().is_some_and(crate::Cancel::is_cancelled) {
+            self.cancel();
+        }
+        match self.runtime.look(|engine| Ok(engine.agreement(id))) {
+            Ok(Some(Progress::Awaits { .. })) => None,
+            Ok(Some(Progress::Ended(end))) => {
+                self.id = None;
+                Some(self.end(end, false))
             }
+            Ok(None) => Some(Err(Error::NoSuchRequest)),
+            Err(error) => Some(Err(self.parent.local_error(error))),
         }
     }
 
-    /// Receives a message, or ends with an error once any of the `needed` ranks has ended.
-    fn next_message(&self, from: Rank, needed: &Group) -> Result<Vec<u64>, Error> {
-        let control = Comm { bounds: self.rest(), ..self.control.clone() };
-        let pattern = Pattern::exact(control.context, from.0, self.tag);
-        let look = |engine: &mut Engine<_>| match engine.claim(&pattern)? {
-            Some(found) => Ok(Some(Ok(found))),
-            None => Ok(engine.ended_among(control.context, needed).map(Err)),
-        };
-        let found = control.runtime.until(&control.bounds, &pattern, Awaited::Message, look)?;
-        let (status, claimed) = found.map_err(Public::public)?;
-        let message = Message { status: status.public(), claimed: Some(claimed), comm: control };
-        Ok(message.recv()?.buffer)
-    }
-
-    fn vote_of(&self, error: &Error) -> Vote {
-        match error {
-            Error::PeerFailed { world_rank, cause: Cause::LeftComm, .. } => Vote::GaveUp(world_rank.0),
-            Error::PeerFailed { world_rank, cause: Cause::Left, .. } => Vote::Left(world_rank.0),
-            Error::PeerFailed { world_rank, .. } => Vote::Failed(world_rank.0),
-            _ => Vote::GaveUp(self.parent.runtime.rank.0),
+    /// Gives it up; [`wait`](Self::wait) and [`test`](Self::test) return the result. It may have ended already.
+    pub fn cancel(&self) {
+        if let Some(id) = self.id {
+            let cancelled = samite_p2p::Error::Cancelled { fate: Fate::NotDelivered };
+            self.runtime.act(|engine, now| engine.quit_agreement(now, id, cancelled));
         }
     }
 
-    /// Returns the error of a creation that the ranks have given up.
-    fn error_of(&self, vote: Vote) -> Error {
-        let failed = |rank, cause| Error::PeerFailed {
-            rank: Rank(rank),
-            world_rank: Rank(rank),
-            cause,
-            fate: Fate::NotDelivered,
-            report: None,
-        };
-        match vote {
-            Vote::Left(rank) | Vote::Failed(rank) => {
-                let heard = if vote == Vote::Left(rank) { Cause::Left } else { Cause::Lost };
-                let runtime = &self.control.runtime;
-                let cause = runtime.look(|engine| Ok(engine.latest_failure(WorldRank(rank))));
-                failed(rank, cause.ok().flatten().map_or(heard, Public::public))
+    /// Returns the result. Waits for the cause of a failure, if `explains`.
+    fn end(&self, end: Result<Option<Agreed>, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
+        let parent = &self.parent;
+        match end {
+            Ok(agreed) => {
+                let derived = |agreed: Agreed| {
+                    Derived::new(Arc::clone(&parent.runtime), agreed.members, agreed.context)
+                };
+                (self.result)(parent, agreed.and_then(derived))
             }
-            Vote::GaveUp(rank) => failed(rank, Cause::LeftComm),
-            Vote::Yes | Vote::Again | Vote::Exhausted => Error::Exhausted {
-                what: "contexts for communicators",
-                hint: "keep communicators, and use them again".into(),
-            },
+            Err(error) => {
+                let error = error.public();
+                let error = if explains { self.runtime.explain(error, &parent.bounds) } else { error };
+                Err(parent.local_error(error))
+            }
         }
     }
 }
 
-/// The end of the contexts that are used. Two are necessary for a communicator.
-const LAST: u64 = u32::MAX as u64 - 3;
-
-/// Returns true if the error is a failure of the peer, of which others learn too.
-fn is_failure(error: &Error) -> bool {
-    matches!(error, Error::PeerFailed { .. })
-}
-
-fn merge((vote, mut words): (Vote, Vec<u64>), (theirs, their_words): (Vote, &[u64])) -> (Vote, Vec<u64>) {
-    if let (Some(first), Some((their_first, rest))) = (words.first_mut(), their_words.split_first()) {
-        *first = (*first).max(*their_first);
-        words.extend(rest);
-    }
-    (vote.max(theirs), words)
-}
-
-impl Vote {
-    fn to_word(self) -> u64 {
-        let (kind, rank) = match self {
-            Self::Yes => (0, 0),
-            Self::Again => (1, 0),
-            Self::GaveUp(rank) => (2, rank),
-            Self::Exhausted => (3, 0),
-            Self::Left(rank) => (4, rank),
-            Self::Failed(rank) => (5, rank),
-        };
-        kind << 32 | u64::from(rank)
-    }
-
-    fn from_word(word: u64) -> Self {
-        let rank = word as u32;
-        match word >> 32 {
-            0 => Self::Yes,
-            1 => Self::Again,
-            3 => Self::Exhausted,
-            4 => Self::Left(rank),
-            5 => Self::Failed(rank),
-            _ => Self::GaveUp(rank),
+impl<C> Drop for Creation<C> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.runtime.act(|engine, now| engine.drop_agreement(now, id));
         }
+    }
+}
+
+impl<C> std::fmt::Debug for Creation<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Creation").field("parent", &self.parent).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     /// A rank that was started again takes part in creations of the world, at any place in the tree.
     #[test]
@@ -479,10 +304,12 @@ mod tests {
                     comm.dup()?;
                     comm.split(None, 0)?;
                     if comm.rank() == restarted {
-                        comm.with_creations(|next| next.store(UNKNOWN, Ordering::Relaxed));
+                        comm.runtime.act(|engine, _| engine.expect_numbers());
                     }
-                    comm.dup()?;
-                    assert_eq!(comm.with_creations(|next| next.load(Ordering::Relaxed)), 3);
+                    // The second waits until the first has learned the numbers.
+                    let (first, second) = (comm.idup()?, comm.idup()?);
+                    second.wait()?;
+                    first.wait()?;
                     comm.dup().map(|comm| comm.size())
                 });
                 assert_eq!(sizes, vec![Ok(n); n as usize]);

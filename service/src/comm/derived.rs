@@ -22,14 +22,13 @@ pub(crate) struct Derived {
     pub(super) rank: Rank,
     /// The context of its messages. In the next one its members agree on further communicators.
     context: u32,
-    pub(super) creations: super::creation::Creations,
 }
 
 impl Derived {
     /// Returns the state of a communicator whose contexts are open; `None` if this rank is no member.
     pub(super) fn new(runtime: Arc<Runtime<Transport>>, group: Group, context: u32) -> Option<Self> {
         let rank = Rank(group.index(runtime.rank)?);
-        Some(Self { runtime, group, rank, context, creations: Default::default() })
+        Some(Self { runtime, group, rank, context })
     }
 
     /// Returns the rank in the job of a rank of this communicator.
@@ -82,10 +81,8 @@ impl Comm {
         self.runtime.lane(0).unwrap_or_else(|_| Arc::clone(&self.runtime))
     }
 
-    /// Returns a handle for messages between its members by ranks of the job, apart from those of the program. They go
-    /// through the first lane.
-    pub(super) fn control(&self) -> Self {
-        let context = self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1);
-        Self { runtime: self.first_lane(), derived: None, context, bounds: self.bounds.clone() }
+    /// Returns the context of the agreements of its members.
+    pub(super) fn control(&self) -> u32 {
+        self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1)
     }
 }

@@ -42,8 +42,6 @@ pub(super) struct Core<P> {
     pub(super) sleeper: Option<Sleeper>,
     /// Threads that wait until it wakes.
     pub(super) followers: usize,
-    /// Sends whose end nobody awaits.
-    pub(super) detached: Vec<RequestId>,
 }
 
 /// A thread that sleeps on the descriptors.

@@ -42,9 +42,18 @@ fn the_table_has_all_public_calls() {
     let api = std::fs::read_to_string(api).unwrap();
     let mut offered = BTreeSet::new();
     for line in api.lines() {
-        for owner in
-            ["Comm", "Scope", "Request", "RequestSet", "Exchange", "PendingSet", "Message", "World", "Cancel"]
-        {
+        for owner in [
+            "Comm",
+            "Scope",
+            "Request",
+            "RequestSet",
+            "Exchange",
+            "PendingSet",
+            "Message",
+            "World",
+            "Cancel",
+            "Creation",
+        ] {
             let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
             // Generics, the method and its arguments follow.
             let rest = &line[at + "fn samite::".len() + owner.len()..];

@@ -417,6 +417,23 @@ calls! {
     "Comm::dup", Waits, duplicates, |c| whole(c, |c| c.dup().map(drop));
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create", Waits, creates, |c| whole(c, |c| c.create(&c.group(), 0).map(drop));
+    "Comm::idup", Waits, duplicates, |c| held(c.idup(), |creation| creation.wait().map(drop));
+    "Comm::isplit", Waits, splits, |c| held(c.isplit(Some(1), 0), |creation| creation.wait().map(drop));
+    "Comm::icreate", Waits, creates, |c| held(c.icreate(&c.group(), 0), |creation| creation.wait().map(drop));
+    "Creation::wait", Waits, duplicates, |c| whole(c, |c| c.idup()?.wait().map(drop));
+    "Creation::test", Waits, duplicates, |c| whole(c, |c| {
+        let mut creation = c.idup()?;
+        loop {
+            if let Some(end) = creation.test() {
+                break end.map(drop);
+            }
+        }
+    });
+    "Creation::cancel", Cancelled, nothing, |c| whole(c, |c| {
+        let creation = c.icreate(&c.group(), 1)?;
+        creation.cancel();
+        creation.wait().map(drop)
+    });
     "Comm::group", Local, nothing, |c| local(c, |c| assert_eq!(c.group().len(), 2));
     "Comm::rank", Local, nothing, |c| local(c, |c| assert_eq!(c.rank(), 0));
     "Comm::size", Local, nothing, |c| local(c, |c| assert_eq!(c.size(), 2));

@@ -1,0 +1,794 @@
+//! Agreements: ranks create a context together.
+//!
+//! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
+//! of these ranks, whose root is the first of them:
+//!
+//! 1. Up: the largest of the contexts that the ranks would use next, and the choice of each of them.
+//! 2. Down: that context, and all choices. Each rank opens the context, unless it has used it or a later one meanwhile,
+//!    for another agreement that is under way at the same time.
+//! 3. Up: whether all have opened it.
+//! 4. Down: whether the communicator exists. If a rank could not open the context, all close it and begin again.
+//!
+//! A rank that finds its child in the tree dead passes this up, and the root passes it down to all. A rank that finds
+//! its parent dead passes this down. So all that live end with the same error. One case is left: a rank dies in step 4,
+//! when some know already that the communicator exists. Those below it in the tree give up then, and leave the
+//! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftContext`]. Those that
+//! have the communicator may begin a further creation, in which the others do not take part. So in the steps 1 and 2 a
+//! rank does not wait any more once it knows that any of the ranks has ended. In the steps 3 and 4 a rank that has ended
+//! may have left in good order, with the communicator; all others take part, and pass on what they know.
+//!
+//! An agreement is a state machine: each poll of the engine, for any call, takes the messages that have come and sends
+//! the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the control
+//! context of a communicator, and the tag names the agreement.
+
+use std::collections::{BTreeMap, HashMap};
+
+use samite_fabric::link::{
+    Awaited, Cause, Error, Fate, Group, Operation, Outcome, Report, RequestId, Time, WorldRank,
+};
+use samite_fabric::{Memory, Port};
+use samite_matching::{Pattern, Source};
+
+use crate::Engine;
+
+/// The part of one rank in an agreement, as it begins.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The ranks that take part. This rank is one of them.
+    pub ranks: Group,
+    /// The context of their messages, which no others use.
+    pub control: u32,
+    /// Tells apart the agreements of some members of the control context. `None` if all its members take part: these
+    /// agreements are begun in the same order by all of them.
+    pub tag: Option<u32>,
+    /// Decides about the members.
+    pub choice: Choice,
+}
+
+/// What decides about the members of a new context.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// All ranks take part with the same group.
+    Group(Group),
+    /// The ranks of each colour are members of a communicator of their own, ordered by key. A rank without a colour is
+    /// a member of none.
+    Colour(Option<u32>, i64),
+}
+
+/// A context that was created. The next one was opened too, for the agreements of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The context.
+    pub context: u32,
+    /// Its members.
+    pub members: Group,
+}
+
+/// The state of an agreement.
+#[derive(Debug)]
+pub enum Progress {
+    /// It waits for a message of this rank under this tag.
+    Awaits {
+        /// The rank in the job.
+        rank: WorldRank,
+        /// The tag.
+        tag: u64,
+    },
+    /// It has ended: with a context, or `None` if this rank has chosen none. The result is returned once.
+    Ended(Result<Option<Agreed>, Error>),
+}
+
+/// An agreement under way, or its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgreementId(u64);
+
+/// The other engines of a rank that has several. A communicator's messages may go through any of them, so each has its
+/// contexts.
+pub trait Others: std::fmt::Debug + Send {
+    /// Opens the contexts of a communicator. Returns false if they were used before: then none is open.
+    fn open(&self, contexts: [u32; 2], members: &Group) -> bool;
+
+    /// Closes them.
+    fn close(&self, contexts: [u32; 2]);
+
+    /// Closes them, and tells the other members.
+    fn leave(&self, contexts: [u32; 2]);
+}
+
+/// The agreements of an engine.
+#[derive(Debug)]
+pub(crate) struct Agreements {
+    /// Those whose result was not taken, in the order in which they began.
+    all: BTreeMap<AgreementId, Box<Agreement>>,
+    next: u64,
+    /// The numbers of the next agreements of all members, by control context.
+    numbers: HashMap<u32, u64>,
+    /// Messages that have not been sent yet.
+    sends: Vec<RequestId>,
+    /// The earliest deadline.
+    due: Time,
+    /// True if a call has changed what they depend on.
+    is_due: bool,
+    /// The number of ends that they know.
+    ends: u64,
+    others: Option<Box<dyn Others>>,
+}
+
+impl Default for Agreements {
+    fn default() -> Self {
+        let (all, numbers) = (BTreeMap::new(), HashMap::new());
+        Self {
+            all,
+            next: 0,
+            numbers,
+            sends: Vec::new(),
+            due: Time::NEVER,
+            is_due: false,
+            ends: 0,
+            others: None,
+        }
+    }
+}
+
+/// One agreement.
+#[derive(Debug)]
+struct Agreement {
+    ranks: Group,
+    /// The place of this rank among them.
+    index: u32,
+    control: u32,
+    tag: Option<u32>,
+    /// Its number, if all members of the control context take part: messages of earlier ones, which this rank gave up,
+    /// are dropped.
+    number: u64,
+    choice: Choice,
+    /// Its place in the order of agreements.
+    begun_at: u64,
+    begun: Time,
+    deadline: Time,
+    round: Round,
+    step: Step,
+    /// The answers that have come in this round.
+    answer: Answer,
+    /// The message that is being received.
+    incoming: Option<RequestId>,
+    /// The reason why this rank gives up, once it does.
+    gave_up: Option<Error>,
+    opened: Option<Agreed>,
+    result: Option<Result<Option<Agreed>, Error>>,
+    /// True if its result is not wanted.
+    is_dropped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// The ranks look for a context (steps 1 and 2).
+    Choosing,
+    /// They tell whether they have opened it (steps 3 and 4).
+    Opening,
+}
+
+/// The awaited message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// That of a child, by its number.
+    Child(u32),
+    Parent,
+}
+
+/// The answer of one rank or more in a round.
+#[derive(Clone, Debug)]
+struct Answer {
+    /// The largest one counts.
+    vote: Vote,
+    /// The first context that is free.
+    next: u64,
+    /// The choices: an index, a colour and a key each.
+    choices: Vec<u64>,
+}
+
+/// The opinion of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Vote {
+    Yes,
+    /// The context is in use.
+    Again,
+    /// This rank of the job has given up.
+    GaveUp(WorldRank),
+    /// No context is left.
+    Exhausted,
+    /// This rank of the job has left.
+    Left(WorldRank),
+    /// This rank of the job has failed.
+    Failed(WorldRank),
+}
+
+/// The number that a rank which was started again does not know yet.
+const UNKNOWN: u64 = BY_SOME - 1;
+
+/// Set in the tags of agreements in which not all members take part.
+const BY_SOME: u64 = 1 << 63;
+
+/// The end of the contexts that are used. Two are necessary for a communicator.
+const LAST: u64 = u32::MAX as u64 - 3;
+
+/// The longest delay of a deadline while polls have events: one poll takes a limited number of packets.
+const SLACK_NS: u64 = 1_000_000;
+
+impl<P: Port> Engine<P> {
+    /// Begins an agreement in which this rank takes part. It goes on in each poll.
+    ///
+    /// # Panics
+    /// If this rank is none of those that take part.
+    #[cold]
+    pub fn begin_agreement(&mut self, now: Time, proposal: Proposal, deadline: Time) -> AgreementId {
+        let Proposal { ranks, control, tag, choice } = proposal;
+        let mine = self.inner.link().identity().rank;
+        let index = ranks.index(mine).expect("this rank takes part");
+        let agreements = &mut self.agreements;
+        let number = tag.map_or_else(|| agreements.number(control), |_| 0);
+        let id = AgreementId(agreements.next);
+        agreements.next += 1;
+        let mut agreement = Box::new(Agreement {
+            ranks,
+            index,
+            control,
+            tag,
+            number,
+            choice,
+            begun_at: id.0,
+            begun: now,
+            deadline,
+            round: Round::Choosing,
+            step: Step::Child(0),
+            answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
+            incoming: None,
+            gave_up: None,
+            opened: None,
+            result: None,
+            is_dropped: false,
+        });
+        agreement.propose(self.next_context());
+        self.agreements.all.insert(id, agreement);
+        self.agreements.is_due = true;
+        self.agreements.due = self.agreements.due.min(deadline);
+        self.advance_agreements(now, 0);
+        id
+    }
+
+    /// Returns the state of an agreement; `None` if its result was taken.
+    pub fn agreement(&mut self, id: AgreementId) -> Option<Progress> {
+        let agreement = self.agreements.all.get_mut(&id)?;
+        if let Some(result) = agreement.result.take() {
+            self.agreements.all.remove(&id);
+            return Some(Progress::Ended(result));
+        }
+        if agreement.number == UNKNOWN
+            && let Some(error) = &agreement.gave_up
+        {
+            // It tells the others as soon as it knows the number.
+            agreement.is_dropped = true;
+            return Some(Progress::Ended(Err(error.clone())));
+        }
+        Some(Progress::Awaits { rank: agreement.awaited(), tag: agreement.tag() })
+    }
+
+    /// Gives up an agreement with this error, unless it has ended. The other ranks get an error.
+    #[cold]
+    pub fn quit_agreement(&mut self, now: Time, id: AgreementId, error: Error) {
+        if let Some(agreement) = self.agreements.all.get_mut(&id) {
+            agreement.gave_up.get_or_insert(error);
+            self.agreements.is_due = true;
+            self.advance_agreements(now, 0);
+        }
+    }
+
+    /// Gives up an agreement whose result is not wanted. If it has created a context, this rank leaves it.
+    #[cold]
+    pub fn drop_agreement(&mut self, now: Time, id: AgreementId) {
+        if let Some(agreement) = self.agreements.all.get_mut(&id) {
+            agreement.is_dropped = true;
+            self.quit_agreement(now, id, Error::Cancelled { fate: Fate::NotDelivered });
+        }
+    }
+
+    /// Announces that this rank was started again: it does not know how many communicators the ranks of the job have
+    /// created. The messages of the others tell it.
+    pub fn expect_numbers(&mut self) {
+        self.agreements.numbers.insert(0, UNKNOWN);
+    }
+
+    /// Lets the agreements take the messages that have come. Returns the number of those that have ended.
+    #[cold]
+    pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
+        self.forget_sent();
+        let ends = self.inner.stack().contexts.ends;
+        let agreements = &mut self.agreements;
+        let has_news = events > 0 || agreements.ends != ends || now >= agreements.due;
+        if !(std::mem::take(&mut agreements.is_due) || has_news) {
+            return 0;
+        }
+        agreements.ends = ends;
+        agreements.due = Time::NEVER;
+        let mut ended = 0;
+        let ids: Vec<_> = agreements.all.keys().copied().collect();
+        for id in ids {
+            let Some(mut agreement) = self.agreements.all.remove(&id) else { continue };
+            if agreement.result.is_none() {
+                if self.agreements.has_number(&mut agreement) {
+                    agreement.advance(self, now, events);
+                } else {
+                    agreement.check_deadline(self, now, events);
+                }
+                ended += usize::from(agreement.result.is_some());
+            }
+            match agreement.result {
+                Some(result) if agreement.is_dropped => self.leave_agreed(now, result),
+                None if agreement.gave_up.is_none() => {
+                    self.agreements.due = self.agreements.due.min(agreement.deadline);
+                    self.agreements.all.insert(id, agreement);
+                }
+                _ => {
+                    self.agreements.all.insert(id, agreement);
+                }
+            }
+        }
+        ended
+    }
+
+    /// Leaves the contexts of an agreement whose result is not wanted: the other members have them.
+    fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
+        if let Ok(Some(Agreed { context, .. })) = result {
+            let contexts = [context, context + 1];
+            self.leave_contexts(now, contexts);
+            self.others().for_each(|others| others.leave(contexts));
+        }
+    }
+
+    /// Sets the other engines of this rank, in which the contexts of agreements are opened too.
+    pub fn set_others(&mut self, others: Box<dyn Others>) {
+        self.agreements.others = Some(others);
+    }
+
+    fn others(&self) -> impl Iterator<Item = &dyn Others> {
+        self.agreements.others.as_deref().into_iter()
+    }
+
+    /// Opens the contexts of a communicator, in all engines of this rank. Returns false if they were used before.
+    fn open_agreed(&mut self, now: Time, contexts: [u32; 2], members: &Group) -> Result<bool, Error> {
+        for context in contexts {
+            if !self.open_context(context, members.clone())? {
+                return Ok(false);
+            }
+        }
+        let are_open = self.others().all(|others| others.open(contexts, members));
+        if !are_open {
+            self.close_contexts(now, contexts);
+        }
+        Ok(are_open)
+    }
+
+    /// Collects the messages that were sent.
+    fn forget_sent(&mut self) {
+        let mut sends = std::mem::take(&mut self.agreements.sends);
+        sends.retain(|id| {
+            let is_under_way = self.outcome(*id) == Outcome::Pending;
+            if !is_under_way {
+                self.collect(*id, &mut ());
+            }
+            is_under_way
+        });
+        self.agreements.sends = sends;
+    }
+
+    /// Drops the messages of earlier agreements of all members, which this rank gave up.
+    fn drop_tardy(&mut self, control: u32) {
+        let first = self.agreements.first_number(control);
+        let (out, tagged) = self.inner.parts();
+        // The numbers below it are those with a common beginning and a smaller bit.
+        for bit in (0..u64::BITS).filter(|bit| first != UNKNOWN && first >> bit & 1 == 1) {
+            let pattern =
+                Pattern { context: control, source: Source::ANY, tag: first & !(1 << bit), mask: !0 << bit };
+            while let Some((tardy, ..)) = tagged.matcher.probe(&pattern) {
+                tagged.discard_unexpected(out.link, tardy);
+            }
+        }
+        self.inner.drive(&mut ());
+    }
+}
+
+impl Agreements {
+    /// Returns true if there is nothing to do for them.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.sends.is_empty()
+    }
+
+    /// Returns the time of the earliest deadline; 0 if there is work.
+    pub(crate) fn due(&self) -> Time {
+        if self.is_due { Time::ZERO } else { self.due }
+    }
+
+    /// Ends all, without a word to the others: this rank takes leave of them.
+    pub(crate) fn close(&mut self) {
+        self.all.clear();
+    }
+
+    /// Forgets a control context.
+    pub(crate) fn forget_context(&mut self, context: u32) {
+        self.numbers.remove(&context);
+    }
+
+    /// Returns the number of the next agreement of all members of a context.
+    fn number(&mut self, control: u32) -> u64 {
+        let next = self.numbers.entry(control).or_default();
+        let number = *next;
+        *next += u64::from(number != UNKNOWN);
+        number
+    }
+
+    /// Gives an agreement its number, if that was unknown. Returns false if an earlier one learns the numbers first.
+    fn has_number(&mut self, agreement: &mut Agreement) -> bool {
+        if agreement.number == UNKNOWN {
+            agreement.number = self.number(agreement.control);
+        }
+        agreement.number != UNKNOWN || !self.all.values().any(|other| other.learns(agreement.begun_at))
+    }
+
+    /// Returns the number of the first agreement of all members that has not ended.
+    fn first_number(&self, control: u32) -> u64 {
+        let under_way = |agreement: &&Agreement| {
+            agreement.control == control && agreement.tag.is_none() && agreement.result.is_none()
+        };
+        let numbers = self.all.values().map(Box::as_ref).filter(under_way).map(|agreement| agreement.number);
+        let next = self.numbers.get(&control).copied().unwrap_or(0);
+        numbers.chain([next]).min().unwrap_or(next)
+    }
+}
+
+impl Agreement {
+    /// Returns true if it is to learn the numbers, and began before another one.
+    fn learns(&self, before: u64) -> bool {
+        self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
+    }
+
+    /// Begins a round with the first context that this rank has not used.
+    fn propose(&mut self, next: u32) {
+        let next = u64::from(next).next_multiple_of(2);
+        let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
+        let choices = match self.choice {
+            Choice::Group(_) => Vec::new(),
+            Choice::Colour(colour, key) => {
+                vec![u64::from(self.index), colour.map_or(u64::MAX, u64::from), key as u64]
+            }
+        };
+        (self.round, self.step) = (Round::Choosing, Step::Child(0));
+        self.answer = Answer { vote, next, choices };
+    }
+
+    /// Takes the messages that have come, up to the first that has not.
+    fn advance<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+        while self.result.is_none() {
+            match (self.step, self.awaited_rank()) {
+                (Step::Child(number), Some(child)) => {
+                    match self.hear(engine, child, now, events) {
+                        None => return,
+                        Some(Ok(answer)) => self.answer.merge(answer),
+                        Some(Err(error)) => {
+                            self.answer.vote = self.answer.vote.max(self.vote_of(&error));
+                            self.note(error);
+                        }
+                    }
+                    self.step = Step::Child(number + 1);
+                }
+                (Step::Child(_), None) => {
+                    if let Some(parent) = self.parent() {
+                        self.send(engine, parent, now);
+                        self.step = Step::Parent;
+                    }
+                    if self.parent().is_none() || self.gave_up.is_some() {
+                        self.decide(engine, now);
+                    }
+                }
+                (Step::Parent, parent) => {
+                    let parent = parent.expect("a rank that awaits its parent has one");
+                    match self.hear(engine, parent, now, events) {
+                        None => return,
+                        Some(Ok(decision)) => self.answer = decision,
+                        Some(Err(error)) => {
+                            let vote = self.vote_of(&error);
+                            self.answer = Answer { vote, next: 0, choices: Vec::new() };
+                            self.note(error);
+                            // The next vote, if the parent waits for one.
+                            self.send(engine, parent, now);
+                        }
+                    }
+                    self.decide(engine, now);
+                }
+            }
+        }
+    }
+
+    /// Passes the decision of a round down, and acts on it.
+    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+        for child in (0..).map_while(|number| self.child(number)) {
+            self.send(engine, child, now);
+        }
+        let vote = self.answer.vote;
+        let end = match (self.gave_up.take(), self.round, vote) {
+            (Some(error), ..) => Err(error),
+            (None, Round::Choosing, Vote::Yes) => match self.open(engine, now) {
+                Ok(vote) => {
+                    (self.round, self.step) = (Round::Opening, Step::Child(0));
+                    self.answer = Answer { vote, next: 0, choices: Vec::new() };
+                    return;
+                }
+                Err(error) => Err(error),
+            },
+            (None, Round::Opening, Vote::Yes) => Ok(self.opened.take()),
+            (None, Round::Opening, Vote::Again) => {
+                // No rank has the communicator.
+                if let Some(Agreed { context, .. }) = self.opened.take() {
+                    let contexts = [context, context + 1];
+                    engine.close_contexts(now, contexts);
+                    engine.others().for_each(|others| others.close(contexts));
+                }
+                self.propose(engine.next_context());
+                return;
+            }
+            (None, _, vote) => Err(engine.error_of(vote)),
+        };
+        if let Some(id) = self.incoming.take() {
+            engine.forget(id);
+        }
+        if let Some(opened) = self.opened.take() {
+            // Others may take the communicator for created.
+            engine.leave_agreed(now, Ok(Some(opened)));
+        }
+        self.result = Some(end);
+        if self.tag.is_none() {
+            engine.drop_tardy(self.control);
+        }
+    }
+
+    /// Opens the contexts of the communicator, unless this rank has used them.
+    fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
+        let Ok(context) = u32::try_from(self.answer.next) else {
+            return Err(engine.error_of(Vote::Exhausted));
+        };
+        let members = match &self.choice {
+            Choice::Group(group) => Some(group.clone()),
+            Choice::Colour(colour, _) => colour.and_then(|colour| self.members_of(colour)),
+        };
+        let Some(members) = members else { return Ok(Vote::Yes) };
+        let is_open = engine.open_agreed(now, [context, context + 1], &members)?;
+        self.opened = is_open.then_some(Agreed { context, members });
+        Ok(if is_open { Vote::Yes } else { Vote::Again })
+    }
+
+    /// Returns the members of a colour.
+    fn members_of(&self, colour: u32) -> Option<Group> {
+        let mut choices = vec![(None, 0); self.ranks.len() as usize];
+        for choice in self.answer.choices.chunks_exact(3) {
+            let index = usize::try_from(choice[0]).ok()?;
+            *choices.get_mut(index)? = (u32::try_from(choice[1]).ok(), choice[2] as i64);
+        }
+        self.ranks.split(&choices).remove(&colour)
+    }
+
+    /// Receives the answer of a rank. `None` if it has not come.
+    ///
+    /// # Errors
+    /// This rank gives up, or the other, or one of those without which there will be no communicator.
+    fn hear<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        from: WorldRank,
+        now: Time,
+        events: usize,
+    ) -> Option<Result<Answer, Error>> {
+        if let Some(error) = &self.gave_up {
+            return Some(Err(error.clone()));
+        }
+        if self.incoming.is_none() {
+            match self.find(engine, from, now) {
+                Ok(found) => self.incoming = found,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if let Some(id) = self.incoming
+            && engine.outcome(id) != Outcome::Pending
+        {
+            self.incoming = None;
+            let completion = engine.collect(id, &mut ())?;
+            let words =
+                completion.result.map(|_| completion.memory.and_then(|memory| memory.into_vec().ok()));
+            let answer = |words: Option<Vec<u64>>| Answer::of(&words.unwrap_or_default());
+            return Some(words.map(|words| answer(words).unwrap_or_else(|| Answer::gave_up(from))));
+        }
+        self.check_deadline(engine, now, events);
+        self.gave_up.clone().map(Err)
+    }
+
+    /// Looks for the message of a rank, and begins to receive it.
+    fn find<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        from: WorldRank,
+        now: Time,
+    ) -> Result<Option<RequestId>, Error> {
+        let exactly = |tag| Pattern { context: self.control, source: Source::rank(from.0), tag, mask: !0 };
+        // A rank that was started again takes part in the agreements of the job alone.
+        let found = match self.tag() {
+            UNKNOWN => engine.claim(&Pattern { mask: BY_SOME, ..exactly(0) }),
+            tag if self.tag.is_none() && self.control == 0 => {
+                engine.claim(&exactly(tag)).and_then(|found| match found {
+                    None => engine.claim(&exactly(UNKNOWN)),
+                    found => Ok(found),
+                })
+            }
+            tag => engine.claim(&exactly(tag)),
+        };
+        let Some((status, claimed)) = found? else {
+            // In the second round, one that has ended may have left with the communicator.
+            let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
+            return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
+        };
+        if self.tag() == UNKNOWN && status.tag != UNKNOWN {
+            self.number = status.tag;
+            engine.agreements.numbers.insert(self.control, status.tag + 1);
+        }
+        let longest = (HEAD + 3 * self.ranks.len() as usize) * size_of::<u64>();
+        if status.bytes > longest {
+            engine.discard(now, claimed);
+            return Err(left(from, Cause::LeftContext));
+        }
+        let memory = Memory::new(vec![0u64; status.bytes.div_ceil(size_of::<u64>())]);
+        Ok(Some(engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER)))
+    }
+
+    /// Sends the answer, also if this rank has given up. Those that wait for a dead rank find it dead.
+    fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
+        let memory = Memory::new(self.answer.to_words());
+        let sent = engine.isend(now, to, self.control, self.tag(), memory, Time::NEVER);
+        engine.agreements.sends.extend(sent);
+    }
+
+    /// Gives up if the deadline has passed.
+    fn check_deadline<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+        // While polls have events, the awaited message may be among the next ones.
+        let slack_ns = if events > 0 { SLACK_NS } else { 0 };
+        if now >= self.deadline.after(slack_ns) && self.deadline != Time::NEVER {
+            let report = Report {
+                operation: Operation::Receive,
+                peer: Some(self.awaited()),
+                tag: self.tag(),
+                mask: !0,
+                bytes: 0,
+                age_ns: now.since(self.begun),
+                awaited: Awaited::Message,
+                other_tags: None,
+                is_stopped: engine.is_stopped(self.awaited()),
+            };
+            self.gave_up
+                .get_or_insert(Error::TimedOut { fate: Fate::NotDelivered, report: Box::new(report) });
+        }
+    }
+
+    /// Notes that this rank gives up, unless the error is the failure of another, of which all learn.
+    fn note(&mut self, error: Error) {
+        if !matches!(error, Error::PeerFailed { .. }) {
+            self.gave_up.get_or_insert(error);
+        }
+    }
+
+    fn vote_of(&self, error: &Error) -> Vote {
+        match error {
+            Error::PeerFailed { rank, cause: Cause::LeftContext, .. } => Vote::GaveUp(*rank),
+            Error::PeerFailed { rank, cause: Cause::Left, .. } => Vote::Left(*rank),
+            Error::PeerFailed { rank, .. } => Vote::Failed(*rank),
+            _ => Vote::GaveUp(self.world_rank(self.index)),
+        }
+    }
+
+    fn tag(&self) -> u64 {
+        self.tag.map_or(self.number, |tag| BY_SOME | u64::from(tag))
+    }
+
+    /// Returns the rank whose message comes next, or this one.
+    fn awaited(&self) -> WorldRank {
+        self.awaited_rank().unwrap_or_else(|| self.world_rank(self.index))
+    }
+
+    fn awaited_rank(&self) -> Option<WorldRank> {
+        match self.step {
+            Step::Child(number) => self.child(number),
+            Step::Parent => self.parent(),
+        }
+    }
+
+    fn parent(&self) -> Option<WorldRank> {
+        let parent = self.index & self.index.wrapping_sub(1);
+        (self.index > 0).then(|| self.world_rank(parent))
+    }
+
+    fn child(&self, number: u32) -> Option<WorldRank> {
+        let step = 1u32.checked_shl(number)?;
+        let is_below = self.index == 0 || self.index.trailing_zeros() > number;
+        let child = self.index.checked_add(step).filter(|child| is_below && *child < self.ranks.len());
+        child.map(|child| self.world_rank(child))
+    }
+
+    fn world_rank(&self, index: u32) -> WorldRank {
+        self.ranks.rank(index).expect("the tree has the ranks that take part")
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// Returns the error of an agreement that the ranks have given up.
+    fn error_of(&mut self, vote: Vote) -> Error {
+        match vote {
+            Vote::Left(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Left)),
+            Vote::Failed(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Lost)),
+            Vote::GaveUp(rank) => left(rank, Cause::LeftContext),
+            Vote::Yes | Vote::Again | Vote::Exhausted => Error::Exhausted {
+                what: "contexts for communicators",
+                hint: "keep communicators, and use them again".into(),
+            },
+        }
+    }
+}
+
+fn left(rank: WorldRank, cause: Cause) -> Error {
+    Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None }
+}
+
+/// Words of an answer without choices.
+const HEAD: usize = 2;
+
+impl Answer {
+    fn merge(&mut self, theirs: Self) {
+        self.vote = self.vote.max(theirs.vote);
+        self.next = self.next.max(theirs.next);
+        self.choices.extend(theirs.choices);
+    }
+
+    fn gave_up(rank: WorldRank) -> Self {
+        Self { vote: Vote::GaveUp(rank), next: 0, choices: Vec::new() }
+    }
+
+    fn to_words(&self) -> Vec<u64> {
+        [self.vote.to_word(), self.next].into_iter().chain(self.choices.iter().copied()).collect()
+    }
+
+    fn of(words: &[u64]) -> Option<Self> {
+        let (&[vote, next], choices) = words.split_first_chunk::<HEAD>()?;
+        Some(Self { vote: Vote::from_word(vote), next, choices: choices.to_vec() })
+    }
+}
+
+impl Vote {
+    fn to_word(self) -> u64 {
+        let (kind, rank) = match self {
+            Self::Yes => (0, WorldRank(0)),
+            Self::Again => (1, WorldRank(0)),
+            Self::GaveUp(rank) => (2, rank),
+            Self::Exhausted => (3, WorldRank(0)),
+            Self::Left(rank) => (4, rank),
+            Self::Failed(rank) => (5, rank),
+        };
+        kind << 32 | u64::from(rank.0)
+    }
+
+    fn from_word(word: u64) -> Self {
+        let rank = WorldRank(word as u32);
+        match word >> 32 {
+            0 => Self::Yes,
+            1 => Self::Again,
+            3 => Self::Exhausted,
+            4 => Self::Left(rank),
+            5 => Self::Failed(rank),
+            _ => Self::GaveUp(rank),
+        }
+    }
+}
