@@ -43,7 +43,7 @@ pub(crate) fn send_at_once<P: Port>(
     let state = link.peer_mut(peer);
     state.sent();
     count_eager(state, data.len());
-    event!(TRACE, peer = state.rank(), tag, bytes = data.len(), "sent eagerly");
+    event!(TRACE, peer = state.rank().0, tag, bytes = data.len(), "sent eagerly");
     true
 }
 
@@ -68,7 +68,7 @@ impl Tagged {
     ) -> (RequestId, bool) {
         let (context, tag) = envelope;
         let rank = out.link.peer(peer).rank();
-        event!(TRACE, peer = rank, tag, bytes = buffer.len(), "send begins");
+        event!(TRACE, peer = rank.0, tag, bytes = buffer.len(), "send begins");
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
         let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
         let id = self.requests.insert(request);
@@ -134,7 +134,7 @@ impl Tagged {
                 state.sent();
                 count_eager(state, len);
                 let rank = state.rank();
-                event!(TRACE, peer = rank, tag, bytes = len, "sent eagerly");
+                event!(TRACE, peer = rank.0, tag, bytes = len, "sent eagerly");
                 self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
                 return Ok(Turn::Sent);
             }
@@ -158,7 +158,7 @@ impl Tagged {
         if asks {
             state.set_asked();
         }
-        event!(TRACE, peer = state.rank(), tag, bytes = len, ?mode, "announced");
+        event!(TRACE, peer = state.rank().0, tag, bytes = len, ?mode, "announced");
         let Some(request) = self.requests.get_mut(id) else { return Ok(Turn::Sent) };
         if mode == TransferMode::Stream {
             count_eager(state, len);

@@ -25,7 +25,7 @@ impl<P: Port> Runtime<P> {
         bounds: &Bounds,
     ) -> Option<Completion> {
         #[cfg(feature = "tracing")]
-        let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank).entered();
+        let _span = tracing::trace_span!(target: "samite", "wait", rank = self.rank.0).entered();
         let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
         let mut begun = None;
@@ -314,7 +314,7 @@ impl<P: Port> Runtime<P> {
         }
         let Some(time) = core.arm(nap_time, time) else { return Ok(core) };
         #[cfg(feature = "tracing")]
-        let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank).entered();
+        let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank.0).entered();
         let until = now.after(time.as_nanos() as u64);
         core.sleeper = Some(Sleeper { until, is_roused: false });
         drop(core);
