@@ -1,11 +1,13 @@
 /* The loops of samite-bench over MPI: `samite-bench compare` builds this with each mpicc that it finds.
  *
  * Usage: peer BENCH --impl NAME --transport NAME --json --bytes N [--depth N] [--pin]
+ *        peer threads --threads N --bytes N
  *
  * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs and ../src/record.rs.
  * Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -222,6 +224,70 @@ static void measure_memory(void) {
     if (rank == 0) print(all, size);
 }
 
+/* As in threads.rs. */
+enum { THREADS_MAX = 64 };
+static const double THREADS_TIME_NS = 5e8;
+
+struct thread {
+    pthread_t thread;
+    MPI_Comm comm;
+    double rate;
+};
+
+/* Sends windows until the time is over, or receives them. The first byte of a window's messages tells whether it is the
+ * last. */
+static void *exchange_windows(void *argument) {
+    struct thread *self = argument;
+    MPI_Request requests[WINDOW];
+    char *data = allocate(bytes * WINDOW), is_last = 0;
+    double begin = now_ns();
+    long sent = 0;
+    memset(data, 0, bytes * WINDOW);
+    while (!is_last) {
+        if (rank == 0) {
+            data[0] = is_last = now_ns() - begin >= THREADS_TIME_NS;
+            for (int i = 0; i < WINDOW; i++) MPI_Isend(data, bytes, MPI_BYTE, 1, 0, self->comm, &requests[i]);
+            MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
+            MPI_Recv(NULL, 0, MPI_BYTE, 1, 1, self->comm, MPI_STATUS_IGNORE);
+            sent += WINDOW;
+        } else {
+            for (int i = 0; i < WINDOW; i++)
+                MPI_Irecv(data + i * bytes, bytes, MPI_BYTE, 0, 0, self->comm, &requests[i]);
+            MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
+            is_last = data[0];
+            MPI_Send(NULL, 0, MPI_BYTE, 0, 1, self->comm);
+        }
+    }
+    self->rate = sent / (now_ns() - begin) * 1e9;
+    free(data);
+    return NULL;
+}
+
+/* Runs threads of two ranks, each with a communicator of its own, and prints the sum of their rates. */
+static void measure_threads(int argc, char **argv) {
+    struct thread threads[THREADS_MAX];
+    int provided, count = 1;
+    for (int i = 2; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--threads")) count = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--bytes")) bytes = atol(argv[i + 1]);
+        else die("no such option");
+    }
+    if (count < 1 || count > THREADS_MAX || bytes < 1) die("too many threads, or too few");
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    if (provided != MPI_THREAD_MULTIPLE) die("this library has no MPI_THREAD_MULTIPLE");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < count; i++) MPI_Comm_dup(MPI_COMM_WORLD, &threads[i].comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double rate = 0;
+    for (int i = 0; i < count; i++) pthread_create(&threads[i].thread, NULL, exchange_windows, &threads[i]);
+    for (int i = 0; i < count; i++) {
+        pthread_join(threads[i].thread, NULL);
+        rate += threads[i].rate;
+    }
+    if (rank == 0) printf("%g\n", rate);
+    MPI_Finalize();
+}
+
 /* Binds this process to one of its allowed cores: rank 0 to the first, and so on, cyclically. */
 static void pin(void) {
     cpu_set_t allowed, one;
@@ -234,6 +300,10 @@ static void pin(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "threads")) {
+        measure_threads(argc, argv);
+        return 0;
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -19,6 +19,7 @@ use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
 use crate::peers::{self, Found};
 use crate::record::Line;
+use crate::threads::ThreadsArgs;
 use crate::{hello, report, table};
 
 /// Measurements of Samite beside raw libfabric and its peers
@@ -53,6 +54,8 @@ enum Command {
     Failure(FailureArgs),
     /// Time of a completion in a set of requests, by the number of pending requests, ns
     Completion(CompletionArgs),
+    /// Messages per second of several threads: with a lane each, with one lane, and of as many processes
+    Threads(ThreadsArgs),
     /// Run all available implementations in turns, and compare their medians
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
@@ -184,6 +187,7 @@ impl Cli {
                 hello::run(ranks, args.transport.as_deref())
             }
             Command::Failure(args) => args.run(),
+            Command::Threads(args) => args.run(),
             Command::Completion(args) => {
                 completion::run(&args)?;
                 Ok(ExitCode::SUCCESS)

@@ -37,6 +37,7 @@ mod record;
 mod report;
 mod spread;
 mod table;
+mod threads;
 
 use std::process::ExitCode;
 
