@@ -51,8 +51,8 @@ pub enum Choice {
     /// All ranks take part with the same group.
     Group(Group),
     /// The ranks of each colour are members of a communicator of their own, ordered by key. A rank without a colour is
-    /// a member of none.
-    Colour(Option<u32>, i64),
+    /// a member of none; the largest number is no colour.
+    Colour(Option<u64>, i64),
 }
 
 /// A context that was created. The next one was opened too, for the agreements of its members.
@@ -459,7 +459,7 @@ impl Agreement {
         let choices = match self.choice {
             Choice::Group(_) => Vec::new(),
             Choice::Colour(colour, key) => {
-                vec![u64::from(self.index), colour.map_or(u64::MAX, u64::from), key as u64]
+                vec![u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64]
             }
         };
         (self.round, self.step) = (Round::Choosing, Step::Child(0));
@@ -567,11 +567,11 @@ impl Agreement {
     }
 
     /// Returns the members of a colour.
-    fn members_of(&self, colour: u32) -> Option<Group> {
+    fn members_of(&self, colour: u64) -> Option<Group> {
         let mut choices = vec![(None, 0); self.ranks.len() as usize];
         for choice in self.answer.choices.chunks_exact(3) {
             let index = usize::try_from(choice[0]).ok()?;
-            *choices.get_mut(index)? = (u32::try_from(choice[1]).ok(), choice[2] as i64);
+            *choices.get_mut(index)? = ((choice[1] != u64::MAX).then_some(choice[1]), choice[2] as i64);
         }
         self.ranks.split(&choices).remove(&colour)
     }

@@ -1,7 +1,9 @@
 //! Communicators: the calls that send and receive.
 
+mod attributes;
 mod creation;
 mod derived;
+mod place;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +12,11 @@ use samite_fabric::Memory;
 use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
+pub(crate) use attributes::Attached;
+pub use attributes::{Attribute, Inherited};
 pub use creation::Creation;
 pub(crate) use derived::Derived;
+pub use place::Kind;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::cancel::Cancel;
@@ -742,7 +747,11 @@ fn copy_of<T: Element>(data: &[T]) -> Result<Vec<T>, Error> {
 
 impl std::fmt::Debug for Comm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Comm").field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
+        let mut debug = f.debug_struct("Comm");
+        if let Some(name) = self.name() {
+            debug.field("name", &name);
+        }
+        debug.field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
     }
 }
 

@@ -31,7 +31,7 @@
 //! | --- | --- |
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
-//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Creation`], [`Group`] |
+//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
 //! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
@@ -93,7 +93,7 @@ mod world;
 
 pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
-pub use comm::{Comm, Creation, Message};
+pub use comm::{Attribute, Comm, Creation, Inherited, Kind, Message};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
 pub use group::{Comparison, Group, GroupError};

@@ -28,6 +28,7 @@ use samite_p2p::{
 };
 
 use crate::cancel::Cancel;
+use crate::comm::Attached;
 use crate::error::{Error, Fate, Public, Status};
 use crate::lanes::{Lane, Lanes};
 use crate::patience::Burst;
@@ -56,6 +57,8 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
     woken: Condvar,
+    /// What the program attaches to the world's communicator.
+    pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// The result of [`Runtime::stats`] once it is closed.
@@ -147,6 +150,7 @@ impl<P: Port> Runtime<P> {
             deals: crowded && place.hosts == 1 && lane.of == 1,
             watch,
             woken: Condvar::new(),
+            attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
         })

@@ -1,9 +1,10 @@
 //! Communicators that their members create.
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use samite::{Cancel, Cause, Comm, Error, Group, Rank, Source, Tag, World};
+use samite::{Attribute, Cancel, Cause, Comm, Error, Group, Inherited, Kind, Rank, Source, Tag, World};
 
 /// Runs ranks that must all succeed.
 fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
@@ -440,5 +441,97 @@ fn a_creation_has_the_deadline_of_its_start() {
             assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
         }
         ring(&comm.dup()?)
+    });
+}
+
+/// Ranks that are threads share a host. Keys order them.
+#[test]
+fn ranks_of_a_host_get_a_communicator() {
+    all(5, |comm| {
+        let here = comm.split_by(Kind::Host, -i64::from(comm.rank().0))?.expect("each rank has a host");
+        assert_eq!((here.size(), here.rank().0), (5, 4 - comm.rank().0));
+        ring(&here)
+    });
+}
+
+#[test]
+fn a_rank_alone_needs_no_other() {
+    all(3, |comm| {
+        if comm.rank() == 1 {
+            let (first, second) = (comm.self_comm()?, comm.self_comm()?);
+            first.send(&[1u8], Rank(0), 7)?;
+            assert_eq!(second.try_probe(Source::ANY, Tag::ANY), Ok(None));
+            assert_eq!(first.recv_vec::<u8>(Source::ANY, Tag::ANY)?.buffer, [1]);
+            assert_eq!(first.dup()?.size(), 1);
+        }
+        Ok(())
+    });
+}
+
+/// Counts the values that exist.
+struct Counted(Arc<AtomicUsize>, Inherited<()>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>, passes: Inherited<()>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count), passes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Attribute for Counted {
+    fn duplicate(&self) -> Inherited<Self> {
+        match self.1 {
+            Inherited::Nothing => Inherited::Nothing,
+            Inherited::Shared => Inherited::Shared,
+            Inherited::Own(()) => Inherited::Own(Self::new(&self.0, self.1)),
+        }
+    }
+}
+
+#[test]
+fn attributes_are_passed_to_duplicates_and_dropped_with_the_last_handle() {
+    for (passes, values) in [(Inherited::Nothing, 1), (Inherited::Shared, 1), (Inherited::Own(()), 2)] {
+        all(2, |comm| {
+            let count = Arc::default();
+            let first = comm.dup()?;
+            first.set_attribute(Counted::new(&count, passes));
+            // In place of the first.
+            first.set_attribute(Counted::new(&count, passes));
+            assert_eq!(count.load(Ordering::Relaxed), 1);
+            let second = first.dup()?;
+            assert_eq!(count.load(Ordering::Relaxed), values);
+            let split = first.split(Some(0), 0)?.expect("it has a colour");
+            assert!(split.attribute::<Counted>().is_none(), "only duplicates get attributes");
+            let passed = second.attribute::<Counted>();
+            assert_eq!(passed.is_some(), passes != Inherited::Nothing);
+            drop(passed);
+            let other_handle = first.clone();
+            drop(first);
+            assert!(other_handle.attribute::<Counted>().is_some());
+            drop(other_handle);
+            assert_eq!(count.load(Ordering::Relaxed), usize::from(passes != Inherited::Nothing));
+            assert_eq!(second.remove_attribute::<Counted>().is_some(), passes != Inherited::Nothing);
+            assert!(second.attribute::<Counted>().is_none());
+            assert_eq!(count.load(Ordering::Relaxed), 0);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn names_are_of_one_communicator() {
+    all(2, |comm| {
+        comm.set_name("all");
+        let apart = comm.dup()?;
+        assert_eq!((comm.name().as_deref(), apart.name()), (Some("all"), None));
+        apart.clone().set_name("apart");
+        assert!(format!("{apart:?}").contains("apart") && !format!("{apart:?}").contains("all"));
+        Ok(())
     });
 }

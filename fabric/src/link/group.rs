@@ -279,8 +279,8 @@ impl Group {
     /// key of each member, by index; a member with colour `None` is in no group. Members are ordered by key, and those
     /// with the same key as in this group.
     #[must_use]
-    pub fn split(&self, choices: &[(Option<u32>, i64)]) -> BTreeMap<u32, Self> {
-        let mut by_colour: BTreeMap<u32, Vec<(i64, WorldRank)>> = BTreeMap::new();
+    pub fn split<C: Copy + Ord>(&self, choices: &[(Option<C>, i64)]) -> BTreeMap<C, Self> {
+        let mut by_colour: BTreeMap<C, Vec<(i64, WorldRank)>> = BTreeMap::new();
         for (rank, &(colour, key)) in self.iter().zip(choices) {
             if let Some(colour) = colour {
                 by_colour.entry(colour).or_default().push((key, rank));

@@ -11,7 +11,8 @@ use crate::select::Rank;
 use crate::transport::Transport;
 
 impl Comm {
-    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
+    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`). It gets
+    /// the [attributes](crate::Attribute) that want it.
     ///
     /// All ranks of this communicator call it. Its creations ([`split`](Self::split) is another) are called in the same
     /// order by all of them, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
@@ -66,7 +67,11 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn idup(&self) -> Result<Creation<Self>, Error> {
-        self.begin_creation(self.members(), None, Choice::Group(self.members()), member)
+        self.begin_creation(self.members(), None, Choice::Group(self.members()), |comm, made| {
+            let duplicate = member(comm, made)?;
+            comm.pass_attributes(&duplicate);
+            Ok(duplicate)
+        })
     }
 
     /// Creates a communicator for each colour, of the ranks that chose it (`MPI_Comm_split`). They are ordered by key,
@@ -97,7 +102,7 @@ impl Comm {
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
-        let choice = Choice::Colour(colour, key);
+        let choice = Choice::Colour(colour.map(u64::from), key);
         self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
     }
 
@@ -142,7 +147,25 @@ impl Comm {
         self.begin_creation(group.clone(), Some(tag), Choice::Group(group.clone()), member)
     }
 
-    fn begin_creation<C>(
+    /// Creates a communicator of this rank alone (`MPI_COMM_SELF`). No other rank takes part, and no message is sent.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`].
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let alone = comm.self_comm()?;
+    /// assert_eq!((alone.rank().0, alone.size()), (0, 1));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn self_comm(&self) -> Result<Self, Error> {
+        let alone = samite_p2p::Group::range(self.runtime.rank, 1);
+        self.begin_creation(alone.clone(), Some(0), Choice::Group(alone), member)?.wait()
+    }
+
+    pub(super) fn begin_creation<C>(
         &self,
         ranks: samite_p2p::Group,
         tag: Option<u32>,
@@ -157,7 +180,7 @@ impl Comm {
         Ok(Creation { parent: self.clone(), runtime, id: Some(id), result })
     }
 
-    fn derive(&self, derived: Option<Derived>) -> Option<Self> {
+    pub(super) fn derive(&self, derived: Option<Derived>) -> Option<Self> {
         derived.map(|derived| self.with_members(Some(Arc::new(derived))))
     }
 }

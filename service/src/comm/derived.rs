@@ -1,11 +1,11 @@
 //! The members and contexts of a communicator that its members have created.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use samite_p2p::{Group, WorldRank};
 
-use super::Comm;
+use super::{Attached, Comm};
 use crate::error::{Error, Status};
 use crate::runtime::Runtime;
 use crate::select::Rank;
@@ -22,13 +22,15 @@ pub(crate) struct Derived {
     pub(super) rank: Rank,
     /// The context of its messages. In the next one its members agree on further communicators.
     context: u32,
+    /// What the program attaches to it; most have nothing.
+    pub(super) attached: OnceLock<Box<Attached>>,
 }
 
 impl Derived {
     /// Returns the state of a communicator whose contexts are open; `None` if this rank is no member.
     pub(super) fn new(runtime: Arc<Runtime<Transport>>, group: Group, context: u32) -> Option<Self> {
         let rank = Rank(group.index(runtime.rank)?);
-        Some(Self { runtime, group, rank, context })
+        Some(Self { runtime, group, rank, context, attached: OnceLock::new() })
     }
 
     /// Returns the rank in the job of a rank of this communicator.

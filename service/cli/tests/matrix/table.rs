@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use samite::{Cancel, Cause, Comm, Error, PendingSet, Rank, RequestSet, Scope, Source};
+use samite::{
+    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PendingSet, Rank, RequestSet, Scope, Source,
+};
 
 /// The rank that all calls address.
 pub(crate) const PEER: Rank = Rank(1);
@@ -111,6 +113,11 @@ impl Kind {
     }
 }
 
+/// An attribute of a communicator.
+struct Mark;
+
+impl Attribute for Mark {}
+
 fn long() -> Vec<u8> {
     vec![7_u8; LONG]
 }
@@ -141,6 +148,10 @@ fn duplicates(comm: &Comm) -> Result<(), Error> {
 
 fn splits(comm: &Comm) -> Result<(), Error> {
     comm.split(Some(1), 0).map(drop)
+}
+
+fn splits_by_host(comm: &Comm) -> Result<(), Error> {
+    comm.split_by(CommKind::Host, 0).map(drop)
 }
 
 fn creates(comm: &Comm) -> Result<(), Error> {
@@ -417,6 +428,15 @@ calls! {
     "Comm::dup", Waits, duplicates, |c| whole(c, |c| c.dup().map(drop));
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create", Waits, creates, |c| whole(c, |c| c.create(&c.group(), 0).map(drop));
+    "Comm::split_by", Waits, splits_by_host, |c| {
+        whole(c, |c| c.split_by(CommKind::Host, 0).map(drop))
+    };
+    "Comm::self_comm", Asks, nothing, |c| whole(c, |c| c.self_comm().map(drop));
+    "Comm::set_name", Local, nothing, |c| local(c, |c| c.set_name("all"));
+    "Comm::name", Local, nothing, |c| local(c, |c| drop(c.name()));
+    "Comm::set_attribute", Local, nothing, |c| local(c, |c| c.set_attribute(Mark));
+    "Comm::attribute", Local, nothing, |c| local(c, |c| drop(c.attribute::<Mark>()));
+    "Comm::remove_attribute", Local, nothing, |c| local(c, |c| drop(c.remove_attribute::<Mark>()));
     "Comm::idup", Waits, duplicates, |c| held(c.idup(), |creation| creation.wait().map(drop));
     "Comm::isplit", Waits, splits, |c| held(c.isplit(Some(1), 0), |creation| creation.wait().map(drop));
     "Comm::icreate", Waits, creates, |c| held(c.icreate(&c.group(), 0), |creation| creation.wait().map(drop));

@@ -1,0 +1,130 @@
+//! Communicators of the ranks that share a host or a part of it.
+
+use std::fs;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use samite_os::process;
+use samite_p2p::Choice;
+
+use super::Comm;
+use crate::error::Error;
+
+/// What the ranks of a communicator share that [`Comm::split_by`] creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A host: one kernel, with all containers on it.
+    Host,
+    /// A NUMA node, to which the ranks are bound (`samite run --bind numa`).
+    NumaNode,
+    /// A core, to which the ranks are bound (`samite run --bind core`).
+    Core,
+}
+
+impl Comm {
+    /// Creates a communicator of the ranks that share a host, a NUMA node or a core (`MPI_Comm_split_type`). Ranks are
+    /// ordered by key, and those with the same key as in this communicator. A rank that the system may run in several
+    /// NUMA nodes or cores gets none of that kind.
+    ///
+    /// All ranks of this communicator call it, with the same kind, as [`split`](Self::split).
+    ///
+    /// # Errors
+    /// Returns the errors of [`dup`](Self::dup); [`Error::Exhausted`] if the system does not tell the host (/proc is
+    /// not mounted).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let here = comm.split_by(samite::Kind::Host, 0)?.expect("each rank has a host");
+    /// assert_eq!(here.size(), 3);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn split_by(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
+        // A rank that does not know its place takes part all the same, so that the others do not wait for it.
+        let host = host();
+        let choice = Choice::Colour(host, key);
+        let here = self.begin_creation(self.members(), None, choice, |comm, made| Ok(comm.derive(made)))?;
+        let here = here.wait()?;
+        let Some(here) = here else {
+            return Err(Error::Exhausted {
+                what: "knowledge of the host",
+                hint: "mount /proc, where its boot id is read".into(),
+            });
+        };
+        let part = match kind {
+            Kind::Host => return Ok(Some(here)),
+            Kind::NumaNode => part_of("/sys/devices/system/node", "node", "cpulist"),
+            Kind::Core => part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list"),
+        };
+        here.split(part, key)
+    }
+}
+
+/// Returns the number of this host: half of the random number that its kernel has chosen at boot.
+fn host() -> Option<u64> {
+    let place = process::Place::current().ok()?;
+    let low = u64::from_ne_bytes(*place.boot.last_chunk()?);
+    // This one is the word for no colour.
+    Some(low.min(u64::MAX - 1))
+}
+
+/// Returns the first processor of the part of this host on which alone this thread may run, if there is one. Each
+/// part has a folder with the list of its processors.
+fn part_of(folder: &str, prefix: &str, list: &str) -> Option<u32> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mine: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let parts = fs::read_dir(folder).ok()?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        entry.file_name().to_str()?.strip_prefix(prefix)?.parse::<u32>().ok()?;
+        Some(processors(fs::read_to_string(entry.path().join(list)).ok()?.trim()))
+    });
+    let part = parts.into_iter().find(|part| mine.iter().all(|cpu| part.contains(cpu)))?;
+    u32::try_from(*part.first()?).ok()
+}
+
+/// Returns the processors of a list like `0-3,8`; those before the first part that is none.
+fn processors(list: &str) -> Vec<usize> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').map_while(part).flatten().take(CpuSet::MAX_CPU).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::sched_setaffinity;
+
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(processors("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(processors("7"), [7]);
+        assert_eq!(processors("1,x,3"), [1]);
+        assert_eq!(processors(""), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn ranks_bound_to_a_core_share_it() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+        let sizes = crate::local(4, |world| {
+            // Each rank is a thread. The last is not bound by this test.
+            if world.comm().rank() != 3 {
+                let mut one = CpuSet::new();
+                one.set(cpu);
+                sched_setaffinity(None, &one).unwrap();
+            }
+            let core = world.comm().split_by(Kind::Core, 0).unwrap();
+            core.map(|core| core.size())
+        });
+        // A machine may have one core alone.
+        let expected = match part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list") {
+            Some(_) => [Some(4); 4],
+            None => [Some(3), Some(3), Some(3), None],
+        };
+        assert_eq!(sizes, expected);
+    }
+}
