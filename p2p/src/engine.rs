@@ -12,7 +12,7 @@ use samite_matching::{Envelope, Pattern, Posting};
 use crate::Config;
 use crate::agreement::Agreements;
 use crate::failures::Failure;
-use crate::request::{Buffer, Partner, Request, State};
+use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
 use crate::trace::event;
 
@@ -412,7 +412,7 @@ impl<P: Port> Engine<P> {
         };
         let request = tagged.requests.get_mut(id)?;
         let is_over = matches!(request.state, State::Over);
-        request.is_watched = false;
+        request.watch = Watch::NONE;
         let memory = match &mut request.buffer {
             Buffer::Lent { staged, place, .. } => {
                 if let (Ok(_), Some(staged)) = (&result, staged.take())

@@ -27,8 +27,22 @@ pub(crate) struct Request {
     pub(crate) collected: bool,
     /// True if its memory is a copy of the caller's data.
     pub(crate) is_copy: bool,
-    /// True if its end is reported to a watcher: see [`Engine::watch`](crate::Engine::watch).
-    pub(crate) is_watched: bool,
+    /// See [`Engine::watch`](crate::Engine::watch).
+    pub(crate) watch: Watch,
+}
+
+/// The watcher that gets the end of a request, and its key for the request. It is part of the request, whose cache lines
+/// are in use anyway when it ends and when its end is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// Not 0.
+    pub(crate) watcher: u32,
+    pub(crate) key: u32,
+}
+
+impl Watch {
+    /// That of a request whose end is not reported.
+    pub(crate) const NONE: Self = Self { watcher: 0, key: 0 };
 }
 
 /// The rank at the other end of an operation.
@@ -178,7 +192,7 @@ impl Request {
             result: None,
             collected: false,
             is_copy: false,
-            is_watched: false,
+            watch: Watch::NONE,
         }
     }
 

@@ -27,7 +27,7 @@ use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
 use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
-use crate::request::{Buffer, Partner, Request, State};
+use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
 use crate::wire::{EagerHead, TransferMode, kind};
 
@@ -57,8 +57,6 @@ pub(crate) struct Tagged {
     pub(crate) movers: VecDeque<RequestId>,
     /// The sends that wait for each peer. A peer without an entry has none.
     pub(crate) queues: Vec<Queues>,
-    /// The watchers of watched requests, by the place of the request.
-    watchers: Vec<Watch>,
     /// Watched requests that have ended, by watcher. Some may have been collected since.
     ends: HashMap<u32, VecDeque<RequestId>>,
     /// The number of the next watcher, unless it is in use.
@@ -81,13 +79,6 @@ pub(crate) struct Queues {
     /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are
     /// shorter.
     pub(crate) pushes: VecDeque<RequestId>,
-}
-
-/// The watcher of a request, and the watcher's key for it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Watch {
-    watcher: u32,
-    key: u32,
 }
 
 /// A get that this process has posted.
@@ -151,9 +142,8 @@ impl Tagged {
             claimed_cost: 0,
             movers: VecDeque::new(),
             queues: Vec::new(),
-            watchers: Vec::new(),
             ends: HashMap::new(),
-            next_watcher: 0,
+            next_watcher: 1,
             envelopes_cost: 0,
             unexpected_max: 0,
             refused: 0,
@@ -269,8 +259,8 @@ impl Tagged {
     /// Reports the end of a request to its watcher, if it has one.
     #[inline]
     pub(crate) fn note_end(&mut self, id: RequestId) {
-        if self.requests.get(id).is_some_and(|request| request.is_watched)
-            && let Some(ends) = self.ends.get_mut(&self.watchers[id.place()].watcher)
+        if let Some(Request { watch: Watch { watcher: watcher @ 1.., .. }, .. }) = self.requests.get(id)
+            && let Some(ends) = self.ends.get_mut(watcher)
         {
             ends.push_back(id);
         }
@@ -279,11 +269,7 @@ impl Tagged {
     /// Registers a watcher for the end of a request. `take_end` then returns the request with `key`.
     pub(crate) fn watch(&mut self, link: &Link, id: RequestId, watcher: u32, key: u32) {
         let Some(request) = self.requests.get_mut(id) else { return };
-        request.is_watched = true;
-        if id.place() >= self.watchers.len() {
-            self.watchers.resize(id.place() + 1, Watch::default());
-        }
-        self.watchers[id.place()] = Watch { watcher, key };
+        request.watch = Watch { watcher, key };
         if self.outcome(link, id) != Outcome::Pending {
             self.note_end(id);
         }
@@ -293,33 +279,27 @@ impl Tagged {
     pub(crate) fn take_end(&mut self, link: &Link, watcher: u32) -> Option<(RequestId, u32)> {
         while let Some(id) = self.ends.get_mut(&watcher)?.pop_front() {
             // The request may have another watcher by now.
-            let is_watched = self.requests.get(id).is_some_and(|request| self.watches(watcher, id, request));
-            if is_watched && self.outcome(link, id) != Outcome::Pending {
-                return Some((id, self.watchers[id.place()].key));
+            let Some(Request { watch, .. }) = self.requests.get(id) else { continue };
+            if watch.watcher == watcher && self.outcome(link, id) != Outcome::Pending {
+                return Some((id, watch.key));
             }
         }
         if self.contexts.deserted > 0 || link.is_deserted() {
             // `is_deserted` becomes true without an event.
             let in_vain = self.watched_by(watcher).find(|(_, request)| self.is_in_vain(link, request));
-            return in_vain.map(|(id, _)| (id, self.watchers[id.place()].key));
+            return in_vain.map(|(id, request)| (id, request.watch.key));
         }
         None
     }
 
     fn watched_by(&self, watcher: u32) -> impl Iterator<Item = (RequestId, &Request)> {
-        self.requests.iter().filter(move |(id, request)| self.watches(watcher, *id, request))
-    }
-
-    /// Returns true if this watcher gets the end of a request.
-    #[inline]
-    fn watches(&self, watcher: u32, id: RequestId, request: &Request) -> bool {
-        request.is_watched && self.watchers[id.place()].watcher == watcher
+        self.requests.iter().filter(move |(_, request)| request.watch.watcher == watcher)
     }
 
     /// Stops reporting the end of a request.
     pub(crate) fn unwatch(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get_mut(id) {
-            request.is_watched = false;
+            request.watch = Watch::NONE;
         }
     }
 
@@ -327,7 +307,7 @@ impl Tagged {
     pub(crate) fn add_watcher(&mut self) -> u32 {
         loop {
             let watcher = self.next_watcher;
-            self.next_watcher = watcher.wrapping_add(1);
+            self.next_watcher = watcher.checked_add(1).unwrap_or(1);
             // A watcher may outlive 2^32 later ones.
             if let Entry::Vacant(entry) = self.ends.entry(watcher) {
                 entry.insert(VecDeque::new());
@@ -345,8 +325,9 @@ impl Tagged {
 
     /// Reports a failure of a peer to the watched receives from any source.
     fn note_failure(&mut self) {
-        let is_watched =
-            |request: &Request| request.is_watched && matches!(request.partner, Partner::Any { .. });
+        let is_watched = |request: &Request| {
+            request.watch != Watch::NONE && matches!(request.partner, Partner::Any { .. })
+        };
         for id in self.requests.select(is_watched) {
             self.note_end(id);
         }
@@ -432,10 +413,9 @@ impl Tagged {
             );
         }
         self.contexts.check_invariants();
-        for (id, request) in self.requests.iter().filter(|(_, request)| request.is_watched) {
+        for (id, request) in self.requests.iter().filter(|(_, request)| request.watch != Watch::NONE) {
             assert!(!request.collected, "{id:?} is watched, so its end is wanted");
-            let watcher = self.watchers[id.place()].watcher;
-            assert!(self.ends.contains_key(&watcher), "{id:?} has a watcher that exists");
+            assert!(self.ends.contains_key(&request.watch.watcher), "{id:?} has a watcher that exists");
         }
         for (peer, state) in link.peers() {
             let Some(queues) = self.queues.get(peer.index()) else { continue };

@@ -45,13 +45,6 @@ impl std::hash::Hash for RequestId {
 }
 
 impl RequestId {
-    /// Returns its place in its [`Slots`], for tables that run parallel to them. Another request may have it later.
-    #[inline]
-    #[must_use]
-    pub fn place(self) -> usize {
-        self.index as usize
-    }
-
     /// Returns the protocol whose request it names. A name from a packet may be of none.
     #[must_use]
     pub fn protocol(self) -> Option<Protocol> {
@@ -102,10 +95,8 @@ pub struct Slots<T> {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Place<T> {
-    /// The generation of the value in this place, or [`FREE`].
+    /// The generation of the value in this place; in a free one [`FREE`] and the next free place.
     generation: u64,
-    /// The next free place.
-    next: u32,
     /// In a free place a bare one.
     value: T,
 }
@@ -134,7 +125,7 @@ impl<T: Slot> Slots<T> {
         self.len += 1;
         match self.all.get_mut(id.index as usize) {
             Some(place) => {
-                self.free = place.next;
+                self.free = place.generation as u32;
                 place.generation = id.generation.into();
                 // The old value is bare, see `remove`.
                 std::mem::forget(std::mem::replace(&mut place.value, value));
@@ -142,7 +133,7 @@ impl<T: Slot> Slots<T> {
             None => {
                 // There are fewer than 2^32: each takes more than a byte of memory for every such index.
                 self.free += 1;
-                self.all.push(Place { generation: id.generation.into(), next: 0, value });
+                self.all.push(Place { generation: id.generation.into(), value });
             }
         }
         id
@@ -177,7 +168,7 @@ impl<T: Slot> Slots<T> {
     pub fn remove_bare(&mut self, id: RequestId) {
         let Some(place) = self.all.get_mut(id.index as usize) else { return };
         debug_assert!(place.generation == u64::from(id.generation) && place.value.is_bare());
-        (place.generation, place.next) = (FREE, self.free);
+        place.generation = FREE | u64::from(self.free);
         self.free = id.index;
         self.len -= 1;
     }
@@ -192,7 +183,7 @@ impl<T: Slot> Slots<T> {
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         (0..)
             .zip(&self.all)
-            .filter(|(_, place)| place.generation != FREE)
+            .filter(|(_, place)| place.generation < FREE)
             .map(|(index, place)| (RequestId { index, generation: place.generation as u32 }, &place.value))
     }
 
@@ -209,8 +200,8 @@ pub(super) const GENERATION_STEP: u32 = 1 << PROTOCOL_BITS;
 
 const _: () = assert!((Protocol::LAST as u32) < GENERATION_STEP);
 
-/// The generation of no value, which no name has.
-const FREE: u64 = u64::MAX;
+/// The mark of a free place: above all generations.
+const FREE: u64 = 1 << 32;
 
 #[cfg(test)]
 mod tests {
