@@ -7,7 +7,7 @@ use super::numbers::{Incarnation, Sequence};
 use super::peer::{Packet, Place};
 use super::{Cause, Engine, Fault, Hello, Lent, Link, Out, Peer, Stack, Timer, Turn, control};
 use crate::wire::{Flags, Protocol};
-use crate::{Port, PortError, Post};
+use crate::{PeerId, Port, PortError, Post};
 
 impl<P: Port, S: Stack> Engine<P, S> {
     /// Fences the paths of peers that failed.
@@ -111,38 +111,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
             if !is_hello && !state.answered {
                 return;
             }
-            let turn = if let Some(packet) = state.packets.front() {
-                let Packet { protocol, kind, flags, .. } = *packet;
-                let mut header = link.header(peer, protocol, kind, flags, 0);
-                if is_hello {
-                    header.sender = link.identity.rank.0.into();
-                    header.sequence = Sequence::HELLO.get().into();
-                }
-                let packets = &mut link.peers[peer].packets;
-                let body = packets.front().map_or(&[][..], |packet| &packet.body);
-                let post = self.port.send(path, header.as_bytes(), body);
-                if matches!(post, Ok(Post::Done)) {
-                    packets.pop_front();
-                    match is_hello {
-                        true => link.greeted(peer),
-                        false => link.peers[peer].sent(),
-                    }
-                }
-                post.map(Turn::from)
+            let turn = if !state.packets.is_empty() {
+                self.send_packet(peer, path, is_hello)
             } else if let Some(protocol) = state.lanes.next() {
                 let mut out = Out { port: &mut self.port, link };
                 self.stack.next(&mut out, peer, protocol)
             } else if state.lanes.has_goodbye() && !self.stack.holds(peer) {
-                let header = link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0);
-                let post = self.port.send(path, header.as_bytes(), &[]);
-                if matches!(post, Ok(Post::Done)) {
-                    let state = &mut link.peers[peer];
-                    state.lanes.remove_goodbye();
-                    state.bye = Some(state.sequence);
-                    state.sent();
-                    self.stack.said_goodbye(link, peer);
-                }
-                post.map(Turn::from)
+                self.send_goodbye(peer, path)
             } else {
                 return;
             };
@@ -167,6 +142,45 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 Err(error) => return self.fault(Fault::new(peer, Cause::from(error))),
             }
         }
+    }
+
+    /// Sends the first of the link's own packets to a peer.
+    fn send_packet(&mut self, peer: Peer, path: PeerId, is_hello: bool) -> Result<Turn, PortError> {
+        let link = &mut self.link;
+        let Some(&Packet { protocol, kind, flags, .. }) = link.peers[peer].packets.front() else {
+            return Ok(Turn::Skipped);
+        };
+        let mut header = link.header(peer, protocol, kind, flags, 0);
+        if is_hello {
+            header.sender = link.identity.rank.0.into();
+            header.sequence = Sequence::HELLO.get().into();
+        }
+        let packets = &mut link.peers[peer].packets;
+        let body = packets.front().map_or(&[][..], |packet| &packet.body);
+        let post = self.port.send(path, header.as_bytes(), body)?;
+        if post == Post::Done {
+            packets.pop_front();
+            match is_hello {
+                true => link.greeted(peer),
+                false => link.peers[peer].sent(),
+            }
+        }
+        Ok(post.into())
+    }
+
+    /// Sends the goodbye to a peer.
+    fn send_goodbye(&mut self, peer: Peer, path: PeerId) -> Result<Turn, PortError> {
+        let link = &mut self.link;
+        let header = link.header(peer, Protocol::Control, control::BYE, Flags::URGENT, 0);
+        let post = self.port.send(path, header.as_bytes(), &[])?;
+        if post == Post::Done {
+            let state = &mut link.peers[peer];
+            state.lanes.remove_goodbye();
+            state.bye = Some(state.sequence);
+            state.sent();
+            self.stack.said_goodbye(link, peer);
+        }
+        Ok(post.into())
     }
 
     /// Sends the bytes of long messages to a peer, as far as the port has room: see [`Stack::bulk`].
