@@ -13,7 +13,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    use crate::{Cause, Config, Engine, Identity, Pattern, Source};
+    use crate::{Cause, Config, Engine, Identity, Pattern, Source, Time, WorldRank};
 
     /// Keeps each event as a line.
     #[derive(Clone, Default)]
@@ -67,8 +67,8 @@ mod tests {
                 engine.poll(Time::ZERO, &mut ()).unwrap();
             }
             let pattern = Pattern { context: 1, source: Source::rank(0), tag: 5, mask: u64::MAX };
-            let received = engine.irecv(Time::ZERO, pattern, Memory::zeroed(8), u64::MAX).unwrap();
-            let sent = engine.isend(Time::ZERO, WorldRank(0), 1, 5, Memory::zeroed(8), u64::MAX).unwrap();
+            let received = engine.irecv(Time::ZERO, pattern, Memory::zeroed(8), Time::NEVER).unwrap();
+            let sent = engine.isend(Time::ZERO, WorldRank(0), 1, 5, Memory::zeroed(8), Time::NEVER).unwrap();
             for _ in 0..10 {
                 engine.poll(Time::ZERO, &mut ()).unwrap();
             }
