@@ -16,6 +16,7 @@ pages! {
     ComingFromMpi = "coming-from-mpi.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
+    Futures = "async.md",
     Failures = "failures.md",
     Tuning = "tuning.md",
     HowItWorks = "how-it-works.md",

@@ -311,6 +311,22 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Returns true if [`Engine::probe`] would return a message or an error. It reports no failure.
+    pub fn has_news_for(&mut self, pattern: &Pattern) -> bool {
+        if self.check_source(pattern).is_err() {
+            return true;
+        }
+        let (out, tagged) = self.inner.parts();
+        let Pattern { context, source, .. } = *pattern;
+        let is_deserted = |tagged: &Tagged| {
+            tagged.has_failure(context, tagged.failures.told(context))
+                || tagged.is_deserted(out.link, context)
+        };
+        tagged.matcher.probe(pattern).is_some()
+            || source.is_any() && is_deserted(tagged)
+            || tagged.source_failure(out.link, pattern).is_some()
+    }
+
     /// Claims the first message that `pattern` matches, if one has arrived.
     ///
     /// # Errors
@@ -394,6 +410,11 @@ impl<P: Port> Engine<P> {
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
         let (out, tagged) = self.inner.parts();
         tagged.take_end(out.link, watcher)
+    }
+
+    /// Returns true if [`Engine::take_end`] may return a request.
+    pub fn has_ends(&self, watcher: u32) -> bool {
+        self.inner.stack().has_ends(watcher)
     }
 
     /// Returns a failure to which [`Outcome::FailurePending`] refers, each once. It may have become known before the

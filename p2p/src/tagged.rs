@@ -292,6 +292,11 @@ impl Tagged {
         None
     }
 
+    /// Returns true if `take_end` may return a request.
+    pub(crate) fn has_ends(&self, watcher: u32) -> bool {
+        self.ends.get(&watcher).is_some_and(|ends| !ends.is_empty())
+    }
+
     fn watched_by(&self, watcher: u32) -> impl Iterator<Item = (RequestId, &Request)> {
         self.requests.iter().filter(move |(_, request)| request.watch.watcher == watcher)
     }

@@ -22,6 +22,7 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::cancel::Cancel;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
+use crate::future::{Claim, Probe};
 use crate::group::Group;
 use crate::request::{Done, Exchange, ExchangeFailed, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
@@ -638,6 +639,37 @@ impl Comm {
         Ok(Some(Message { comm: self.clone(), status, claimed: Some(claimed) }))
     }
 
+    /// Returns the future of the first message that matches: [`probe`](Self::probe) for asynchronous programs. It takes
+    /// its bounds from this call on. A failure's cause is as of [`try_probe`](Self::try_probe).
+    ///
+    /// ```
+    /// # async fn example(comm: &samite::Comm) -> Result<(), samite::Error> {
+    /// let status = comm.probe_async(samite::Source::ANY, samite::Tag::ANY).await?;
+    /// println!("rank {} has sent {} bytes", status.peer, status.bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn probe_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Probe {
+        let tag = tag.into();
+        Probe::new(self, self.pattern(from.into(), tag), tag.tag)
+    }
+
+    /// Returns the future of a claimed message: [`claim`](Self::claim) for asynchronous programs. No message is claimed
+    /// before the future returns it, so dropping it loses none.
+    ///
+    /// ```
+    /// # async fn example(comm: &samite::Comm) -> Result<(), samite::Error> {
+    /// let message = comm.claim_async(samite::Source::ANY, 7).await?;
+    /// let buffer = vec![0u8; message.status().bytes];
+    /// let done = message.irecv(buffer)?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn claim_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Claim {
+        let tag = tag.into();
+        Claim::new(self, self.pattern(from.into(), tag), tag.tag)
+    }
+
     fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         let size = self.size();
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
@@ -777,10 +809,39 @@ pub struct Message {
 }
 
 impl Message {
+    pub(crate) fn new(comm: Comm, status: Status, claimed: Option<Claimed>) -> Self {
+        Self { comm, status, claimed }
+    }
+
     /// Returns its status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
+    }
+
+    /// Starts to receive it into the elements of `buffer` (`MPI_Imrecv`; MPI 4.1, section 3.8.3).
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`]; returns the buffer. The request ends with [`Error::Truncated`] if the message
+    /// is longer than the buffer.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// comm.send(&[1u64, 2], comm.rank(), 7)?;
+    /// let message = comm.claim(samite::Source::ANY, 7)?;
+    /// let request = message.irecv(vec![0u64; 2])?;
+    /// assert_eq!(request.wait()?.buffer, [1, 2]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn irecv<B: BufferMut>(mut self, buffer: B) -> Result<Request<B>, Failed<B>> {
+        match self.claimed.take() {
+            None => self.comm.begin_absent(buffer, self.status.tag),
+            Some(claimed) => self.comm.begin(buffer, |engine, now, memory, deadline| {
+                Ok(engine.recv_claimed(now, claimed, Ok(memory), deadline))
+            }),
+        }
     }
 
     /// Receives it.

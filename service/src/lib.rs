@@ -34,6 +34,7 @@
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
 //! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
+//! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
@@ -46,6 +47,7 @@
 //! * [The guide](https://github.com/samite-project/samite/blob/main/docs/pages/SUMMARY.md):
 //!   [installation](https://github.com/samite-project/samite/blob/main/docs/pages/install.md),
 //!   [MPI's calls in Samite](https://github.com/samite-project/samite/blob/main/docs/pages/coming-from-mpi.md),
+//!   [futures](https://github.com/samite-project/samite/blob/main/docs/pages/async.md),
 //!   [transports](https://github.com/samite-project/samite/blob/main/docs/pages/transports.md),
 //!   [launchers](https://github.com/samite-project/samite/blob/main/docs/pages/launchers.md),
 //!   [failures](https://github.com/samite-project/samite/blob/main/docs/pages/failures.md),
@@ -71,6 +73,7 @@ mod deal;
 mod element;
 mod error;
 mod figures;
+mod future;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -96,6 +99,7 @@ pub use cancel::Cancel;
 pub use comm::{Attribute, Comm, Creation, Inherited, Kind, Message};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
+pub use future::{Claim, Probe, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use local::local;

@@ -1,14 +1,14 @@
 //! Requests that own their buffers.
 
 use std::marker::PhantomData;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
 use crate::buffer::{AnyBuffer, Buffer};
 use crate::comm::Derived;
-use crate::runtime::Completion;
+use crate::runtime::{Completion, Entry};
 use crate::{Comm, Error, Status};
 
 /// A send or receive under way that owns its buffer. A forgotten request leaks, and never dangles; a dropped one is
@@ -108,6 +108,19 @@ impl<B: Buffer> Request<B> {
     /// ```
     pub fn into_any(mut self) -> Request<AnyBuffer> {
         Request { comm: self.comm.clone(), id: self.id.take(), buffer: PhantomData }
+    }
+
+    /// Returns the result once the request has ended; otherwise `waker` is called when it may have.
+    #[inline]
+    pub(crate) fn poll(&mut self, entry: &mut Entry, waker: &Waker) -> Poll<Result<Done<B>, Failed<B>>> {
+        let Some(id) = self.id else { return Poll::Ready(result_of(None, None)) };
+        let Comm { runtime, bounds, .. } = &self.comm;
+        runtime.poll_end(id, entry, bounds, waker).map(|completion| self.end(completion))
+    }
+
+    /// Forgets the waker that a poll has left.
+    pub(crate) fn end_task(&self, entry: &mut Entry) {
+        self.comm.runtime.end_task(entry);
     }
 
     /// Returns the result of the request, which has ended.

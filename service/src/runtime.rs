@@ -1,6 +1,6 @@
 //! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
-//! Waiting callers drive the engine: the runtime has no thread of its own. A waiting caller polls in bursts, releases
+//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`tasks`]). A waiting caller polls in bursts, releases
 //! the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
 //! sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
 //! descriptors; the others wait for it.
@@ -9,6 +9,7 @@ mod clock;
 mod closing;
 mod directory;
 mod state;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -38,6 +39,8 @@ use crate::stats::Stats;
 use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
 use state::Core;
+use tasks::Tasks;
+pub(crate) use tasks::{Entry, Sought};
 use waiting::deadline_after;
 
 /// Drives an engine on behalf of all threads that use it.
@@ -131,6 +134,7 @@ impl<P: Port> Runtime<P> {
             waits: 0,
             sleeper: None,
             followers: 0,
+            tasks: Tasks::default(),
         };
         let core = BiasedMutex::new(core).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",

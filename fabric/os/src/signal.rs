@@ -84,6 +84,29 @@ pub fn unblock(signals: &[Signal]) -> io::Result<()> {
     set_mask(libc::SIG_UNBLOCK, &set)
 }
 
+/// Calls `body` while this thread blocks all signals but those of its own faults. A thread that is started meanwhile
+/// blocks them for good.
+pub fn with_all_blocked<R>(body: impl FnOnce() -> R) -> R {
+    struct Restored(libc::sigset_t);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            let _ = set_mask(libc::SIG_SETMASK, &self.0);
+        }
+    }
+    let (mut set, mut old) = (empty_set(), empty_set());
+    // SAFETY: sigfillset and sigdelset change the set that they are given, and pthread_sigmask writes the old mask, which
+    // outlives the call, before it returns.
+    let blocked = unsafe {
+        libc::sigfillset(&mut set);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut set, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old)
+    };
+    let _restored = (blocked == 0).then(|| Restored(old));
+    body()
+}
+
 /// Starts `command` with no signal blocked, regardless of the parent's mask.
 pub fn unblock_in(command: &mut Command) -> &mut Command {
     let none = empty_set();

@@ -7,6 +7,7 @@ use samite_os::Refused;
 use samite_p2p::{Time, WorldRank};
 
 use super::state::Core;
+use super::tasks::wake;
 use super::{Directory, Runtime, error_of};
 use crate::error::{Awaited, Error, Fate, Operation, Public, Report};
 use crate::patience::{Patience, Rest};
@@ -71,6 +72,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         self.woken.notify_all();
+        wake(core.tasks.take_all());
         Ok((core, !slept))
     }
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 use samite_control::{Figures, PeerStats};
 use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
-use samite_p2p::{Cause, Engine, Error, Lent, Report, RequestId, Time, WorldRank};
+use samite_p2p::{
+    Awaited, Cause, Engine, Error, Lent, Operation, Pattern, Report, RequestId, Time, WorldRank,
+};
 
 use super::Completion;
 use super::directory::{Directory, Notice};
+use super::tasks::Tasks;
 use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
@@ -42,6 +45,8 @@ pub(super) struct Core<P> {
     pub(super) sleeper: Option<Sleeper>,
     /// Threads that wait until it wakes.
     pub(super) followers: usize,
+    /// The futures that wait.
+    pub(super) tasks: Tasks,
 }
 
 /// A thread that sleeps on the descriptors.
@@ -84,6 +89,28 @@ impl<P: Port> Core<P> {
         self.engine.cancel(id);
         let memory = self.engine.collect(id, lent).and_then(|ended| ended.memory);
         Some(Completion { result: Err(error.public()), memory })
+    }
+
+    /// Describes the search for a message.
+    pub(super) fn report_of(
+        &mut self,
+        pattern: &Pattern,
+        begun: Time,
+        now: Time,
+        awaited: Awaited,
+    ) -> Report {
+        let source = pattern.source.as_rank().map(WorldRank);
+        Report {
+            operation: Operation::Receive,
+            peer: source,
+            tag: pattern.tag,
+            mask: pattern.mask,
+            other_tags: None,
+            bytes: 0,
+            age_ns: now.since(begun),
+            awaited,
+            is_stopped: source.is_some_and(|rank| self.engine.is_stopped(rank)),
+        }
     }
 
     /// Abandons all requests whose buffers are lent.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use samite_fabric::Port;
 use samite_os::{BiasedGuard, Refused};
-use samite_p2p::{Awaited, Engine, Operation, Outcome, Pattern, Report, RequestId, Time, WorldRank};
+use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
 use super::state::{Core, Sleeper};
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
@@ -153,7 +153,6 @@ impl<P: Port> Runtime<P> {
         mut look: impl FnMut(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Result<R, Error> {
         let core = self.lock()?;
-        let source = pattern.source.as_rank().map(WorldRank);
         let start = self.clock.now();
         let until = deadline_after(start, bounds.timeout.unwrap_or(Duration::MAX));
         let mut turn = |core: &mut Core<P>, now: Time, stepped: Result<usize, samite_p2p::Error>| {
@@ -163,17 +162,7 @@ impl<P: Port> Runtime<P> {
             if let Some(found) = look(&mut core.engine).map_err(|error| (error.public(), Some(age)))? {
                 return Ok(Some(found));
             }
-            let report = Report {
-                operation: Operation::Receive,
-                peer: source,
-                tag: pattern.tag,
-                mask: pattern.mask,
-                other_tags: None,
-                bytes: 0,
-                age_ns: now.since(start),
-                awaited,
-                is_stopped: source.is_some_and(|rank| core.engine.is_stopped(rank)),
-            };
+            let report = core.report_of(pattern, start, now, awaited);
             // While polls have events, the awaited message may be among the next ones.
             let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
             if bounds.timeout.is_some_and(|timeout| age >= timeout.saturating_add(slack)) {
@@ -354,8 +343,9 @@ impl<P: Port> Runtime<P> {
 
     #[cold]
     pub(super) fn wake_if_due(&self, core: &mut Core<P>) {
+        let are_ready = core.tasks.are_ready(&core.engine);
         if let Some(sleeper) = &mut core.sleeper
-            && core.engine.due() < sleeper.until
+            && (core.engine.due() < sleeper.until || are_ready)
         {
             self.wake(sleeper);
         }

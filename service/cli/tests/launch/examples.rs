@@ -47,6 +47,11 @@ fn ring() {
 }
 
 #[test]
+fn farm() {
+    verifies_everywhere("farm", &["50"]);
+}
+
+#[test]
 fn heat2d() {
     verifies_everywhere("heat2d", &["61", "20"]);
 }

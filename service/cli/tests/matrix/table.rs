@@ -1,6 +1,10 @@
 //! The table: each public call in one line, with its partner's part and its kind, which determines the permitted
 //! results in each situation.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use samite::{
@@ -179,6 +183,24 @@ fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Re
     Box::new(move || rest(begun?))
 }
 
+/// Awaits a future in this thread.
+fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = pin!(future.into_future());
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
 /// Returns a set with one receive.
 fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<Vec<u8>>, Error> {
     let mut set = comm.request_set();
@@ -283,6 +305,20 @@ calls! {
     "Request::into_any", Waits, gives, |c| {
         held(c.irecv(long(), PEER, TAG).map(samite::Request::into_any), |r| Ok(r.wait().map(drop)?))
     };
+    "Request::into_future", Waits, gives, |c| {
+        held(c.irecv(long(), PEER, TAG), |r| Ok(block_on(r).map(drop)?))
+    };
+    "Request::into_future of a send", Waits, takes, |c| {
+        held(c.isend(long(), PEER, TAG), |r| Ok(block_on(r).map(drop)?))
+    };
+    "Request::into_future for any", WaitsForAny, gives, |c| {
+        held(c.irecv(long(), Source::ANY, TAG), |r| Ok(block_on(r).map(drop)?))
+    };
+    "RequestFuture::cancel", Cancelled, nothing, |c| held(c.irecv(long(), PEER, NEVER), |r| {
+        let future = r.into_future();
+        future.cancel();
+        Ok(block_on(future).map(drop)?)
+    });
     "Request::test", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |mut r| {
         loop {
             if let Some(end) = r.test() {
@@ -400,6 +436,22 @@ calls! {
     });
     "Comm::try_probe", Looks, nothing, |c| whole(c, |c| c.try_probe(PEER, NEVER).map(drop));
     "Comm::claim", Claimed, gives_before, |c| whole(c, |c| c.claim(PEER, GIVEN)?.recv::<u8>().map(drop));
+    "Comm::probe_async", Claimed, gives_before, |c| whole(c, |c| {
+        block_on(c.probe_async(PEER, GIVEN))?;
+        c.recv(&mut long(), PEER, GIVEN).map(drop)
+    });
+    "Comm::probe_async of nothing", Bounded, nothing, |c| whole(c, |c| {
+        block_on(c.with_timeout(Duration::from_millis(1)).probe_async(PEER, NEVER)).map(drop)
+    });
+    "Comm::claim_async", Claimed, gives_before, |c| whole(c, |c| {
+        block_on(c.claim_async(PEER, GIVEN))?.recv::<u8>().map(drop)
+    });
+    "Comm::claim_async for any", WaitsForAny, gives, |c| whole(c, |c| {
+        block_on(c.claim_async(Source::ANY, TAG))?.recv::<u8>().map(drop)
+    });
+    "Message::irecv", Claimed, gives_before, |c| {
+        held(c.claim(PEER, GIVEN), |message| Ok(message.irecv(long())?.wait().map(drop)?))
+    };
     "Comm::try_claim", Looks, nothing, |c| whole(c, |c| c.try_claim(PEER, NEVER).map(drop));
     "Message::recv", Claimed, gives_before, |c| {
         held(c.claim(PEER, GIVEN), |message| message.recv::<u8>().map(drop))

@@ -1,0 +1,175 @@
+//! Futures of requests and of messages that may come.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use samite_p2p::Pattern;
+
+use crate::buffer::Buffer;
+use crate::error::Public;
+use crate::request::{Done, Failed, Request};
+use crate::runtime::{Entry, Sought};
+use crate::{Comm, Error, Message, Status};
+
+/// The future of a [`Request`], made by awaiting it. Its result is that of [`Request::wait`], but the cause of a peer's
+/// failure is as far as it is known at once, as for [`Request::test`].
+///
+/// It can be polled by any executor. While futures wait, a thread of the runtime's makes progress for them, and the
+/// deadline and the cancel of their communicator hold. Dropping the future drops the request.
+///
+/// ```
+/// # use std::{future::{Future, IntoFuture}, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
+/// # struct Unpark(thread::Thread);
+/// # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark() } }
+/// # fn block_on<F: IntoFuture>(future: F) -> F::Output {
+/// #     let mut future = pin!(future.into_future());
+/// #     let waker = Waker::from(Arc::new(Unpark(thread::current())));
+/// #     loop {
+/// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+/// #             Poll::Ready(output) => return output,
+/// #             Poll::Pending => thread::park(),
+/// #         }
+/// #     }
+/// # }
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// let other = samite::Rank(1 - comm.rank().0);
+/// // `block_on` is that of any executor.
+/// let received = block_on(async {
+///     let receive = comm.irecv(vec![0; 1], other, 7)?;
+///     comm.isend(vec![comm.rank().0], other, 7)?.await?;
+///     receive.await
+/// })?;
+/// assert_eq!(received.buffer, [other.0]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Debug)]
+#[must_use = "a request that is dropped is cancelled"]
+pub struct RequestFuture<B: Buffer> {
+    request: Request<B>,
+    entry: Entry,
+}
+
+impl<B: Buffer> RequestFuture<B> {
+    /// Cancels the request, as [`Request::cancel`]; the future returns the result.
+    pub fn cancel(&self) {
+        self.request.cancel();
+    }
+}
+
+impl<B: Buffer> IntoFuture for Request<B> {
+    type Output = Result<Done<B>, Failed<B>>;
+    type IntoFuture = RequestFuture<B>;
+
+    fn into_future(self) -> RequestFuture<B> {
+        RequestFuture { request: self, entry: Entry::Nowhere }
+    }
+}
+
+impl<B: Buffer> Future for RequestFuture<B> {
+    type Output = Result<Done<B>, Failed<B>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { request, entry } = self.get_mut();
+        request.poll(entry, context.waker())
+    }
+}
+
+impl<B: Buffer> Drop for RequestFuture<B> {
+    fn drop(&mut self) {
+        self.request.end_task(&mut self.entry);
+    }
+}
+
+/// The future of a message that may come. Made by [`Comm::probe_async`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Probe(Search);
+
+/// The future of a claimed message. Made by [`Comm::claim_async`]. Dropping it before it returns a message claims none.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Claim(Search);
+
+#[derive(Debug)]
+struct Search {
+    comm: Comm,
+    /// The search, or the result that was known at once.
+    sought: Result<Sought, Option<Result<Status, Error>>>,
+}
+
+impl Search {
+    fn new(comm: &Comm, pattern: Result<Option<Pattern>, Error>, tag: u64) -> Self {
+        let begun = comm.runtime.now();
+        let sought = match pattern {
+            Ok(Some(pattern)) => Ok(Sought { pattern, begun, entry: Entry::Nowhere }),
+            Ok(None) => Err(Some(comm.absent(tag))),
+            Err(error) => Err(Some(Err(error))),
+        };
+        Self { comm: comm.clone(), sought }
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if let Ok(sought) = &mut self.sought {
+            self.comm.runtime.end_task(&mut sought.entry);
+        }
+    }
+}
+
+impl Probe {
+    pub(crate) fn new(comm: &Comm, pattern: Result<Option<Pattern>, Error>, tag: u64) -> Self {
+        Self(Search::new(comm, pattern, tag))
+    }
+}
+
+impl Claim {
+    pub(crate) fn new(comm: &Comm, pattern: Result<Option<Pattern>, Error>, tag: u64) -> Self {
+        Self(Search::new(comm, pattern, tag))
+    }
+}
+
+impl Future for Probe {
+    type Output = Result<Status, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Search { comm, sought } = &mut self.get_mut().0;
+        let sought = match sought {
+            Ok(sought) => sought,
+            Err(known) => return Poll::Ready(known.take().unwrap_or(Err(Error::NoSuchRequest))),
+        };
+        let pattern = sought.pattern;
+        let found =
+            comm.runtime.poll_search(sought, &comm.bounds, context.waker(), |engine| engine.probe(&pattern));
+        Poll::Ready(match ready!(found) {
+            Ok(status) => comm.local(Ok(status.public())),
+            Err(error) => Err(comm.local_error(error)),
+        })
+    }
+}
+
+impl Future for Claim {
+    type Output = Result<Message, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Search { comm, sought } = &mut self.get_mut().0;
+        let sought = match sought {
+            Ok(sought) => sought,
+            Err(known) => {
+                let known = known.take().unwrap_or(Err(Error::NoSuchRequest));
+                return Poll::Ready(known.map(|status| Message::new(comm.clone(), status, None)));
+            }
+        };
+        let pattern = sought.pattern;
+        let found =
+            comm.runtime.poll_search(sought, &comm.bounds, context.waker(), |engine| engine.claim(&pattern));
+        let (status, claimed) = match ready!(found) {
+            Ok(found) => found,
+            Err(error) => return Poll::Ready(Err(comm.local_error(error))),
+        };
+        let status = comm.local(Ok(status.public()));
+        Poll::Ready(status.map(|status| Message::new(comm.clone(), status, Some(claimed))))
+    }
+}

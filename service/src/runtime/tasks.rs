@@ -1,0 +1,413 @@
+//! Tasks: the futures that wait, and the thread that drives the engine for them.
+//!
+//! A future that has nothing to return leaves its [`Waker`] here. The *driver*, a thread that exists only while futures
+//! wait, drives the engine as any waiting thread does, and sleeps on the same descriptors. After each step it takes the
+//! wakers of the futures that can go on, and calls them when the lock is free, since they run code of the executor's. A
+//! thread that makes progress meanwhile wakes it ([`Runtime::rouse`]), so it alone has to look for them, and the paths
+//! of other threads know nothing of futures.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use samite_fabric::Port;
+use samite_os::signal;
+use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time};
+use slab::Slab;
+
+use super::state::Core;
+use super::waiting::deadline_after;
+use super::{Bounds, Completion, Runtime, error_of, unfinished};
+use crate::cancel::Cancel;
+use crate::error::{Error, Fate, Public};
+use crate::patience::{Patience, Rest};
+
+/// The futures that wait for an engine.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// The engine's watcher of all requests that are awaited by futures, once there was one.
+    watcher: Option<u32>,
+    /// Futures of requests, by the watcher's key.
+    requests: Slab<Task>,
+    searches: Slab<Search>,
+    /// The number of futures of requests that end with a cancel.
+    cancels: usize,
+    driver: Driver,
+}
+
+/// A future that waits. Its waker is gone once it was called.
+struct Task {
+    waker: Option<Waker>,
+    cancel: Option<Cancel>,
+}
+
+/// A future that waits for a message.
+struct Search {
+    task: Task,
+    pattern: Pattern,
+    deadline: Time,
+}
+
+/// The thread that drives for futures.
+#[derive(Default)]
+enum Driver {
+    #[default]
+    Absent,
+    Drives,
+    /// No future waits. It ends soon, unless it is unparked.
+    Parked(Thread),
+}
+
+/// The key of a future among those that wait, if it waits. [`Runtime::end_task`] clears it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Entry {
+    #[default]
+    Nowhere,
+    Request(usize),
+    Search(usize),
+}
+
+/// A search for a message that matches, by a future.
+#[derive(Debug)]
+pub(crate) struct Sought {
+    pub(crate) pattern: Pattern,
+    pub(crate) begun: Time,
+    pub(crate) entry: Entry,
+}
+
+impl Task {
+    fn new(waker: &Waker, cancel: Option<&Cancel>) -> Self {
+        Self { waker: Some(waker.clone()), cancel: cancel.cloned() }
+    }
+
+    /// Takes the waker if the cancel was used.
+    fn take_if_cancelled(&mut self) -> Option<Waker> {
+        if !self.cancel.as_ref()?.is_cancelled() {
+            return None;
+        }
+        self.cancel = None;
+        self.waker.take()
+    }
+}
+
+impl Tasks {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.searches.is_empty()
+    }
+
+    /// Adds the future of a request. Returns the watcher, and its key for the request.
+    fn insert<P: Port>(&mut self, engine: &mut Engine<P>, task: Task) -> (u32, usize) {
+        self.cancels += usize::from(task.cancel.is_some());
+        let watcher = *self.watcher.get_or_insert_with(|| engine.add_watcher());
+        (watcher, self.requests.insert(task))
+    }
+
+    /// Returns true if the future of a request can go on, or could.
+    pub(super) fn are_ready<P: Port>(&self, engine: &Engine<P>) -> bool {
+        self.watcher.is_some_and(|watcher| engine.has_ends(watcher))
+    }
+
+    /// Removes a future. The caller drops it when the lock is free: a waker may own other futures.
+    fn remove(&mut self, entry: &mut Entry) -> Option<Task> {
+        match std::mem::take(entry) {
+            Entry::Nowhere => None,
+            Entry::Request(key) => {
+                let task = self.requests.try_remove(key)?;
+                self.cancels -= usize::from(task.cancel.is_some());
+                Some(task)
+            }
+            Entry::Search(key) => self.searches.try_remove(key).map(|search| search.task),
+        }
+    }
+
+    /// Takes the wakers of all futures.
+    pub(super) fn take_all(&mut self) -> Vec<Waker> {
+        let requests = self.requests.iter_mut().filter_map(|(_, task)| task.waker.take());
+        let searches = self.searches.iter_mut().filter_map(|(_, search)| search.task.waker.take());
+        requests.chain(searches).collect()
+    }
+
+    /// Takes the wakers of the futures that can go on. Returns the time at which others may have to.
+    fn take_ready<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, ready: &mut Vec<Waker>) -> Time {
+        if let Some(watcher) = self.watcher {
+            while let Some((id, key)) = engine.take_end(watcher) {
+                // A deserted receive would be returned again.
+                engine.unwatch(id);
+                ready.extend(self.requests.get_mut(key as usize).and_then(|task| task.waker.take()));
+            }
+        }
+        if self.cancels > 0 {
+            for (_, task) in &mut self.requests {
+                let had = task.cancel.is_some();
+                ready.extend(task.take_if_cancelled());
+                self.cancels -= usize::from(had && task.cancel.is_none());
+            }
+        }
+        let mut until = Time::NEVER;
+        for (_, Search { task, pattern, deadline }) in &mut self.searches {
+            if *deadline <= now || engine.has_news_for(pattern) {
+                ready.extend(task.waker.take());
+            } else {
+                until = until.min(*deadline);
+                ready.extend(task.take_if_cancelled());
+            }
+        }
+        until
+    }
+}
+
+impl<P: Port + 'static> Runtime<P>
+where
+    Self: Send + Sync,
+{
+    /// Drives once. Returns the request's result as of [`finish`](Self::finish), without an explanation of a failure,
+    /// if it has ended. Otherwise `waker` is called when it may have.
+    pub(crate) fn poll_end(
+        self: &Arc<Self>,
+        id: RequestId,
+        entry: &mut Entry,
+        bounds: &Bounds,
+        waker: &Waker,
+    ) -> Poll<Option<Completion>> {
+        let mut core = match self.core.lock() {
+            Ok(core) => core,
+            Err(refused) => return Poll::Ready(Some(unfinished(refused))),
+        };
+        let old = core.tasks.remove(entry);
+        // The end may be there already. A look at the clock and at the directory comes after that.
+        let mut end = core.poll(&mut ()).map(|events| (events, core.take_ended(id)));
+        if let Ok((_, None)) = end {
+            let cancel = bounds.cancel.as_ref();
+            if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
+                cancel.wakes(watch);
+            }
+            let is_cancelled = cancel.is_some_and(Cancel::is_cancelled);
+            if is_cancelled {
+                core.engine.cancel(id);
+            }
+            let news = core.attend(self.clock.now());
+            end = news.map(|news| (usize::from(news), core.take_ended(id)));
+            if let Ok((_, None)) = end {
+                // A matched receive continues after a cancel.
+                let task = Task::new(waker, cancel.filter(|_| !is_cancelled));
+                let pending = match self.start_driver(&mut core) {
+                    Ok(()) => {
+                        let Core { engine, tasks, .. } = &mut *core;
+                        let (watcher, key) = tasks.insert(engine, task);
+                        *entry = Entry::Request(key);
+                        // There are fewer than 2^32 requests.
+                        engine.watch(id, watcher, key as u32);
+                        Poll::Pending
+                    }
+                    Err(error) => {
+                        core.forget(id);
+                        Poll::Ready(Some(Completion { result: Err(error), memory: None }))
+                    }
+                };
+                self.rouse_after(&mut core, &end);
+                drop(core);
+                drop(old);
+                return pending;
+            }
+        }
+        self.rouse_after(&mut core, &end);
+        let end = match end {
+            Ok((_, end)) => end.unwrap_or(None),
+            Err(error) => {
+                core.forget(id);
+                Some(Completion { result: Err(error.public()), memory: None })
+            }
+        };
+        drop(core);
+        drop(old);
+        Poll::Ready(end)
+    }
+
+    /// Drives once, and then calls `look`. If it finds nothing, `waker` is called when it may.
+    pub(crate) fn poll_search<R>(
+        self: &Arc<Self>,
+        sought: &mut Sought,
+        bounds: &Bounds,
+        waker: &Waker,
+        look: impl FnOnce(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
+    ) -> Poll<Result<R, Error>> {
+        let mut core = match self.core.lock() {
+            Ok(core) => core,
+            Err(refused) => return Poll::Ready(Err(error_of(refused, Fate::NotDelivered))),
+        };
+        let old = core.tasks.remove(&mut sought.entry);
+        let result = self.search(&mut core, sought, bounds, waker, look);
+        drop(core);
+        drop(old);
+        result.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn search<R>(
+        self: &Arc<Self>,
+        core: &mut Core<P>,
+        sought: &mut Sought,
+        bounds: &Bounds,
+        waker: &Waker,
+        look: impl FnOnce(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
+    ) -> Option<Result<R, Error>> {
+        let Sought { pattern, begun, ref mut entry } = *sought;
+        let cancel = bounds.cancel.as_ref();
+        if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
+            cancel.wakes(watch);
+        }
+        let now = self.clock.now();
+        match core.step(now, &mut ()) {
+            Ok(0) => {}
+            Ok(_) => self.rouse(core),
+            Err(error) => return Some(Err(error.public())),
+        }
+        if let Some(end) = look(&mut core.engine).map_err(Public::public).transpose() {
+            return Some(end);
+        }
+        let deadline = deadline_after(begun, bounds.timeout.unwrap_or(Duration::MAX));
+        if deadline <= now {
+            let report = core.report_of(&pattern, begun, now, Awaited::Message);
+            let report = Report { other_tags: core.engine.other_tags(&pattern), ..report };
+            return Some(Err(Error::TimedOut {
+                fate: Fate::NotDelivered,
+                report: Box::new(report.public()),
+            }));
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Some(Err(Error::Cancelled { fate: Fate::NotDelivered }));
+        }
+        if let Err(error) = self.start_driver(core) {
+            return Some(Err(error));
+        }
+        let task = Task::new(waker, cancel);
+        *entry = Entry::Search(core.tasks.searches.insert(Search { task, pattern, deadline }));
+        if let Some(sleeper) = &mut core.sleeper
+            && deadline < sleeper.until
+        {
+            self.wake(sleeper);
+        }
+        None
+    }
+
+    /// Forgets a future that does not wait any more.
+    pub(crate) fn end_task(&self, entry: &mut Entry) {
+        if let Entry::Nowhere = entry {
+            return;
+        }
+        let Ok(mut core) = self.core.lock() else { return };
+        let old = core.tasks.remove(entry);
+        drop(core);
+        drop(old);
+    }
+
+    /// Wakes the sleeping threads after a step that had events, and after one that failed.
+    fn rouse_after<T>(&self, core: &mut Core<P>, step: &Result<(usize, T), samite_p2p::Error>) {
+        if !matches!(step, Ok((0, _))) {
+            self.rouse(core);
+        }
+    }
+
+    /// Starts the driver, unless there is one.
+    fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
+        match std::mem::replace(&mut core.tasks.driver, Driver::Drives) {
+            Driver::Drives => {}
+            Driver::Parked(thread) => thread.unpark(),
+            Driver::Absent => self.spawn_driver(core)?,
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn spawn_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
+        let runtime = Arc::clone(self);
+        let thread = thread::Builder::new().name("samite-driver".to_owned()).stack_size(STACK_BYTES);
+        // Signals of the process are for the program's threads.
+        let spawned = signal::with_all_blocked(|| thread.spawn(move || runtime.drive_tasks()));
+        if spawned.is_err() {
+            core.tasks.driver = Driver::Absent;
+            return Err(Error::Exhausted {
+                what: "threads: none could be started to drive the awaited operations",
+                hint: "raise the limit of processes (ulimit -u), or wait for the operations without futures"
+                    .into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The driver. It ends when no future has waited for some time, or the runtime is closed: then nothing is left to
+    /// do, since `close` calls all wakers.
+    fn drive_tasks(&self) {
+        // It never spins: the threads of the executor need the processor.
+        let mut patience = Patience::new(true);
+        let mut ready = Vec::new();
+        let Ok(mut core) = self.core.lock() else { return };
+        loop {
+            let now = self.clock.now();
+            let stepped = core.step(now, &mut ());
+            let came = !matches!(stepped, Ok(0));
+            if came {
+                self.rouse(&mut core);
+            }
+            if stepped.is_err() {
+                // Each future finds the error itself.
+                ready = core.tasks.take_all();
+            }
+            let Core { engine, tasks, .. } = &mut *core;
+            let until = tasks.take_ready(engine, now, &mut ready);
+            let rest = patience.rest(now, came || !ready.is_empty());
+            let next = if !ready.is_empty() {
+                drop(core);
+                wake(ready.drain(..));
+                self.core.lock()
+            } else if core.tasks.is_empty() {
+                core.tasks.driver = Driver::Parked(thread::current());
+                drop(core);
+                thread::park_timeout(STAYS);
+                self.core.lock().map(|mut core| {
+                    let ends = core.tasks.is_empty();
+                    core.tasks.driver = if ends { Driver::Absent } else { Driver::Drives };
+                    core
+                })
+            } else if let Rest::Sleep(nap) = rest {
+                self.sleep(core, nap, until, None)
+            } else {
+                drop(core);
+                rustix::thread::sched_yield();
+                self.core.lock()
+            };
+            core = match next {
+                Ok(core) if matches!(core.tasks.driver, Driver::Absent) => return,
+                Ok(core) => core,
+                Err(_) => return,
+            };
+        }
+    }
+}
+
+impl<P: Port> Core<P> {
+    /// Returns the result of a request that has ended, or is to report a failure.
+    #[inline]
+    fn take_ended(&mut self, id: RequestId) -> Option<Option<Completion>> {
+        match self.engine.outcome(id) {
+            Outcome::Ready => Some(self.engine.collect(id, &mut ()).map(Completion::from)),
+            Outcome::FailurePending => self.end_by_failure(id, &mut ()).map(Some),
+            Outcome::Pending => None,
+        }
+    }
+}
+
+/// Calls wakers, without the lock. A panic of one does not keep the others waiting.
+pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
+/// The stack of the driver: enough for wakers of executors, which only queue their tasks.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The time for which the driver stays after the last future: a new thread for each of several exchanges in turn would
+/// take longer than they do.
+const STAYS: Duration = Duration::from_millis(20);

@@ -1,0 +1,109 @@
+//! The thread that drives for futures: its life and its cost. One test alone, since it counts the process's threads.
+
+use std::fs;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use samite::{Error, Rank};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Awaits a future; returns its result and the number of its polls.
+fn block_on<F: IntoFuture>(future: F) -> (F::Output, usize) {
+    let mut future = pin!(future.into_future());
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut polls = 1;
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return (output, polls),
+            Poll::Pending => thread::park(),
+        }
+        polls += 1;
+    }
+}
+
+/// Returns the masks of blocked signals of all drivers.
+fn drivers() -> Vec<u64> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let line = |status: &str, name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        Some(line[name.len()..].trim().to_owned())
+    };
+    let drivers = statuses.filter(|status| line(status, "Name:").as_deref() == Some("samite-driver"));
+    drivers.map(|status| u64::from_str_radix(&line(&status, "SigBlk:").unwrap(), 16).unwrap()).collect()
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn the_driver_lives_while_futures_wait_and_takes_little() {
+    const WAIT: Duration = Duration::from_secs(10);
+    samite::local(1, |world| {
+        let me = Rank(0);
+        let comm = world.comm();
+        assert!(drivers().is_empty());
+        // A future that has its result at once needs no thread.
+        comm.send(&[1_u8], me, 1).unwrap();
+        let (done, polls) = block_on(comm.irecv(vec![0_u8; 1], me, 1).unwrap());
+        assert_eq!((done.unwrap().buffer, polls, drivers().len()), (vec![1], 1, 0));
+
+        thread::scope(|threads| {
+            let bounded = comm.with_timeout(WAIT);
+            let before = processor_time();
+            let waits = threads.spawn(move || block_on(bounded.irecv(vec![0_u8; 1], me, 1).unwrap()));
+            let driver = loop {
+                if let Some(driver) = drivers().pop() {
+                    break driver;
+                }
+                thread::yield_now();
+            };
+            // SIGHUP, SIGINT, SIGTERM and SIGCHLD.
+            for signal in [1, 2, 15, 17] {
+                assert!(driver >> (signal - 1) & 1 == 1, "signal {signal} is blocked: {driver:x}");
+            }
+            let (end, polls) = waits.join().unwrap();
+            let took = processor_time() - before;
+            assert!(matches!(end.unwrap_err().error, Error::TimedOut { .. }));
+            assert!(polls <= 3, "{polls}");
+            assert!(took < WAIT / 100, "{took:?} of processor time");
+        });
+        while !drivers().is_empty() {
+            thread::yield_now();
+        }
+        // Another one is started for the next.
+        thread::scope(|threads| {
+            let waits = threads.spawn(|| block_on(comm.irecv(vec![0_u8; 1], me, 1).unwrap()).0);
+            while drivers().is_empty() {
+                thread::yield_now();
+            }
+            comm.send(&[2_u8], me, 1).unwrap();
+            assert_eq!(waits.join().unwrap().unwrap().buffer, [2]);
+        });
+        let kept = comm.irecv(vec![0_u8; 1], me, 1).unwrap();
+        thread::scope(|threads| {
+            let waits = threads.spawn(|| block_on(kept).0);
+            while drivers().is_empty() {
+                thread::yield_now();
+            }
+            drop(world);
+            assert!(matches!(waits.join().unwrap().unwrap_err().error, Error::Closed { .. }));
+        });
+    });
+    while !drivers().is_empty() {
+        thread::yield_now();
+    }
+}
