@@ -1,7 +1,8 @@
 //! Futures of requests and of messages that may come.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use samite_p2p::Pattern;
 
@@ -73,6 +74,38 @@ impl<B: Buffer> Future for RequestFuture<B> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { request, entry } = self.get_mut();
         request.poll(entry, context.waker())
+    }
+}
+
+impl<B: Buffer> RequestFuture<B> {
+    /// Calls `body` with the result: now if it is known, otherwise when it is, by the thread that wakes futures.
+    pub(crate) fn call(self, body: impl FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static) {
+        Arc::new(Callback(Mutex::new(Some((self, body))))).turn();
+    }
+}
+
+/// A future that polls itself when it is woken, and the function to call with its result.
+struct Callback<B: Buffer, F>(Mutex<Option<(RequestFuture<B>, F)>>);
+
+impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback<B, F> {
+    fn turn(self: Arc<Self>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((future, _)) = &mut *state else { return };
+        let waker = Waker::from(Arc::clone(&self));
+        let Poll::Ready(end) = Pin::new(future).poll(&mut Context::from_waker(&waker)) else { return };
+        let taken = state.take();
+        // The function may take any lock, and wake this again.
+        drop(state);
+        if let Some((future, body)) = taken {
+            drop(future);
+            body(end);
+        }
+    }
+}
+
+impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Wake for Callback<B, F> {
+    fn wake(self: Arc<Self>) {
+        self.turn();
     }
 }
 

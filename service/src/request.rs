@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
+use samite_p2p::{Engine, Lent, Outcome, Reading, RequestId, Writing};
 
 use crate::buffer::{AnyBuffer, Buffer};
 use crate::comm::Derived;
@@ -108,6 +108,40 @@ impl<B: Buffer> Request<B> {
     /// ```
     pub fn into_any(mut self) -> Request<AnyBuffer> {
         Request { comm: self.comm.clone(), id: self.id.take(), buffer: PhantomData }
+    }
+
+    /// Makes progress, and returns true once the request has ended: then [`wait`](Self::wait) returns at once
+    /// (`MPI_Request_get_status`; MPI 4.1, section 3.7.6). Unlike [`test`](Self::test) it takes no result.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let Some(id) = self.id else { return true };
+        // An error of the runtime itself ends a wait too.
+        self.comm.runtime.look(|engine| Ok(engine.outcome(id) != Outcome::Pending)).unwrap_or(true)
+    }
+
+    /// Calls `body` with the result: at once in this thread if the request has ended, and otherwise when it ends, in the
+    /// thread of the runtime's that makes progress for futures, or in the thread that drops the
+    /// [`World`](crate::World).
+    ///
+    /// `body` is called once. It may make any call of Samite's, waiting calls included, but meanwhile the same thread
+    /// wakes no future of this `World`. A panic of `body` there is reported, and ends nothing else.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let (sender, lengths) = channel();
+    /// comm.irecv(vec![0u8; 3], comm.rank(), 7)?.on_end(move |end| {
+    ///     let _ = sender.send(end.map(|done| done.status.bytes));
+    /// });
+    /// comm.send(&[1u8, 2], comm.rank(), 7)?;
+    /// assert_eq!(lengths.recv().expect("it is called")?, 2);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn on_end(self, body: impl FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static) {
+        self.into_future().call(body);
     }
 
     /// Returns the result once the request has ended; otherwise `waker` is called when it may have.

@@ -1,6 +1,7 @@
 //! Requests with buffers of every type, and sets of them.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use samite::{AnyBuffer, Comm, Error, Rank, Source};
 
@@ -87,6 +88,76 @@ fn a_set_of_any_buffers_tells_their_types_and_checks_their_elements() {
         }
         keys.sort_unstable();
         assert_eq!(keys, [whole, in_part, sent, also]);
+    });
+}
+
+#[test]
+fn a_look_takes_no_result() {
+    samite::local(1, |world| {
+        let comm = world.comm();
+        let mut request = comm.irecv(vec![0_u8; 1], comm.rank(), 7).unwrap();
+        assert!(!request.is_finished());
+        comm.send(&[5_u8], comm.rank(), 7).unwrap();
+        while !request.is_finished() {}
+        assert!(request.is_finished());
+        assert_eq!(request.test().expect("it has ended").unwrap().buffer, [5]);
+        assert!(request.is_finished());
+    });
+}
+
+#[test]
+fn an_end_that_comes_again_and_again_keeps_no_other_waiting() {
+    samite::local(1, |world| {
+        let (comm, me) = (world.comm(), world.comm().rank());
+        let mut set = comm.request_set();
+        let receive = |tag| comm.irecv(vec![0_u8; 1], me, tag).unwrap();
+        let [mut busy, once] = [1, 2].map(|tag| set.insert(receive(tag)).expect("of this world"));
+        for round in 0..100 {
+            comm.send(&[0_u8], me, 1).unwrap();
+            if round == 50 {
+                comm.send(&[0_u8], me, 2).unwrap();
+            }
+            let (key, end) = set.wait_any().unwrap();
+            end.unwrap();
+            if key == once {
+                // It comes behind the one that ended before it.
+                assert_eq!(round, 51);
+                return;
+            }
+            assert_eq!(key, busy);
+            busy = set.insert(receive(1)).expect("of this world");
+        }
+        panic!("one has ended, and was not returned");
+    });
+}
+
+#[test]
+fn callbacks_run_once_call_the_library_and_may_panic() {
+    samite::local(1, |world| {
+        let (comm, me) = (world.comm().clone(), world.comm().rank());
+        let (sender, ends) = channel();
+        let receive = |tag| comm.irecv(vec![0_u8; 1], me, tag).unwrap();
+        receive(1).on_end(|_| panic!("a callback panics, as intended"));
+        let (inner, told) = (comm.clone(), sender.clone());
+        receive(2).on_end(move |end| {
+            // Calls that wait, and another callback.
+            inner.sendrecv(&[end.unwrap().buffer[0] + 1], me, 3, &mut [0_u8], me, 3).unwrap();
+            let receive = inner.irecv(vec![0_u8; 1], me, 4).unwrap();
+            receive.on_end(move |end| told.send(end.map(|done| done.buffer[0])).unwrap());
+        });
+        comm.send(&[1_u8], me, 1).unwrap();
+        comm.send(&[2_u8], me, 2).unwrap();
+        comm.send(&[3_u8], me, 4).unwrap();
+        assert_eq!(ends.recv().unwrap().unwrap(), 3);
+        // The end is known already, so it runs in this thread.
+        comm.send(&[9_u8], me, 5).unwrap();
+        let (ended, this) = (receive(5), std::thread::current().id());
+        while !ended.is_finished() {}
+        ended.on_end(move |_| assert_eq!(std::thread::current().id(), this));
+        receive(6).on_end(move |end| sender.send(end.map(|done| done.buffer[0])).unwrap());
+        drop(world);
+        assert!(matches!(ends.recv().unwrap().unwrap_err().error, Error::Closed { .. }));
+        assert!(ends.recv().is_err(), "each is called once");
     });
 }
 

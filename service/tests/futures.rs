@@ -201,7 +201,7 @@ fn a_future_can_be_dropped_at_every_point() {
         for polls in 0..40 {
             poll_and_drop(part(polls as u64), polls);
         }
-        // What was dropped has no effect on later messages.
+        // The dropped operations have no effect on later messages.
         block_on(exchange(comm.dup().unwrap())).unwrap();
     });
 }

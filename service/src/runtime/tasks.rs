@@ -405,8 +405,9 @@ pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// The stack of the driver: enough for wakers of executors, which only queue their tasks.
-const STACK_BYTES: usize = 256 << 10;
+/// The stack of the driver, of which pages are allocated as they are used. Wakers of executors only queue their tasks;
+/// callbacks may call the library.
+const STACK_BYTES: usize = 1 << 20;
 
 /// The time for which the driver stays after the last future: a new thread for each of several exchanges in turn would
 /// take longer than they do.

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -305,6 +306,15 @@ calls! {
     "Request::into_any", Waits, gives, |c| {
         held(c.irecv(long(), PEER, TAG).map(samite::Request::into_any), |r| Ok(r.wait().map(drop)?))
     };
+    "Request::is_finished", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| {
+        while !r.is_finished() {}
+        Ok(r.wait().map(drop)?)
+    });
+    "Request::on_end", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| {
+        let (sender, ends) = channel();
+        r.on_end(move |end| sender.send(end.map(drop)).expect("it is awaited"));
+        Ok(ends.recv().expect("it is called")?)
+    });
     "Request::into_future", Waits, gives, |c| {
         held(c.irecv(long(), PEER, TAG), |r| Ok(block_on(r).map(drop)?))
     };
