@@ -146,6 +146,27 @@ impl<P: Port> Engine<P> {
         Ok(self.send_in_turn(peer, context, tag, data, deadline))
     }
 
+    /// Sends `data` if it can go at once, without a request. Returns false if nothing was sent: then [`Engine::isend`]
+    /// sends it in its turn.
+    ///
+    /// # Errors
+    /// As [`Engine::send`].
+    #[inline(always)]
+    pub fn try_send(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        data: &[u8],
+    ) -> Result<bool, Error> {
+        let (mut out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let peer = out.link.alive(to)?;
+        tagged.check_member(out.link, context, to)?;
+        Ok(send_at_once(&mut out, peer, context, tag, data))
+    }
+
     /// Starts a send that cannot be sent at once.
     #[inline(never)]
     fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline: Time) -> Sent {

@@ -670,7 +670,7 @@ impl Comm {
         Claim::new(self, self.pattern(from.into(), tag), tag.tag)
     }
 
-    fn check_rank(&self, rank: Rank) -> Result<(), Error> {
+    pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         let size = self.size();
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }

@@ -77,6 +77,25 @@ pub enum Error {
     /// Misuse: the request was already finished.
     #[error("no such request: it was finished before")]
     NoSuchRequest,
+    /// Misuse: the call is for a persistent operation between its rounds, and a round was started. Nothing was sent or
+    /// posted, and the round goes on.
+    #[error(
+        "the persistent operation is active: call wait, or test until it returns a result, before {call}"
+    )]
+    Active {
+        /// The call.
+        call: &'static str,
+    },
+    /// Misuse: no round of the persistent operation was started.
+    #[error("the persistent operation is not active: call start before wait or test")]
+    Inactive,
+    /// A peer or a port may still access the buffer of a persistent operation, whose last round failed. The buffer is
+    /// freed when no access is possible any more.
+    #[error(
+        "the last round of the persistent operation failed while the network could access its buffer: give it another \
+         one with replace_buffer"
+    )]
+    BufferKept,
     /// The caller cancelled the operation.
     #[error("cancelled; {fate}")]
     Cancelled {

@@ -35,6 +35,7 @@
 //! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
+//! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
@@ -83,6 +84,7 @@ mod lanes;
 mod local;
 mod members;
 mod patience;
+mod persistent;
 mod request;
 mod runtime;
 mod scope;
@@ -103,6 +105,7 @@ pub use future::{Claim, Probe, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use local::local;
+pub use persistent::{Persistent, PersistentRecv, PersistentSend, start_all};
 pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, RequestSet};
 /// A global allocator with which long messages between ranks of a host are copied once instead of twice, whether their
 /// buffers are owned or borrowed. One line in the program's main file enables it, for each rank that sends such

@@ -210,7 +210,7 @@ impl<B: Buffer> Drop for Request<B> {
 }
 
 /// Returns the result of an owned request that has ended, in ranks of its communicator.
-fn result_of<B: Buffer>(
+pub(crate) fn result_of<B: Buffer>(
     derived: Option<&Derived>,
     completion: Option<Completion>,
 ) -> Result<Done<B>, Failed<B>> {

@@ -127,6 +127,14 @@ pub(crate) enum Accepted {
 impl Source {
     /// Any rank.
     pub const ANY: Self = Self(Accepted::Any);
+
+    /// Returns the rank, if it names one.
+    pub(crate) fn rank(self) -> Option<Rank> {
+        match self.0 {
+            Accepted::Rank(rank) => Some(rank),
+            Accepted::Any | Accepted::Absent => None,
+        }
+    }
 }
 
 impl From<Rank> for Source {

@@ -29,6 +29,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "receive_8_at_hand_shm",
         run: |operations| receive_at_hand(shared_memory(), operations),
     },
+    Scenario {
+        name: "pair_8_nonblocking_loopback",
+        run: |operations| pair_nonblocking(loopback(), operations),
+    },
+    Scenario {
+        name: "pair_8_nonblocking_shm",
+        run: |operations| pair_nonblocking(shared_memory(), operations),
+    },
+    Scenario {
+        name: "pair_8_persistent_loopback",
+        run: |operations| pair_persistent(loopback(), operations),
+    },
+    Scenario {
+        name: "pair_8_persistent_shm",
+        run: |operations| pair_persistent(shared_memory(), operations),
+    },
     Scenario { name: "rendezvous_512K_loopback", run: |operations| post_rendezvous(loopback(), operations) },
     Scenario { name: "rendezvous_512K_shm", run: |operations| post_rendezvous(shared_memory(), operations) },
     Scenario { name: "poll_idle_loopback", run: |operations| poll_idle(loopback(), operations) },
@@ -136,6 +152,48 @@ fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
         assert!(matches!(received, Received::Now(_)));
         settle(&mut pair);
     }
+}
+
+/// Counts a receive and a send that own their memory, from their start to their results.
+fn pair_nonblocking<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let mut memory = [Memory::zeroed(8), Memory::zeroed(8)];
+    for _ in 0..operations {
+        let [data, buffer] = memory;
+        memory = counted(|| {
+            let receive = pair[1].irecv(Time::ZERO, FROM_0, buffer, NEVER).expect("it is posted");
+            let send =
+                pair[0].isend(Time::ZERO, WorldRank(1), CONTEXT, TAG, data, NEVER).expect("it is sent");
+            [wait(&mut pair[0], send), wait(&mut pair[1], receive)]
+        });
+        settle(&mut pair);
+    }
+}
+
+/// Counts as [`pair_nonblocking`], with the calls of persistent operations.
+fn pair_persistent<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let data = Memory::zeroed(8);
+    let mut buffer = Memory::zeroed(8);
+    for _ in 0..operations {
+        buffer = counted(|| {
+            let receive = pair[1].irecv(Time::ZERO, FROM_0, buffer, NEVER).expect("it is posted");
+            let sent = pair[0]
+                .try_send(Time::ZERO, WorldRank(1), CONTEXT, TAG, data.as_bytes())
+                .expect("it can be sent");
+            assert!(sent, "it need not wait");
+            wait(&mut pair[1], receive)
+        });
+        settle(&mut pair);
+    }
+}
+
+/// Waits for a request that one poll ends, and returns its memory.
+fn wait<P: Port>(engine: &mut Engine<P>, request: RequestId) -> Memory {
+    if engine.outcome(request) == Outcome::Pending {
+        engine.poll(Time::ZERO, &mut ()).expect("the port works");
+    }
+    let completion = engine.collect(request, &mut ()).expect("it has ended");
+    completion.result.expect("it has succeeded");
+    completion.memory.expect("nobody uses it any more")
 }
 
 /// Counts the start of a long send from owned memory.

@@ -92,10 +92,12 @@ impl Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Owned,
+    /// The request, for a send unless it can go at once: as a persistent send.
+    Started,
     Lent,
 }
 
-pub(crate) use Whose::{Lent as Borrowed, Owned};
+pub(crate) use Whose::{Lent as Borrowed, Owned, Started};
 
 /// The buffers lent to an engine at each poll.
 #[derive(Default)]
@@ -201,7 +203,8 @@ impl<M: Medium> Job<M> {
         let now = self.now();
         let engine = self.engine(from);
         let sent = match whose {
-            Owned => engine
+            Started if engine.try_send(now, WorldRank(to), context, tag, bytes)? => Sent::Now,
+            Owned | Started => engine
                 .isend(now, WorldRank(to), context, tag, Memory::new(bytes.to_vec()), deadline)
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error)?,
@@ -248,7 +251,7 @@ impl<M: Medium> Job<M> {
     ) -> Result<Op, Error> {
         let now = self.now();
         let mut buffer = vec![UNTOUCHED; room];
-        if whose == Owned {
+        if whose != Borrowed {
             let memory = Memory::new(buffer);
             let posted = self.engine(at).irecv(now, pattern, memory, deadline);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
@@ -280,7 +283,7 @@ impl<M: Medium> Job<M> {
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
         let (now, buffer) = (self.now(), vec![UNTOUCHED; bytes]);
-        let into = if whose == Owned { Ok(Memory::new(buffer.clone())) } else { Err(bytes) };
+        let into = if whose != Borrowed { Ok(Memory::new(buffer.clone())) } else { Err(bytes) };
         let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
         if whose == Borrowed {
             self.buffers[at].all.insert(id, buffer);

@@ -10,6 +10,7 @@ mod matching;
 mod misuse;
 mod quarantine;
 mod room;
+mod rounds;
 
 use std::time::Instant;
 
@@ -354,6 +355,8 @@ on_every_port! {
         leaving_amid_a_receive_delivers_what_was_sent, leaving_delivers_what_was_sent, leaving_ends_what_waits,
         leaving_amid_a_send_delivers_it_or_says_that_it_does_not, leaving_withdraws_long_sends, leaving_all_at_once,
         leaving_after_claim, leave_without_contact;
+    rounds:
+        rounds_of_every_kind, rounds_keep_order, a_start_to_the_dead_is_refused;
     claims:
         a_claimed_message_outlives_its_senders_departure, a_claimed_message_outlives_its_senders_death,
         a_claimed_message_outlives_its_senders_next_incarnation,

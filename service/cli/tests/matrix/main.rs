@@ -49,6 +49,8 @@ fn the_table_has_all_public_calls() {
             "RequestFuture",
             "RequestSet",
             "Exchange",
+            "PersistentSend",
+            "PersistentRecv",
             "PendingSet",
             "Message",
             "World",

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PendingSet, Rank, RequestSet, Scope, Source,
+    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PendingSet, Persistent, PersistentRecv,
+    PersistentSend, Rank, RequestSet, Scope, Source, start_all,
 };
 
 /// The rank that all calls address.
@@ -202,6 +203,22 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
+/// Starts a persistent operation that was made, and gets its result.
+fn round<O: Persistent>(
+    mut operation: O,
+    end: fn(&mut O) -> Result<samite::Status, Error>,
+) -> Result<(), Error> {
+    start_all(&mut [&mut operation])?;
+    end(&mut operation).map(drop)
+}
+
+/// Starts a persistent operation that was made.
+fn started<O: Persistent>(made: Result<O, Error>) -> Result<O, Error> {
+    let mut operation = made?;
+    start_all(&mut [&mut operation])?;
+    Ok(operation)
+}
+
 /// Returns a set with one receive.
 fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<Vec<u8>>, Error> {
     let mut set = comm.request_set();
@@ -288,6 +305,7 @@ calls! {
             if let Some(end) = e.test() {
                 return Ok(end.map(drop)?);
             }
+            std::thread::yield_now();
         })
     };
     "Exchange::cancel", Cancelled, nothing, |c| {
@@ -343,6 +361,68 @@ calls! {
     "Request::cancel a send", Cancelled, nothing, |c| held(c.isend(long(), PEER, NEVER), |r| {
         r.cancel();
         Ok(r.wait().map(drop)?)
+    });
+    "Comm::send_init", Waits, takes, |c| held(c.send_init(long(), PEER, TAG), |s| round(s, PersistentSend::wait));
+    "Comm::recv_init", Waits, gives, |c| held(c.recv_init(long(), PEER, TAG), |r| round(r, PersistentRecv::wait));
+    "Comm::recv_init from any", WaitsForAny, gives, |c| {
+        held(c.recv_init(long(), Source::ANY, TAG), |r| round(r, PersistentRecv::wait))
+    };
+    "Comm::recv_init from none", Asks, nothing, |c| {
+        held(c.recv_init(long(), None, TAG), |r| round(r, PersistentRecv::wait))
+    };
+    "PersistentSend::start", Waits, takes, |c| held(started(c.send_init(long(), PEER, TAG)), |mut s| {
+        s.wait().map(drop)
+    });
+    "PersistentSend::wait", Waits, takes, |c| held(c.send_init(long(), PEER, TAG), |s| round(s, PersistentSend::wait));
+    "PersistentSend::test", Waits, takes, |c| held(c.send_init(long(), PEER, TAG), |s| round(s, |s| loop {
+        if let Some(end) = s.test() {
+            return end;
+        }
+        std::thread::yield_now();
+    }));
+    "PersistentSend::cancel", Cancelled, nothing, |c| held(c.send_init(long(), PEER, NEVER), |s| round(s, |s| {
+        s.cancel();
+        s.wait()
+    }));
+    "PersistentRecv::start", Waits, gives, |c| held(started(c.recv_init(long(), PEER, TAG)), |mut r| {
+        r.wait().map(drop)
+    });
+    "PersistentRecv::wait", Waits, gives, |c| held(c.recv_init(long(), PEER, TAG), |r| round(r, PersistentRecv::wait));
+    "PersistentRecv::test", Waits, gives, |c| held(c.recv_init(long(), PEER, TAG), |r| round(r, |r| loop {
+        if let Some(end) = r.test() {
+            return end;
+        }
+        std::thread::yield_now();
+    }));
+    "PersistentRecv::cancel", Cancelled, nothing, |c| held(c.recv_init(long(), PEER, NEVER), |r| round(r, |r| {
+        r.cancel();
+        r.wait()
+    }));
+    "PersistentSend::buffer", Local, nothing, |c| local(c, |c| {
+        assert_eq!(c.send_init(long(), PEER, TAG).unwrap().buffer().unwrap().len(), LONG);
+    });
+    "PersistentSend::buffer_mut", Local, nothing, |c| local(c, |c| {
+        c.send_init(long(), PEER, TAG).unwrap().buffer_mut().unwrap().clear();
+    });
+    "PersistentSend::replace_buffer", Local, nothing, |c| local(c, |c| {
+        let last = c.send_init(long(), PEER, TAG).unwrap().replace_buffer(vec![]);
+        assert_eq!(last.unwrap().unwrap().len(), LONG);
+    });
+    "PersistentSend::is_active", Local, nothing, |c| local(c, |c| {
+        assert!(!c.send_init(long(), PEER, TAG).unwrap().is_active());
+    });
+    "PersistentRecv::buffer", Local, nothing, |c| local(c, |c| {
+        assert_eq!(c.recv_init(long(), PEER, TAG).unwrap().buffer().unwrap().len(), LONG);
+    });
+    "PersistentRecv::buffer_mut", Local, nothing, |c| local(c, |c| {
+        c.recv_init(long(), PEER, TAG).unwrap().buffer_mut().unwrap().clear();
+    });
+    "PersistentRecv::replace_buffer", Local, nothing, |c| local(c, |c| {
+        let last = c.recv_init(long(), PEER, TAG).unwrap().replace_buffer(vec![]);
+        assert_eq!(last.unwrap().unwrap().len(), LONG);
+    });
+    "PersistentRecv::is_active", Local, nothing, |c| local(c, |c| {
+        assert!(!c.recv_init(long(), PEER, TAG).unwrap().is_active());
     });
     "Comm::request_set", Local, nothing, |c| local(c, |c| drop(c.request_set::<Vec<u8>>()));
     "RequestSet::insert", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));

@@ -1,0 +1,444 @@
+//! Persistent operations: prepared once, started any number of times.
+
+use std::task::Poll;
+
+use samite_fabric::Memory;
+use samite_p2p::{Pattern, RequestId, WorldRank};
+
+use crate::buffer::{Buffer, BufferMut};
+use crate::error::Public;
+use crate::request::{Done, Failed, result_of};
+use crate::runtime::Completion;
+use crate::select::{Destination, Rank, Source, Tag};
+use crate::{Comm, Error, Status};
+
+/// A send that is prepared once and started any number of times (`MPI_Send_init`; MPI 4.1, section 3.9): made by
+/// [`Comm::send_init`].
+///
+/// It is *inactive* at first, and owns its buffer. [`start`](Self::start) makes it *active*: the message has the values
+/// that the buffer has then. [`wait`](Self::wait) or [`test`](Self::test) return the result, and it is inactive again.
+/// Between two rounds the buffer can be changed. The bounds of its `Comm` hold for each round from its start.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// let other = samite::Rank(1 - comm.rank().0);
+/// let mut send = comm.send_init(vec![0u32; 4], other, 7)?;
+/// let mut receive = comm.recv_init(vec![0u32; 4], other, 7)?;
+/// for round in 0..10 {
+///     send.buffer_mut()?.fill(round);
+///     samite::start_all(&mut [&mut receive, &mut send])?;
+///     // Compute here.
+///     receive.wait()?;
+///     send.wait()?;
+///     assert_eq!(*receive.buffer()?, [round; 4]);
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// Dropping it while it is active cancels the round, as of a [`Request`](crate::Request).
+#[derive(Debug)]
+pub struct PersistentSend<B: Buffer> {
+    comm: Comm,
+    /// The rank in the communicator and the job; `None` if it is absent.
+    to: Option<(Rank, WorldRank)>,
+    tag: u64,
+    round: Round<B>,
+}
+
+/// A receive that is prepared once and started any number of times (`MPI_Recv_init`): made by [`Comm::recv_init`]. See
+/// [`PersistentSend`].
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let mut receive = comm.recv_init(vec![0u8; 3], comm.rank(), 7)?;
+/// for round in 0..3 {
+///     receive.start()?;
+///     comm.send(&[round; 2], comm.rank(), 7)?;
+///     let status = receive.wait()?;
+///     assert_eq!(receive.buffer()?[..status.bytes], [round; 2]);
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// The buffer is not accessible during a round:
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let mut receive = comm.recv_init(vec![0u8], comm.rank(), 7)?;
+/// receive.start()?;
+/// assert!(matches!(receive.buffer(), Err(samite::Error::Active { .. })));
+/// assert!(matches!(receive.start(), Err(samite::Error::Active { call: "start" })));
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+/// A reference to it does not outlive the next start:
+///
+/// ```compile_fail,E0502
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let mut receive = comm.recv_init(vec![0u8], comm.rank(), 7)?;
+/// let before = receive.buffer()?;
+/// receive.start()?;
+/// assert_eq!(*before, [0]);
+/// # Ok::<(), samite::Error>(())
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct PersistentRecv<B: BufferMut> {
+    comm: Comm,
+    /// `None` if its source is absent.
+    pattern: Option<Pattern>,
+    tag: u64,
+    round: Round<B>,
+}
+
+/// The state of a persistent operation.
+#[derive(Debug)]
+enum Round<B> {
+    Inactive(B),
+    /// Active, with a result that the caller has not taken, and the memory of the buffer.
+    Ended(Memory, Status),
+    /// Active.
+    UnderWay(RequestId),
+    /// Inactive, and a peer or a port may still access the buffer.
+    Kept,
+}
+
+/// A persistent send or receive, for calls that mix them: [`start_all`]. Implemented by [`PersistentSend`] and
+/// [`PersistentRecv`] alone.
+pub trait Persistent: Sealed {}
+
+/// The part of [`Persistent`] that other crates cannot implement.
+pub trait Sealed {
+    #[doc(hidden)]
+    fn start_round(&mut self) -> Result<(), Error>;
+    #[doc(hidden)]
+    fn check_inactive(&self, call: &'static str) -> Result<(), Error>;
+}
+
+/// Starts several persistent operations, in this order (`MPI_Startall`).
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// let mut send = comm.send_init(vec![1u8], comm.rank(), 7)?;
+/// let mut receive = comm.recv_init(vec![0.0; 4], None, 8)?;
+/// samite::start_all(&mut [&mut receive, &mut send])?;
+/// assert_eq!(comm.recv_vec::<u8>(comm.rank(), 7)?.buffer, [1]);
+/// # send.wait()?;
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// # Errors
+/// [`Error::Active`] or [`Error::BufferKept`] if any of them cannot be started: then none was. After the errors of
+/// [`PersistentSend::start`] those before the failed one are active, and those from it on are not.
+pub fn start_all(operations: &mut [&mut dyn Persistent]) -> Result<(), Error> {
+    operations.iter().try_for_each(|operation| operation.check_inactive("start_all"))?;
+    operations.iter_mut().try_for_each(|operation| operation.start_round())
+}
+
+impl Comm {
+    /// Prepares a send of `buffer`: see [`PersistentSend`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn send_init<B: Buffer>(
+        &self,
+        buffer: B,
+        to: impl Into<Destination>,
+        tag: u64,
+    ) -> Result<PersistentSend<B>, Error> {
+        let to = to.into().0.map(|to| self.check_rank(to).and_then(|()| Ok((to, self.world_rank(to)?))));
+        Ok(PersistentSend { comm: self.clone(), to: to.transpose()?, tag, round: Round::Inactive(buffer) })
+    }
+
+    /// Prepares a receive into `buffer`: see [`PersistentRecv`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn recv_init<B: BufferMut>(
+        &self,
+        buffer: B,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<PersistentRecv<B>, Error> {
+        let (from, tag) = (from.into(), tag.into());
+        from.rank().map_or(Ok(()), |rank| self.check_rank(rank))?;
+        let pattern = self.pattern(from, tag)?;
+        Ok(PersistentRecv { comm: self.clone(), pattern, tag: tag.tag, round: Round::Inactive(buffer) })
+    }
+}
+
+macro_rules! operation {
+    ($name:ident, $buffer:ident) => {
+        impl<B: $buffer> $name<B> {
+            /// Starts a round. Its time-out is counted from now.
+            ///
+            /// # Errors
+            /// [`Error::Active`] if the result of the last round was not taken, and [`Error::BufferKept`]: misuse, and
+            /// nothing is started. [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`]: it stays inactive.
+            pub fn start(&mut self) -> Result<(), Error> {
+                self.start_round()
+            }
+
+            /// Waits for the end of the round. Then it is inactive.
+            ///
+            /// # Errors
+            /// [`Error::Inactive`] if no round was started; else as the nonblocking operation, see
+            /// [`Request::wait`](crate::Request::wait).
+            pub fn wait(&mut self) -> Result<Status, Error> {
+                self.round.wait(&self.comm)
+            }
+
+            /// Makes progress, and returns the result once the round has ended; `None` while it is under way.
+            ///
+            /// # Errors
+            /// As [`wait`](Self::wait). After [`Error::FailurePending`], and after an error of the runtime itself, the
+            /// round is still under way: see [`Request::test`](crate::Request::test).
+            #[must_use = "a result is returned once"]
+            pub fn test(&mut self) -> Option<Result<Status, Error>> {
+                self.round.test(&self.comm)
+            }
+
+            /// Cancels the round; [`wait`](Self::wait) returns the result. Does nothing if there is none. See
+            /// [`Request::cancel`](crate::Request::cancel).
+            pub fn cancel(&self) {
+                if let Round::UnderWay(id) = self.round
+                    && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+                {
+                    call.start(|engine, _, _| engine.cancel(id));
+                }
+            }
+
+            /// Returns true if a round was started whose result was not taken.
+            #[must_use]
+            pub fn is_active(&self) -> bool {
+                matches!(self.round, Round::Ended(..) | Round::UnderWay(_))
+            }
+
+            /// Returns the buffer while it is inactive.
+            ///
+            /// # Errors
+            /// [`Error::Active`], [`Error::BufferKept`].
+            pub fn buffer(&self) -> Result<&B, Error> {
+                match &self.round {
+                    Round::Inactive(buffer) => Ok(buffer),
+                    other => Err(other.refusal("buffer")),
+                }
+            }
+
+            /// Returns the buffer for changes, while it is inactive. The length of a `Vec` may change too.
+            ///
+            /// # Errors
+            /// [`Error::Active`], [`Error::BufferKept`].
+            pub fn buffer_mut(&mut self) -> Result<&mut B, Error> {
+                match &mut self.round {
+                    Round::Inactive(buffer) => Ok(buffer),
+                    other => Err(other.refusal("buffer_mut")),
+                }
+            }
+
+            /// Gives it another buffer while it is inactive, and returns the last one; `None` if a peer or a port may
+            /// still access that one.
+            ///
+            /// # Errors
+            /// [`Error::Active`].
+            pub fn replace_buffer(&mut self, buffer: B) -> Result<Option<B>, Error> {
+                if self.is_active() {
+                    return Err(Error::Active { call: "replace_buffer" });
+                }
+                match std::mem::replace(&mut self.round, Round::Inactive(buffer)) {
+                    Round::Inactive(last) => Ok(Some(last)),
+                    _ => Ok(None),
+                }
+            }
+        }
+
+        impl<B: $buffer> Persistent for $name<B> {}
+
+        impl<B: $buffer> Drop for $name<B> {
+            fn drop(&mut self) {
+                if let Round::UnderWay(id) = self.round {
+                    self.comm.runtime.forget(id);
+                }
+            }
+        }
+    };
+}
+
+operation!(PersistentSend, Buffer);
+operation!(PersistentRecv, BufferMut);
+
+impl<B: Buffer> Sealed for PersistentSend<B> {
+    #[inline]
+    fn start_round(&mut self) -> Result<(), Error> {
+        let Self { comm, to, tag, round } = self;
+        let memory = round.take()?;
+        let Some((to, rank)) = *to else { return round.end_absent(comm, memory, *tag) };
+        let mut call = match comm.runtime.enter(&comm.bounds) {
+            Ok(call) => call,
+            Err(error) => return round.refuse(memory, error),
+        };
+        let started = call.start(|engine, now, deadline| {
+            match engine.try_send(now, rank, comm.context, *tag, memory.as_bytes()) {
+                Ok(true) => {
+                    let status = Status { peer: to, tag: *tag, bytes: memory.len() };
+                    Ok(Round::Ended(memory, status))
+                }
+                Ok(false) => {
+                    engine.isend(now, rank, comm.context, *tag, memory, deadline).map(Round::UnderWay)
+                }
+                Err(error) => Err((error, memory)),
+            }
+        });
+        round.begin(comm, started)
+    }
+
+    fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
+        self.round.check_inactive(call)
+    }
+}
+
+impl<B: BufferMut> Sealed for PersistentRecv<B> {
+    #[inline]
+    fn start_round(&mut self) -> Result<(), Error> {
+        let Self { comm, pattern, tag, round } = self;
+        let memory = round.take()?;
+        let Some(pattern) = *pattern else { return round.end_absent(comm, memory, *tag) };
+        let mut call = match comm.runtime.enter(&comm.bounds) {
+            Ok(call) => call,
+            Err(error) => return round.refuse(memory, error),
+        };
+        let started = call
+            .start(|engine, now, deadline| engine.irecv(now, pattern, memory, deadline).map(Round::UnderWay));
+        round.begin(comm, started)
+    }
+
+    fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
+        self.round.check_inactive(call)
+    }
+}
+
+impl<B: Buffer> Round<B> {
+    /// Takes the buffer for a start.
+    #[inline]
+    fn take(&mut self) -> Result<Memory, Error> {
+        match std::mem::replace(self, Self::Kept) {
+            Self::Inactive(buffer) => Ok(buffer.into_memory()),
+            other => {
+                *self = other;
+                Err(self.refusal("start"))
+            }
+        }
+    }
+
+    fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
+        match self {
+            Self::Inactive(_) => Ok(()),
+            other => Err(other.refusal(call)),
+        }
+    }
+
+    /// Returns the error of a call that needs the buffer, which is not there.
+    #[cold]
+    fn refusal(&self, call: &'static str) -> Error {
+        match self {
+            Self::Kept => Error::BufferKept,
+            _ => Error::Active { call },
+        }
+    }
+
+    /// Keeps the buffer of a round that was not started.
+    #[cold]
+    fn refuse(&mut self, memory: Memory, error: Error) -> Result<(), Error> {
+        self.take_back(Some(memory));
+        Err(error)
+    }
+
+    /// Ends a round whose partner is absent.
+    #[cold]
+    fn end_absent(&mut self, comm: &Comm, memory: Memory, tag: u64) -> Result<(), Error> {
+        match comm.absent(tag) {
+            Ok(status) => {
+                *self = Self::Ended(memory, status);
+                Ok(())
+            }
+            Err(error) => self.refuse(memory, error),
+        }
+    }
+
+    /// Begins a round, or keeps the buffer of one that could not be started.
+    #[inline]
+    fn begin(
+        &mut self,
+        comm: &Comm,
+        started: Result<Self, (samite_p2p::Error, Memory)>,
+    ) -> Result<(), Error> {
+        match started {
+            Ok(round) => {
+                *self = round;
+                Ok(())
+            }
+            Err((error, memory)) => self.refuse(memory, comm.local_error(error.public())),
+        }
+    }
+
+    /// Is inactive from now on, with its buffer if there is one.
+    #[inline]
+    fn take_back(&mut self, memory: Option<Memory>) {
+        let buffer = memory.and_then(|memory| B::of_memory(memory).ok());
+        *self = buffer.map_or(Self::Kept, Self::Inactive);
+    }
+
+    fn wait(&mut self, comm: &Comm) -> Result<Status, Error> {
+        match *self {
+            Self::UnderWay(id) => {
+                let completion = comm.runtime.finish(id, &mut (), &comm.bounds);
+                self.end(comm, completion)
+            }
+            _ => self.end_at_once(),
+        }
+    }
+
+    fn test(&mut self, comm: &Comm) -> Option<Result<Status, Error>> {
+        match *self {
+            Self::UnderWay(id) => match comm.runtime.test(id, &mut ()) {
+                Ok(Poll::Pending) => None,
+                Ok(Poll::Ready(completion)) => Some(self.end(comm, completion)),
+                Err(error) => Some(Err(comm.local_error(error))),
+            },
+            _ => Some(self.end_at_once()),
+        }
+    }
+
+    /// Returns the result of a round that is not under way.
+    #[inline]
+    fn end_at_once(&mut self) -> Result<Status, Error> {
+        match std::mem::replace(self, Self::Kept) {
+            Self::Ended(memory, status) => {
+                self.take_back(Some(memory));
+                Ok(status)
+            }
+            other => {
+                *self = other;
+                Err(Error::Inactive)
+            }
+        }
+    }
+
+    /// Returns the result of a round, and takes its buffer back.
+    fn end(&mut self, comm: &Comm, completion: Option<Completion>) -> Result<Status, Error> {
+        let (result, buffer) = match result_of::<B>(comm.derived.as_deref(), completion) {
+            Ok(Done { buffer, status }) => (Ok(status), Some(buffer)),
+            Err(Failed { error, buffer }) => (Err(error), buffer),
+        };
+        *self = buffer.map_or(Self::Kept, Self::Inactive);
+        result
+    }
+}
