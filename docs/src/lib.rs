@@ -15,6 +15,7 @@ pages! {
     Hello = "hello.md",
     ComingFromMpi = "coming-from-mpi.md",
     Futures = "async.md",
+    Communicators = "communicators.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",

@@ -792,3 +792,72 @@ impl Vote {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreement(ranks: Group, index: u32) -> Agreement {
+        Agreement {
+            ranks,
+            index,
+            control: 0,
+            tag: None,
+            number: 0,
+            choice: Choice::Group(Group::EMPTY),
+            begun_at: 0,
+            begun: Time::ZERO,
+            deadline: Time::NEVER,
+            round: Round::Choosing,
+            step: Step::Child(0),
+            answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
+            incoming: None,
+            gave_up: None,
+            opened: None,
+            result: None,
+            is_dropped: false,
+        }
+    }
+
+    /// Each rank but the first is the child of its parent, and the tree is as deep as the logarithm of its size.
+    #[test]
+    fn the_tree_of_a_million_ranks_has_twenty_levels() {
+        for (n, deepest) in [(1, 0), (2, 1), (3, 1), (1000, 9), (1 << 20, 20)] {
+            let ranks = Group::range(WorldRank(5), n);
+            let mut depths = vec![0; n as usize];
+            let mut children = 0;
+            for index in 0..n {
+                let of = agreement(ranks.clone(), index);
+                let mine = of.world_rank(index);
+                if let Some(parent) = of.parent() {
+                    let parent = ranks.index(parent).unwrap();
+                    assert!(parent < index);
+                    depths[index as usize] = depths[parent as usize] + 1;
+                    let siblings = agreement(ranks.clone(), parent);
+                    assert!((0..=20).any(|number| siblings.child(number) == Some(mine)));
+                }
+                children += (0..).map_while(|number| of.child(number)).count() as u32;
+            }
+            assert_eq!(children, n - 1, "each rank has one parent");
+            assert_eq!(depths.into_iter().max(), Some(deepest));
+        }
+    }
+
+    /// The state of a rank in a communicator does not depend on the number of its members.
+    #[test]
+    fn an_agreement_of_a_million_ranks_is_small() {
+        assert!(size_of::<Agreement>() < 1024, "{} bytes", size_of::<Agreement>());
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        for vote in [Vote::Yes, Vote::Again, Vote::GaveUp(WorldRank(7)), Vote::Exhausted] {
+            let words = Answer { vote, next: 8, choices: vec![1, 2, 3] }.to_words();
+            let read = Answer::of(&words).unwrap();
+            assert_eq!((read.vote, read.next, read.choices), (vote, 8, vec![1, 2, 3]));
+        }
+        assert!(Answer::of(&[1]).is_none());
+        assert!(Vote::Yes < Vote::Again && Vote::Again < Vote::GaveUp(WorldRank(0)));
+        assert!(Vote::GaveUp(WorldRank(9)) < Vote::Failed(WorldRank(0)));
+    }
+}

@@ -190,7 +190,8 @@ fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Error> {
 }
 
 /// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate`]. Every call
-/// that waits or tests makes progress with all creations of the process, so they may cross.
+/// that waits or tests makes progress with all creations of the process, so they may cross. (Of several
+/// [lanes](Comm::lane), calls in the first one do.)
 ///
 /// Dropping it gives it up: the others get [`Error::PeerFailed`] with [`Cause::LeftComm`](crate::Cause::LeftComm), from
 /// the creation or, if that had succeeded, from their operations with this rank in the communicator.
