@@ -1,4 +1,4 @@
-//! A deterministic network for any number of ranks in one thread.
+//! A deterministic network for any number of ranks in one thread, or in several that take turns.
 //!
 //! [`Net`] is the network with its virtual clock, which stands still until [`Net::advance`] moves it
 //! to the next event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost time by the LogGP model
@@ -36,8 +36,7 @@ mod port;
 mod trace;
 mod world;
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Address, Caps};
 use world::World;
@@ -49,27 +48,27 @@ pub use world::Process;
 
 /// A simulated network and its clock. Clones are the same network.
 #[derive(Clone, Debug)]
-pub struct Net(Rc<RefCell<World>>);
+pub struct Net(Arc<Mutex<World>>);
 
 impl Net {
     /// Returns a network without ranks, at time 0. All random choices follow from `seed`.
     #[must_use]
     pub fn new(seed: u64, config: Config) -> Self {
-        Self(Rc::new(RefCell::new(World::new(seed, config))))
+        Self(Arc::new(Mutex::new(World::new(seed, config))))
     }
 
     /// Returns the address of a rank's present incarnation; the same for all of its incarnations unless
     /// [`Config::moves`].
     #[must_use]
     pub fn address(&self, rank: u32) -> Address {
-        self.0.borrow().address(rank)
+        lock(&self.0).address(rank)
     }
 
     /// Starts an incarnation of `rank` and returns its port. Ends the previous incarnation, if there is one, whose
     /// messages may still be under way.
     #[must_use]
     pub fn start(&self, rank: u32) -> SimPort {
-        let caps = self.0.borrow().config.caps.clone();
+        let caps = lock(&self.0).config.caps.clone();
         self.start_as(rank, caps)
     }
 
@@ -77,54 +76,60 @@ impl Net {
     /// and the need of the target's polls, are the network's.
     #[must_use]
     pub fn start_as(&self, rank: u32, caps: Caps) -> SimPort {
-        let mut world = self.0.borrow_mut();
+        let mut world = lock(&self.0);
         world.kill(rank);
         let incarnation = world.start(rank);
-        SimPort::new(Rc::clone(&self.0), incarnation, caps)
+        SimPort::new(Arc::clone(&self.0), incarnation, caps)
     }
 
     /// Ends the present incarnation of `rank`, as SIGKILL does. Its port does nothing any more. Its last messages
     /// may be lost.
     pub fn kill(&self, rank: u32) {
-        self.0.borrow_mut().kill(rank);
+        lock(&self.0).kill(rank);
     }
 
     /// Stops a rank as SIGSTOP does: until [`Net::resume`] its port does nothing. Messages still arrive,
     /// and its memory can be reached if the network is [`Caps::passive`](crate::Caps::passive).
     pub fn pause(&self, rank: u32) {
-        self.0.borrow_mut().pause(rank, true);
+        lock(&self.0).pause(rank, true);
     }
 
     /// Lets a rank run again.
     pub fn resume(&self, rank: u32) {
-        self.0.borrow_mut().pause(rank, false);
+        lock(&self.0).pause(rank, false);
     }
 
     /// Cuts two ranks off from each other, in both directions.
     pub fn partition(&self, a: u32, b: u32, cut: Cut) {
-        self.0.borrow_mut().partition(a, b, cut);
+        lock(&self.0).partition(a, b, cut);
     }
 
     /// Ends the cut between two ranks.
     pub fn heal(&self, a: u32, b: u32) {
-        self.0.borrow_mut().heal(a, b);
+        lock(&self.0).heal(a, b);
     }
 
     /// Delivers a packet to a rank that no port sent, as an unauthenticated process might.
     pub fn inject(&self, rank: u32, bytes: &[u8]) {
-        self.0.borrow_mut().inject(rank, bytes);
+        lock(&self.0).inject(rank, bytes);
     }
 
     /// Returns nanoseconds since the beginning.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.0.borrow().now
+        lock(&self.0).now
+    }
+
+    /// Returns true if the next poll of a rank's port would find events, or start operations of others.
+    #[must_use]
+    pub fn has_events(&self, rank: u32) -> bool {
+        lock(&self.0).has_events(rank)
     }
 
     /// Returns the time of the next event.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        self.0.borrow().next()
+        lock(&self.0).next()
     }
 
     /// Moves the clock to the next event, and performs it and all others of that time. Returns false if there was
@@ -136,30 +141,35 @@ impl Net {
 
     /// Moves the clock to `now_ns` and performs all events due until then.
     pub fn advance_to(&self, now_ns: u64) {
-        self.0.borrow_mut().advance_to(now_ns);
+        lock(&self.0).advance_to(now_ns);
     }
 
     /// Returns a hash of all events so far.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.0.borrow().trace.hash()
+        lock(&self.0).trace.hash()
     }
 
     /// Records the events from here on, for [`Net::take_trace`].
     pub fn record(&self) {
-        self.0.borrow_mut().trace.recorded = Some(Vec::new());
+        lock(&self.0).trace.recorded = Some(Vec::new());
     }
 
     /// Returns the events since [`Net::record`], or since the last call.
     #[must_use]
     pub fn take_trace(&self) -> Vec<TraceEvent> {
-        self.0.borrow_mut().trace.recorded.as_mut().map(std::mem::take).unwrap_or_default()
+        lock(&self.0).trace.recorded.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Adds a line of the driver's own to the trace.
     pub fn note(&self, note: String) {
-        self.0.borrow_mut().note(What::Note(note));
+        lock(&self.0).note(What::Note(note));
     }
+}
+
+/// Locks a network, also after a panic: its state does not matter any more.
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

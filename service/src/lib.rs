@@ -90,6 +90,9 @@ mod runtime;
 mod scope;
 mod select;
 mod settings;
+#[cfg(feature = "simulated")]
+#[doc(hidden)]
+pub mod simulated;
 mod stats;
 mod topology;
 mod transport;

@@ -8,13 +8,14 @@ use samite_control::Place;
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
-use samite_p2p::{Engine, Identity, WorldRank};
+use samite_p2p::{Config, Engine, Identity, WorldRank};
 
+use crate::Settings;
 use crate::init::first_incarnation;
 use crate::lanes::{self, Lane, Lanes};
 use crate::runtime::{Directory, Notice, Runtime};
+use crate::transport::{self, Transport};
 use crate::world::World;
-use crate::{Settings, transport};
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They
 /// send to each other through memory; nothing else differs from ranks that are processes.
@@ -52,51 +53,52 @@ impl Settings {
     /// # Ok::<(), samite::SettingError>(())
     /// ```
     pub fn local<R: Send>(self, n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
-        let settings = self.0;
-        let of = settings.lanes;
-        let lanes: Vec<Vec<_>> = (0..of)
-            .map(|_| {
-                let hub = Hub::new();
-                (0..n).map(|_| transport::local(hub.port())).collect()
-            })
-            .collect();
-        let addresses: Vec<Vec<_>> =
-            lanes.iter().map(|ports| ports.iter().map(Port::address).collect()).collect();
-        let board = Board((0..n).map(|_| News::new()).collect::<Vec<_>>().into());
-        let mut ranks: Vec<Vec<_>> = (0..n).map(|_| Vec::new()).collect();
-        for ports in lanes {
-            ranks.iter_mut().zip(ports).for_each(|(rank, port)| rank.push(port));
-        }
-        let worlds = (0..n).zip(ranks).map(|(rank, ports)| {
-            let identity = Identity {
-                rank: WorldRank(rank),
-                size: n,
-                incarnation: first_incarnation(rank),
-                secret: [0; 16],
-            };
-            let directory = Box::new(Member { rank, board: board.clone() });
-            let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
-            let place = Place { neighbours: n, ..Place::ALONE };
-            let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
-            let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
-                let mut engine = Engine::new(port, identity.clone(), settings.engine.clone());
-                for (rank, address) in (0..n).zip(addresses) {
-                    // Every rank is below `n`.
-                    let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
-                }
-                let runtime = Runtime::new(engine, directory, &identity, &place, Lane { number, of });
-                Arc::new(runtime.expect("there is memory for a rank"))
-            });
-            World::new(Lanes::new(runtimes.collect()))
+        let lanes = (0..self.0.lanes).map(|_| {
+            let hub = Hub::new();
+            (0..n).map(|_| transport::local(hub.port())).collect()
         });
-        let worlds: Vec<_> = worlds.collect();
-        let ended: Vec<_> = std::thread::scope(|scope| {
-            let body = &body;
-            let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || body(world))).collect();
-            threads.into_iter().map(|thread| thread.join()).collect()
-        });
-        ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        run(lanes.collect(), &self.0.engine, &Place { neighbours: n, ..Place::ALONE }, body)
     }
+}
+
+/// Runs `body` as ranks. Each lane has a port for each rank.
+pub(crate) fn run<R: Send>(
+    lanes: Vec<Vec<Transport>>,
+    config: &Config,
+    place: &Place,
+    body: impl Fn(World) -> R + Sync,
+) -> Vec<R> {
+    let (of, n) = (lanes.len(), lanes.first().map_or(0, Vec::len) as u32);
+    let addresses: Vec<Vec<_>> =
+        lanes.iter().map(|ports| ports.iter().map(Port::address).collect()).collect();
+    let board = Board((0..n).map(|_| News::new()).collect::<Vec<_>>().into());
+    let mut ranks: Vec<Vec<_>> = (0..n).map(|_| Vec::new()).collect();
+    for ports in lanes {
+        ranks.iter_mut().zip(ports).for_each(|(rank, port)| rank.push(port));
+    }
+    let worlds = (0..n).zip(ranks).map(|(rank, ports)| {
+        let identity = Identity { rank: WorldRank(rank), size: n, incarnation: first_incarnation(rank), secret: [0; 16] };
+        let directory = Box::new(Member { rank, board: board.clone() });
+        let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
+        let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
+        let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
+            let mut engine = Engine::new(port, identity.clone(), config.clone());
+            for (rank, address) in (0..n).zip(addresses) {
+                // Every rank is below `n`.
+                let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
+            }
+            let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of });
+            Arc::new(runtime.expect("there is memory for a rank"))
+        });
+        World::new(Lanes::new(runtimes.collect()))
+    });
+    let worlds: Vec<_> = worlds.collect();
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let body = &body;
+        let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || body(world))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
 /// Where the threads tell each other of their ends, and which rank they have given up: for each rank its unheard news.

@@ -7,11 +7,14 @@ use samite_fabric::SplitMix64;
 use samite_fabric::loopback::{Hub, Loopback};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::{OfiConfig, OfiPort};
-use samite_fabric::route::{Ports, Route};
+use samite_fabric::route::Ports;
 use samite_fabric::shm::{self, Shm};
 
 /// The port of each peer is chosen separately.
-pub(crate) type Transport = Route;
+#[cfg(not(feature = "simulated"))]
+pub(crate) type Transport = samite_fabric::route::Route;
+#[cfg(feature = "simulated")]
+pub(crate) type Transport = crate::simulated::Either;
 
 /// Opens the selected transport for one of `size` ranks. By default: shared memory between ranks of one host, and
 /// libfabric between hosts, or if there is no shared memory.
@@ -35,12 +38,12 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
             }
         },
     }
-    Route::new(ports)
+    Transport::new(ports)
 }
 
 /// Returns a transport among the ports of one hub.
 pub(crate) fn local(port: Loopback) -> Transport {
-    Route::new(Ports { loopback: Some(port), ..Ports::default() }).expect("one port is enough")
+    Transport::new(Ports { loopback: Some(port), ..Ports::default() }).expect("one port is enough")
 }
 
 /// The users' name of our own shared memory. All other names are libfabric's.

@@ -34,6 +34,10 @@ impl Watch {
     /// Sleeps until a descriptor is readable or the time has passed. A signal may end the sleep early, after which the
     /// caller only polls again.
     pub(crate) fn sleep(&self, time: Duration) {
+        #[cfg(feature = "simulated")]
+        if crate::simulated::sleep(time) {
+            return;
+        }
         if let Some(Watched { all, .. }) = self.0.get() {
             let _ = poll(&mut [PollFd::new(all, PollFlags::IN)], Some(&timespec(time)));
         }
@@ -56,6 +60,10 @@ impl Watch {
 
 /// Sleeps without a wake-up.
 pub(crate) fn nap(time: Duration) {
+    #[cfg(feature = "simulated")]
+    if crate::simulated::sleep(time) {
+        return;
+    }
     let _ = poll(&mut [], Some(&timespec(time)));
 }
 

@@ -1,14 +1,12 @@
 //! The simulated port.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::What;
 use super::operation::{Kind, Operation, Part};
 use super::world::{Exposed, Packet, Process, Ready, Standing, World};
+use super::{What, lock};
 use crate::port::total;
 use crate::{
     Access, Address, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post,
@@ -19,13 +17,13 @@ use crate::{
 /// paused, posts return [`Post::Again`] and polls find nothing. Dropping it is a clean end: its posted operations still
 /// arrive.
 pub struct SimPort {
-    world: Rc<RefCell<World>>,
+    world: Arc<Mutex<World>>,
     me: Process,
     caps: Caps,
 }
 
 impl SimPort {
-    pub(super) fn new(world: Rc<RefCell<World>>, me: Process, caps: Caps) -> Self {
+    pub(super) fn new(world: Arc<Mutex<World>>, me: Process, caps: Caps) -> Self {
         Self { world, me, caps }
     }
 
@@ -38,7 +36,7 @@ impl SimPort {
     /// Returns the number of registrations that have not ended.
     #[must_use]
     pub fn registrations(&self) -> usize {
-        let world = self.world.borrow();
+        let world = lock(&self.world);
         if world.is_present(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
     }
 
@@ -52,7 +50,7 @@ impl SimPort {
         data: Option<Vec<u8>>,
         id: OpId,
     ) -> Result<Post, PortError> {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         let Some(target) = world.admit(self.me, peer)? else { return Ok(Post::Again) };
         let node = world.node(self.me.rank);
         let part = |part: &Local| {
@@ -104,16 +102,16 @@ impl Port for SimPort {
     }
 
     fn address(&self) -> Address {
-        self.world.borrow().address(self.me.rank)
+        lock(&self.world).address(self.me.rank)
     }
 
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
-        self.world.borrow_mut().resolve(self.me, address)
+        lock(&self.world).resolve(self.me, address)
     }
 
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         self.check(true, "", head.len() + body.len(), self.caps.packet_max)?;
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         let Some(target) = world.admit(self.me, to)? else { return Ok(Post::Again) };
         if world.is_full(self.me, target) {
             return Ok(Post::Again);
@@ -179,7 +177,7 @@ impl Port for SimPort {
     }
 
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         world.admit(self.me, to).ok()??;
         world.exposures.retain(|_, exposed| exposed.held.strong_count() > 0);
         if world.exposures.len() >= world.config.exposures_max {
@@ -193,7 +191,7 @@ impl Port for SimPort {
 
     /// Returns false for bytes that are not exposed any more.
     fn read(&mut self, from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         if world.admit(self.me, from)?.is_none() || !world.config.reads {
             return Err(PortError::Unreachable { why: "its memory is out of reach".into() });
         }
@@ -208,7 +206,7 @@ impl Port for SimPort {
     }
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         let alive = world.is_present(self.me);
         match world.node(self.me.rank).peers.get(peer.0 as usize) {
             Some(known) if alive && known.standing == Standing::Known => Ok(PathId::default()),
@@ -223,7 +221,7 @@ impl Port for SimPort {
         span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         if !world.is_present(self.me) {
             return Err(PortError::Unsupported { what: "register memory of an incarnation that has ended" });
         }
@@ -231,14 +229,14 @@ impl Port for SimPort {
     }
 
     fn deregister(&mut self, registration: Registration) {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         if world.is_present(self.me) {
             world.node(self.me.rank).registry.remove(registration);
         }
     }
 
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
-        let batch = self.world.borrow_mut().take_ready(self.me);
+        let batch = lock(&self.world).take_ready(self.me);
         let count = batch.len();
         for ready in batch {
             match ready {
@@ -254,17 +252,17 @@ impl Port for SimPort {
 
     /// Returns true, in some cases at random, if the next poll would begin with a packet.
     fn has_packet(&self) -> bool {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         world.begins_with_packet(self.me) && world.rng.below(2) > 0
     }
 
     fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let packet = self.world.borrow_mut().take_packet(self.me);
+        let packet = lock(&self.world).take_packet(self.me);
         packet.map(|bytes| sink.packet(&bytes)).is_some()
     }
 
     fn fence_peer(&mut self, peer: PeerId) {
-        let mut world = self.world.borrow_mut();
+        let mut world = lock(&self.world);
         if world.is_present(self.me) {
             world.fence(self.me, peer);
         }
@@ -279,8 +277,8 @@ impl fmt::Debug for SimPort {
 
 impl Drop for SimPort {
     fn drop(&mut self) {
-        // During a panic the network may be borrowed, and its state does not matter any more.
-        if let Ok(mut world) = self.world.try_borrow_mut() {
+        // During a panic this thread may hold the lock.
+        if let Ok(mut world) = self.world.try_lock() {
             world.retire(self.me);
         }
     }

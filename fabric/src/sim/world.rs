@@ -423,6 +423,11 @@ impl World {
         }
     }
 
+    pub(super) fn has_events(&self, rank: u32) -> bool {
+        let node = self.nodes.get(&rank).filter(|node| node.alive && !node.paused);
+        node.is_some_and(|node| !node.ready.is_empty() || !node.waiting.is_empty())
+    }
+
     /// Returns true if that incarnation is the present one.
     pub(super) fn is_present(&self, process: Process) -> bool {
         self.nodes

@@ -15,6 +15,10 @@ impl Clock {
 
     #[inline]
     pub(super) fn now(&self) -> Time {
+        #[cfg(feature = "simulated")]
+        if let Some(now_ns) = crate::simulated::now_ns() {
+            return Time::from_nanos(now_ns);
+        }
         Time::from_nanos(self.0.elapsed().as_nanos() as u64)
     }
 }

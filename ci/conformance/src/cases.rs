@@ -1,0 +1,27 @@
+//! The cases, by area.
+
+mod cancels;
+mod communicators;
+mod completion;
+mod failures;
+mod groups;
+mod matching;
+mod order;
+mod probes;
+mod topologies;
+mod transfers;
+
+use crate::case::Cases;
+
+pub(crate) fn add(cases: &mut Cases) {
+    transfers::add(cases);
+    order::add(cases);
+    matching::add(cases);
+    probes::add(cases);
+    completion::add(cases);
+    cancels::add(cases);
+    groups::add(cases);
+    communicators::add(cases);
+    topologies::add(cases);
+    failures::add(cases);
+}

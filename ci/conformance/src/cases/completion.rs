@@ -1,0 +1,396 @@
+//! Completion of several operations: any, some, all, by waiting and by testing.
+
+use std::collections::BTreeMap;
+
+use samite::{Done, Error, Failed, PendingSet, Rank, RequestSet, Scope, Source, Status};
+
+use crate::case::{Cases, Job, bytes, expect, until};
+
+type End = (usize, Result<Done<u8>, Failed<u8>>);
+type ScopedEnd = (usize, Result<Status, Error>);
+
+/// The calls that complete owned requests.
+type Complete = fn(&mut RequestSet<u8>) -> Vec<End>;
+const CALLS: &[(&str, Complete)] = &[
+    ("wait-any", |set| set.wait_any().into_iter().collect()),
+    ("wait-some", |set| set.wait_some()),
+    ("wait-all", |set| set.wait_all()),
+    ("test-any", |set| set.test_any().into_iter().collect()),
+    ("test-some", |set| set.test_some()),
+];
+
+/// The calls that complete operations of a scope.
+type CompleteScoped = for<'scope> fn(&mut Scope<'scope, '_>, &mut PendingSet<'scope>) -> Vec<ScopedEnd>;
+const SCOPED: &[(&str, CompleteScoped)] = &[
+    ("scope-wait-any", |scope, set| scope.wait_any(set).into_iter().collect()),
+    ("scope-wait-some", |scope, set| scope.wait_some(set)),
+    ("scope-wait-all", |scope, set| scope.wait_all(set)),
+    ("scope-test-any", |scope, set| scope.test_any(set).into_iter().collect()),
+    ("scope-test-some", |scope, set| scope.test_some(set)),
+];
+
+/// The length of message `number`.
+fn len(job: &Job, number: u64) -> usize {
+    [5, 2_000, 0, job.long / 3][number as usize % 4] + number as usize
+}
+
+const MESSAGES: u64 = 12;
+
+pub(crate) fn add(cases: &mut Cases) {
+    cases.section("3.7.5");
+    for &(name, complete) in CALLS {
+        owned(cases, name, complete);
+    }
+    for &(name, complete) in SCOPED {
+        scoped(cases, name, complete);
+    }
+    members(cases);
+    single(cases);
+}
+
+fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
+    let rule = "each receive of a set completes once, with its own bytes";
+    cases.add(format!("{name}.receives"), 3, rule, move |job| {
+        if job.rank() > 0 {
+            let numbers = (0..MESSAGES).filter(|number| number % 2 == u64::from(job.rank() - 1));
+            return numbers
+                .rev()
+                .try_for_each(|number| job.comm.send(&bytes(number, len(job, number)), Rank(0), number));
+        }
+        let mut set = job.comm.request_set::<u8>();
+        let mut keys = BTreeMap::new();
+        for number in 0..MESSAGES {
+            let request = job.comm.irecv(vec![0; len(job, number)], Source::ANY, number)?;
+            keys.insert(set.insert(request).expect("of this world"), number);
+        }
+        drain(job, &mut keys, &mut set, complete, |number, end| {
+            let done = end.expect("it is received");
+            expect(done.status, 1 + number as u32 % 2, number, len(job, number));
+            assert_eq!(done.buffer, bytes(number, len(job, number)));
+        })
+    });
+    let rule = "each send of a set completes once, and returns its data";
+    cases.add(format!("{name}.sends"), 2, rule, move |job| {
+        if job.rank() == 1 {
+            for number in (0..MESSAGES).rev() {
+                let done = job.comm.recv_vec::<u8>(Rank(0), number)?;
+                assert_eq!(done.buffer, bytes(number, len(job, number)));
+            }
+            return Ok(());
+        }
+        let mut set = job.comm.request_set::<u8>();
+        let mut keys = BTreeMap::new();
+        for number in 0..MESSAGES {
+            let request = job.comm.isend(bytes(number, len(job, number)), Rank(1), number)?;
+            keys.insert(set.insert(request).expect("of this world"), number);
+        }
+        drain(job, &mut keys, &mut set, complete, |number, end| {
+            assert_eq!(end.expect("it is sent").buffer, bytes(number, len(job, number)));
+        })
+    });
+    let rule = "a failed operation of a set fails alone";
+    cases.add(format!("{name}.error"), 2, rule, move |job| {
+        if job.rank() == 1 {
+            return (0..6u64).try_for_each(|number| job.comm.send(&bytes(number, 100), Rank(0), number));
+        }
+        let mut set = job.comm.request_set::<u8>();
+        let mut keys = BTreeMap::new();
+        for number in 0..6u64 {
+            let room = if number == 3 { 10 } else { 100 };
+            let request = job.comm.irecv(vec![0; room], Rank(1), number)?;
+            keys.insert(set.insert(request).expect("of this world"), number);
+        }
+        drain(job, &mut keys, &mut set, complete, |number, end| match (number, end) {
+            (3, Err(Failed { error: Error::Truncated { room: 10, status }, .. })) => {
+                expect(status, 1, 3, 100)
+            }
+            (3, end) => panic!("expected Truncated, got {end:?}"),
+            (_, end) => assert_eq!(end.expect("it is received").buffer, bytes(number, 100)),
+        })
+    });
+    cases.add(format!("{name}.empty"), 1, "an empty set has no ends", move |job| {
+        let mut set = job.comm.request_set::<u8>();
+        assert!(complete(&mut set).is_empty());
+        Ok(())
+    });
+    let rule = "an operation that was cancelled completes as cancelled, the others as ever";
+    cases.add(format!("{name}.cancelled"), 2, rule, move |job| {
+        if job.rank() == 1 {
+            return job.comm.send(&[1u8], Rank(0), 1);
+        }
+        let mut set = job.comm.request_set::<u8>();
+        let mut keys = BTreeMap::new();
+        for number in 0..2u64 {
+            let request = job.comm.irecv(vec![0], Rank(1), number)?;
+            keys.insert(set.insert(request).expect("of this world"), number);
+        }
+        let cancelled = *keys.iter().find(|(_, number)| **number == 0).expect("it is there").0;
+        set.cancel(cancelled);
+        drain(job, &mut keys, &mut set, complete, |number, end| match (number, end) {
+            (0, Err(Failed { error: Error::Cancelled { .. }, buffer: Some(buffer) })) => {
+                assert_eq!(buffer.len(), 1)
+            }
+            (0, end) => panic!("expected Cancelled, got {end:?}"),
+            (_, end) => assert_eq!(end.expect("it is received").buffer, [1]),
+        })
+    });
+}
+
+/// Completes all of a set, each under its key.
+fn drain(
+    job: &Job,
+    keys: &mut BTreeMap<usize, u64>,
+    set: &mut RequestSet<u8>,
+    complete: Complete,
+    mut check: impl FnMut(u64, Result<Done<u8>, Failed<u8>>),
+) -> Result<(), Error> {
+    while !keys.is_empty() {
+        let ends = until(job, || Ok(Some(complete(set)).filter(|ends| !ends.is_empty())))?;
+        for (key, end) in ends {
+            check(keys.remove(&key).expect("a key ends once"), end);
+        }
+        assert_eq!(set.len(), keys.len());
+    }
+    assert!(set.is_empty());
+    Ok(())
+}
+
+fn scoped(cases: &mut Cases, name: &'static str, complete: CompleteScoped) {
+    let rule = "sends and receives of a scope complete once each, with bytes in the borrowed buffers";
+    cases.add(format!("{name}.exchange"), 2, rule, move |job| {
+        let mine: Vec<_> = (0..MESSAGES).map(|number| bytes(number, len(job, number))).collect();
+        let mut theirs: Vec<_> = (0..MESSAGES).map(|number| vec![0; len(job, number)]).collect();
+        job.comm.scope(|scope| {
+            let mut set = PendingSet::default();
+            let mut keys = BTreeMap::new();
+            for (number, buffer) in (0..MESSAGES).zip(&mut theirs) {
+                keys.insert(set.insert(scope.irecv(buffer, job.other(), number)?), number);
+            }
+            for (number, data) in mine.iter().enumerate().rev() {
+                let number = number as u64;
+                keys.insert(set.insert(scope.isend(data, job.other(), number)?), number);
+            }
+            assert_eq!(set.len(), 2 * MESSAGES as usize);
+            while !keys.is_empty() {
+                let ends =
+                    until(job, || Ok(Some(complete(scope, &mut set)).filter(|ends| !ends.is_empty())))?;
+                for (key, end) in ends {
+                    let number = keys.remove(&key).expect("a key ends once");
+                    expect(end?, job.other().0, number, len(job, number));
+                }
+            }
+            assert!(set.is_empty());
+            Ok(())
+        })?;
+        assert_eq!(theirs, mine);
+        Ok(())
+    });
+    cases.add(format!("{name}.empty"), 1, "an empty set has no ends", move |job| {
+        job.comm.scope(|scope| {
+            assert!(complete(scope, &mut PendingSet::default()).is_empty());
+            Ok(())
+        })
+    });
+    cases.add(format!("{name}.error"), 2, "a failed operation of a set fails alone", move |job| {
+        if job.rank() == 1 {
+            return (0..4u64).try_for_each(|number| job.comm.send(&bytes(number, 50), Rank(0), number));
+        }
+        let mut buffers: Vec<_> = (0..4).map(|number| vec![0u8; if number == 2 { 49 } else { 50 }]).collect();
+        job.comm.scope(|scope| {
+            let mut set = PendingSet::default();
+            let mut keys = BTreeMap::new();
+            for (number, buffer) in buffers.iter_mut().enumerate() {
+                keys.insert(set.insert(scope.irecv(buffer, Rank(1), number as u64)?), number);
+            }
+            while !keys.is_empty() {
+                let ends =
+                    until(job, || Ok(Some(complete(scope, &mut set)).filter(|ends| !ends.is_empty())))?;
+                for (key, end) in ends {
+                    match (keys.remove(&key).expect("a key ends once"), end) {
+                        (2, Err(Error::Truncated { room: 49, .. })) => {}
+                        (2, end) => panic!("expected Truncated, got {end:?}"),
+                        (number, end) => expect(end?, 1, number as u64, 50),
+                    }
+                }
+            }
+            Ok(())
+        })
+    });
+}
+
+/// What goes into a set and out of it without an end.
+fn members(cases: &mut Cases) {
+    cases.add("set.remove", 2, "a request that is taken out continues", |job| {
+        if job.rank() == 1 {
+            job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
+            return job.comm.send(&[5u8], Rank(0), 7);
+        }
+        let mut set = job.comm.request_set::<u8>();
+        let key = set.insert(job.comm.irecv(vec![0], Rank(1), 7)?).expect("of this world");
+        let request = set.remove(key).expect("it is in the set");
+        assert!(set.is_empty() && set.remove(key).is_none());
+        job.comm.send(&[0u8; 0], Rank(1), 1)?;
+        assert_eq!(request.wait()?.buffer, [5]);
+        assert!(set.wait_any().is_none());
+        Ok(())
+    });
+    cases.add(
+        "set.refilled",
+        2,
+        "a set that is refilled while it is emptied delivers each message once",
+        |job| {
+            const ALL: u64 = 40;
+            if job.rank() == 1 {
+                return (0..ALL).try_for_each(|number| job.comm.send(&bytes(number, 64), Rank(0), 7));
+            }
+            let mut set = job.comm.request_set::<u8>();
+            let mut keys = BTreeMap::new();
+            let mut posted = 0;
+            let mut got = 0;
+            while got < ALL {
+                while posted < ALL && set.len() < 5 {
+                    let key = set.insert(job.comm.irecv(vec![0; 64], Rank(1), 7)?).expect("of this world");
+                    assert!(keys.insert(key, posted).is_none(), "a key stands for one request at a time");
+                    posted += 1;
+                }
+                let (key, end) = set.wait_any().expect("it has members");
+                let number = keys.remove(&key).expect("a key ends once");
+                assert_eq!(end?.buffer, bytes(number, 64), "receives take messages in the order of posting");
+                got += 1;
+            }
+            Ok(())
+        },
+    );
+    cases.add(
+        "set.fair",
+        3,
+        "none of a set's operations starves while another one completes again and again",
+        |job| {
+            const EACH: usize = 30;
+            if job.rank() > 0 {
+                return (0..EACH).try_for_each(|_| job.comm.send(&[job.rank() as u8], Rank(0), 7));
+            }
+            let mut set = job.comm.request_set::<u8>();
+            let mut sources = BTreeMap::new();
+            let mut counts = [0usize; 3];
+            let mut left = [0, EACH, EACH];
+            for rank in 1..3u32 {
+                sources.insert(
+                    set.insert(job.comm.irecv(vec![0], Rank(rank), 7)?).expect("of this world"),
+                    rank,
+                );
+            }
+            while let Some((key, end)) = set.wait_any() {
+                let rank = sources.remove(&key).expect("a key ends once");
+                assert_eq!(end?.buffer, [rank as u8]);
+                counts[rank as usize] += 1;
+                left[rank as usize] -= 1;
+                if left[rank as usize] > 0 {
+                    let request = job.comm.irecv(vec![0], Rank(rank), 7)?;
+                    sources.insert(set.insert(request).expect("of this world"), rank);
+                }
+            }
+            assert_eq!(counts, [0, EACH, EACH]);
+            Ok(())
+        },
+    );
+    cases.add("set.dropped", 2, "the receives of a dropped set take no messages", |job| {
+        if job.rank() == 1 {
+            job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
+            return job.comm.send(&[6u8], Rank(0), 7);
+        }
+        let mut set = job.comm.request_set::<u8>();
+        for _ in 0..3 {
+            set.insert(job.comm.irecv(vec![0], Rank(1), 7)?).expect("of this world");
+        }
+        drop(set);
+        job.comm.send(&[0u8; 0], Rank(1), 1)?;
+        let mut byte = [0u8];
+        job.comm.recv(&mut byte, Rank(1), 7)?;
+        assert_eq!(byte, [6]);
+        Ok(())
+    });
+}
+
+fn single(cases: &mut Cases) {
+    cases.section("3.7.3");
+    cases.add("test.not-yet", 2, "a test returns at once, and the request stays", |job| {
+        if job.rank() == 1 {
+            job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
+            return job.comm.send(&[5u8], Rank(0), 7);
+        }
+        let mut request = job.comm.irecv(vec![0u8], Rank(1), 7)?;
+        for _ in 0..20 {
+            assert!(request.test().is_none());
+        }
+        job.comm.send(&[0u8; 0], Rank(1), 1)?;
+        assert_eq!(request.wait()?.buffer, [5]);
+        Ok(())
+    });
+    cases.add("test.once", 2, "a test that returned the result returns no other one", |job| {
+        if job.rank() == 1 {
+            return job.comm.send(&[5u8], Rank(0), 7);
+        }
+        let mut request = job.comm.irecv(vec![0u8], Rank(1), 7)?;
+        let done = until(job, || Ok(request.test()))??;
+        assert_eq!(done.buffer, [5]);
+        let again = request.wait().expect_err("the result was returned");
+        assert!(matches!(again.error, Error::NoSuchRequest), "{}", again.error);
+        Ok(())
+    });
+    cases.add("wait.any-order", 2, "requests are waited for in any order", |job| {
+        let receives = (0..8u64).map(|tag| job.comm.irecv(vec![0u64], job.other(), tag));
+        let receives = receives.collect::<Result<Vec<_>, _>>()?;
+        let sends = (0..8u64).rev().map(|tag| job.comm.isend(vec![tag], job.other(), tag));
+        let sends = sends.collect::<Result<Vec<_>, _>>()?;
+        for (tag, receive) in receives.into_iter().enumerate().rev() {
+            assert_eq!(receive.wait()?.buffer, [tag as u64]);
+        }
+        for send in sends {
+            send.wait()?;
+        }
+        Ok(())
+    });
+    cases.add("scope.end-completes", 2, "the end of a scope completes what was not waited for", |job| {
+        let (mine, mut theirs) = (bytes(u64::from(job.rank()), job.long), vec![0; job.long]);
+        job.comm.scope(|scope| {
+            scope.irecv(&mut theirs, job.other(), 7)?;
+            scope.isend(&mine, job.other(), 7)?;
+            Ok(())
+        })?;
+        assert_eq!(theirs, bytes(u64::from(job.other().0), job.long));
+        Ok(())
+    });
+    cases.section("3.7.2");
+    cases.add("isend.many", 2, "many sends may be under way to a rank that receives later", |job| {
+        const MANY: u64 = 150;
+        if job.rank() == 0 {
+            let sends = (0..MANY).map(|number| job.comm.isend(bytes(number, 40), Rank(1), number));
+            let sends = sends.collect::<Result<Vec<_>, _>>()?;
+            for send in sends {
+                send.wait()?;
+            }
+        } else {
+            for number in (0..MANY).rev() {
+                let mut buffer = [0u8; 40];
+                expect(job.comm.recv(&mut buffer, Rank(0), number)?, 0, number, 40);
+                assert_eq!(buffer[..], bytes(number, 40));
+            }
+        }
+        Ok(())
+    });
+    cases.add("irecv.many", 2, "many receives may be posted before their messages come", |job| {
+        const MANY: u64 = 150;
+        if job.rank() == 0 {
+            job.comm.recv(&mut [0u8; 0], Rank(1), MANY)?;
+            return (0..MANY).rev().try_for_each(|number| job.comm.send(&bytes(number, 40), Rank(1), number));
+        }
+        let receives = (0..MANY).map(|number| job.comm.irecv(vec![0u8; 40], Rank(0), number));
+        let receives = receives.collect::<Result<Vec<_>, _>>()?;
+        job.comm.send(&[0u8; 0], Rank(0), MANY)?;
+        for (number, receive) in (0..MANY).zip(receives) {
+            assert_eq!(receive.wait()?.buffer, bytes(number, 40));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,85 @@
+//! Checks the public interface of Samite against the rules of MPI 4.1, over loopback, in simulated networks and over
+//! real transports. `ci/conformance.sh` runs it.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command")]
+
+mod case;
+mod cases;
+mod over;
+
+use std::process::ExitCode;
+
+use case::Cases;
+use clap::{Parser, Subcommand};
+use over::Failures;
+
+#[derive(Parser)]
+struct Args {
+    /// Print name, section of MPI 4.1 and rule of each case.
+    #[arg(long)]
+    list: bool,
+    /// Only cases with this text in their name.
+    #[arg(long, global = true, default_value = "")]
+    filter: String,
+    #[command(subcommand)]
+    over: Option<Over>,
+}
+
+#[derive(Subcommand)]
+enum Over {
+    /// Ranks as threads of this process.
+    Loopback,
+    /// Ranks in simulated networks with faults.
+    Sim {
+        /// Number of seeds for each case.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// The first of them.
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+    },
+    /// This process is a rank of a job, which runs all cases in turn.
+    Job,
+    /// This process is a rank of a job for one case, of which ranks end.
+    One {
+        /// The name of the case.
+        name: String,
+    },
+    /// Print the names of the cases that need a job of their own, with their numbers of ranks.
+    OwnJobs,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut cases = Cases::default();
+    cases::add(&mut cases);
+    let mut cases = cases.all;
+    over::check_names(&cases);
+    cases.retain(|case| case.name.contains(&args.filter));
+    if args.list {
+        for case in &cases {
+            println!("{:40} {:10} {}", case.name, case.section, case.rule);
+        }
+        println!("{} cases", cases.len());
+        return ExitCode::SUCCESS;
+    }
+    over::catch_panics();
+    over::watch();
+    let failures = match args.over {
+        None | Some(Over::Loopback) => over::loopback(&cases),
+        Some(Over::Sim { seeds, first }) => over::sim(&cases, first..first + seeds),
+        Some(Over::Job) => over::job(&cases),
+        Some(Over::One { name }) => over::one(&cases, &name),
+        Some(Over::OwnJobs) => {
+            for case in cases.iter().filter(|case| case.needs == case::Needs::OwnJob) {
+                println!("{} {}", case.ranks, case.name);
+            }
+            return ExitCode::SUCCESS;
+        }
+    };
+    match failures {
+        Failures { failed: 0, .. } => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,255 @@
+//! Runs of cases over each transport.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use samite::{Comm, Rank, Source, World, simulated};
+
+use crate::case::{Case, Death, Job, Needs, barrier};
+
+/// The counts of a run.
+#[derive(Default)]
+pub(crate) struct Failures {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+}
+
+impl Failures {
+    fn count(&mut self, over: &str, case: &Case, failures: &[String]) {
+        match failures {
+            [] => self.passed += 1,
+            _ => {
+                self.failed += 1;
+                for failure in failures {
+                    eprintln!("FAILED {} over {over}: {failure}", case.name);
+                }
+            }
+        }
+    }
+
+    fn report(self, over: &str) -> Self {
+        println!("{over}: {} passed, {} failed", self.passed, self.failed);
+        self
+    }
+}
+
+/// Ensures that a name stands for one case.
+pub(crate) fn check_names(cases: &[Case]) {
+    let mut names = BTreeSet::new();
+    for case in cases {
+        assert!(names.insert(&case.name), "two cases have the name {}", case.name);
+    }
+}
+
+/// Runs each case with threads as ranks.
+pub(crate) fn loopback(cases: &[Case]) -> Failures {
+    let mut failures = Failures::default();
+    for case in cases {
+        let alarm = Alarm::start(format!("{} over loopback", case.name));
+        let results = samite::local(case.ranks, |world| as_rank(case, world, LONG, || {}));
+        drop(alarm);
+        failures.count("loopback", case, &failed(results));
+    }
+    failures.report("loopback")
+}
+
+/// Runs each case in a simulated network for each seed.
+pub(crate) fn sim(cases: &[Case], seeds: Range<u64>) -> Failures {
+    let cases: Vec<_> = cases.iter().filter(|case| case.needs != Needs::Threads).collect();
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Failures::default());
+    let cores = rustix::thread::sched_getaffinity(None).expect("the cores of this process are known");
+    thread::scope(|scope| {
+        for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)) {
+            let (cases, next, failures, seeds) = (&cases, &next, &failures, seeds.clone());
+            scope.spawn(move || {
+                // The ranks of a simulation take turns: on one core that takes less time.
+                let mut only = rustix::thread::CpuSet::new();
+                only.set(core);
+                rustix::thread::sched_setaffinity(None, &only).expect("the core is allowed");
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let failed = over_seeds(case, seeds.clone());
+                    failures.lock().unwrap().count("sim", case, &failed);
+                }
+            });
+        }
+    });
+    failures.into_inner().unwrap().report("sim")
+}
+
+/// Returns the failures of the first seed that fails.
+fn over_seeds(case: &Case, seeds: Range<u64>) -> Vec<String> {
+    let seeds = match case.needs {
+        Needs::Values => seeds.start..seeds.start + 1,
+        _ => seeds,
+    };
+    for seed in seeds {
+        let alarm = Alarm::start(format!("{} over sim, seed {seed}", case.name));
+        let run = simulated::simulate(seed, case.ranks, |world| {
+            as_rank(case, world, LONG_SIMULATED, || {
+                simulated::kill();
+            })
+        });
+        drop(alarm);
+        let failed = failed(run.results);
+        if !failed.is_empty() {
+            return failed.iter().map(|failure| format!("seed {seed}: {failure}")).collect();
+        }
+    }
+    Vec::new()
+}
+
+/// Runs all cases in turn as a rank of a job, each in a communicator of its own.
+pub(crate) fn job(cases: &[Case]) -> Failures {
+    let world = samite::init().expect("this process is a rank");
+    let comm = world.comm().with_timeout(TIMEOUT);
+    let cases: Vec<_> = cases.iter().filter(|case| case.needs != Needs::OwnJob).collect();
+    let mut mine = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let _alarm = Alarm::start(format!("{} as rank {} of a job", case.name, comm.rank()));
+        let colour = (comm.rank().0 < case.ranks).then_some(0);
+        let ranks = comm.split(colour, 0).expect("the cases before have left the job intact");
+        if let Some(comm) = ranks {
+            assert_eq!(comm.size(), case.ranks, "{} needs a larger job", case.name);
+            if let Err(failure) = caught(|| case.run(&Job { comm, long: LONG, death: || {} })) {
+                mine.push((index as u64, failure));
+            }
+        }
+    }
+    let over = format!("job on {}", comm.transport(Rank(comm.size() - 1)).unwrap_or_default());
+    for (index, failure) in &mine {
+        eprintln!("FAILED {} over {over}: rank {}: {failure}", cases[*index as usize].name, comm.rank());
+    }
+    let indices: Vec<u64> = mine.iter().map(|(index, _)| *index).collect();
+    let mut failures = Failures::default();
+    if comm.rank() == 0 {
+        let mut failed: BTreeSet<u64> = indices.into_iter().collect();
+        for _ in 1..comm.size() {
+            failed.extend(comm.recv_vec::<u64>(Source::ANY, FAILED).expect("each rank reports").buffer);
+        }
+        failures.failed = failed.len();
+        failures.passed = cases.len() - failed.len();
+        failures = failures.report(&over);
+    } else {
+        failures.failed = indices.len();
+        comm.send(&indices, Rank(0), FAILED).expect("rank 0 collects the reports");
+    }
+    barrier(&comm).expect("all ranks have reported");
+    world.leave().expect("all ranks leave");
+    failures
+}
+
+/// Runs a case as a rank of a job of its own.
+pub(crate) fn one(cases: &[Case], name: &str) -> Failures {
+    let case = cases.iter().find(|case| case.name == name).expect("there is a case with this name");
+    let world = samite::init().expect("this process is a rank");
+    let _alarm = Alarm::start(format!("{name} as rank {} of a job", world.comm().rank()));
+    let die = || {
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    };
+    let rank = world.comm().rank();
+    let mut failures = Failures::default();
+    let failed: Vec<_> = as_rank(case, world, LONG, die)
+        .err()
+        .map(|failure| format!("rank {rank}: {failure}"))
+        .into_iter()
+        .collect();
+    failures.count("a job of its own", case, &failed);
+    failures
+}
+
+/// Runs a case as a rank, and ends its world. Returns the failure.
+fn as_rank(case: &Case, world: World, long: usize, death: fn()) -> Result<(), String> {
+    caught(|| {
+        // Dropped during a panic, so that the others do not wait.
+        let world = world;
+        case.run(&Job { comm: Comm::clone(world.comm()).with_timeout(TIMEOUT), long, death });
+    })
+}
+
+fn failed(results: Vec<Result<(), String>>) -> Vec<String> {
+    let failed = results.into_iter().enumerate().filter_map(|(rank, result)| Some((rank, result.err()?)));
+    failed.map(|(rank, failure)| format!("rank {rank}: {failure}")).collect()
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps the messages of panics, instead of printing them.
+pub(crate) fn catch_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|place| format!("{}:{}", place.file(), place.line()));
+        let message = message_of(info.payload());
+        PANIC.set(Some(format!("{message} ({})", place.unwrap_or_default())));
+    }));
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// Returns the message of a panic in `body`, except of one by which the rank was to fail.
+fn caught(body: impl FnOnce()) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(()) => Ok(()),
+        Err(payload) if payload.is::<Death>() => Ok(()),
+        Err(payload) => Err(PANIC.take().unwrap_or_else(|| message_of(&*payload))),
+    }
+}
+
+/// A run under way. If it lasts too long, the process ends with its name: then a case waits for ever.
+struct Alarm(thread::ThreadId);
+
+/// The runs under way, and their ages in seconds.
+static UNDER_WAY: Mutex<Vec<(thread::ThreadId, String, u32)>> = Mutex::new(Vec::new());
+
+impl Alarm {
+    fn start(run: String) -> Self {
+        let id = thread::current().id();
+        UNDER_WAY.lock().unwrap().push((id, run, 0));
+        Self(id)
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        UNDER_WAY.lock().unwrap().retain(|(id, ..)| *id != self.0);
+    }
+}
+
+/// Ends the process if a run lasts too long.
+#[expect(clippy::disallowed_methods, reason = "the others wait for messages")]
+pub(crate) fn watch() {
+    thread::spawn(|| {
+        loop {
+            thread::sleep(Duration::from_secs(1));
+            for (_, run, age) in UNDER_WAY.lock().unwrap().iter_mut() {
+                *age += 1;
+                if *age > AGE_MAX {
+                    eprintln!("FAILED {run}: it has not ended within {AGE_MAX} s");
+                    std::process::exit(1);
+                }
+            }
+        }
+    });
+}
+
+/// The bytes of a long message, which no port sends at once.
+const LONG: usize = 600_000;
+/// The same in simulations, whose packets are smaller.
+const LONG_SIMULATED: usize = 30_000;
+/// The time-out of each operation of a case.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Seconds.
+const AGE_MAX: u32 = 120;
+/// The tag of reports of failed cases.
+const FAILED: u64 = 1;

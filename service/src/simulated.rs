@@ -1,0 +1,160 @@
+//! Ranks in a simulated network, for Samite's own tests: without a stable interface.
+//!
+//! Each rank is a thread, and one of them runs at a time: see [`Stage`]. Time is virtual. So the interleaving of the
+//! ranks, the network and its faults follow from a seed, if `body` does not read a clock, start threads or wait for
+//! anything but Samite's calls.
+
+mod stage;
+mod transport;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use samite_control::Place;
+use samite_fabric::SplitMix64;
+use samite_fabric::sim::{Config as NetConfig, Net};
+use samite_p2p::Config;
+
+use crate::local::run;
+use crate::world::World;
+use stage::Stage;
+pub(crate) use transport::{Either, Staged};
+
+/// The results of a simulated job.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Simulated<R> {
+    /// By rank.
+    pub results: Vec<R>,
+    /// A hash of all events of the network.
+    pub trace_hash: u64,
+}
+
+/// Runs `body` as `n` ranks in a network whose limits, claims and faults follow from `seed`, as far as a port's contract
+/// allows them.
+pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) -> Simulated<R> {
+    let mut rng = SplitMix64::new(seed);
+    let net_config = NetConfig::adverse(&mut rng);
+    let config = engine_config(&mut rng, net_config.caps.packet_max);
+    let net = Net::new(rng.next_u64(), net_config);
+    let stage = Arc::new(Stage::new(net.clone(), n, rng));
+    let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
+    // A rank that shares its core would yield it to threads that have no turn.
+    let results = run(vec![ports], &config, &Place::ALONE, |world: World| {
+        let _turn = Turn::await_first(&stage, world.comm().rank().0);
+        body(world)
+    });
+    Simulated { results, trace_hash: net.trace_hash() }
+}
+
+/// Ends the calling rank's port as SIGKILL does: its last messages may be lost. The rank panics next. Returns false in
+/// a thread that is no simulated rank.
+pub fn kill() -> bool {
+    with_turn(|turn| turn.stage.kill(turn.rank)).is_some()
+}
+
+/// Returns the virtual time for a simulated rank.
+pub(crate) fn now_ns() -> Option<u64> {
+    with_turn(|turn| turn.stage.now_ns())
+}
+
+/// Lets a simulated rank sleep. Returns false in other threads.
+pub(crate) fn sleep(time: Duration) -> bool {
+    with_turn(|turn| turn.stage.sleep(turn.rank, time.as_nanos() as u64)).is_some()
+}
+
+/// Returns the limits of all engines. Those of envelopes stay: at these a send fails.
+fn engine_config(rng: &mut SplitMix64, packet_max: usize) -> Config {
+    let mut pick = |choices: &[usize]| choices[rng.below(choices.len() as u64) as usize];
+    let mut config = Config::default();
+    config.eager_max = pick(&[0, 64, 500, packet_max, 16 << 10]);
+    config.stream_max = pick(&[0, 700, 5_000, 128 << 10]);
+    config.read_min = pick(&[0, 2_000]);
+    config.unexpected_max = pick(&[0, 1_000, 20_000, 256 << 20]);
+    config.window_min = pick(&[0, 300, 64 << 10]);
+    config.window_max = pick(&[1_000, 64 << 20]);
+    config.pull_chunk = pick(&[300, 1_000, 1 << 20]);
+    config.pull_depth = pick(&[1, 2, 4]);
+    config.push_window = pick(&[300, 700, 5_000, 1 << 20]);
+    config
+}
+
+/// The part of a rank in a simulation. It ends when this is dropped.
+struct Turn;
+
+struct Part {
+    stage: Arc<Stage>,
+    rank: u32,
+}
+
+thread_local! {
+    static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
+}
+
+impl Turn {
+    /// Waits until the calling thread may run as `rank`.
+    fn await_first(stage: &Arc<Stage>, rank: u32) -> Self {
+        PART.set(Some(Part { stage: Arc::clone(stage), rank }));
+        stage.enter(rank);
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(Part { stage, rank }) = PART.take() {
+            stage.leave(rank);
+        }
+    }
+}
+
+fn with_turn<R>(act: impl FnOnce(&Part) -> R) -> Option<R> {
+    // Values may be dropped after the thread's variables.
+    PART.try_with(|part| part.borrow().as_ref().map(act)).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rank, Source};
+
+    fn ring(seed: u64) -> Simulated<(u64, u64)> {
+        simulate(seed, 4, |world| {
+            let comm = world.comm().with_timeout(Duration::from_secs(60));
+            let (rank, size) = (comm.rank().0, comm.size());
+            let mut sum = 0;
+            for round in 0..5 {
+                let data = vec![u64::from(rank) + round; 300];
+                let mut theirs = vec![0; 300];
+                let (to, from) = (Rank((rank + 1) % size), Source::ANY);
+                comm.sendrecv(&data, to, round, &mut theirs, from, round).unwrap();
+                assert!(theirs.iter().all(|&word| word == theirs[0]));
+                sum += theirs[0];
+            }
+            (sum, now_ns().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_seed_repeats_its_run() {
+        let mut hashes = std::collections::BTreeSet::new();
+        for seed in 0..20 {
+            let (first, second) = (ring(seed), ring(seed));
+            assert_eq!(first, second, "seed {seed}");
+            let sums: Vec<_> = first.results.iter().map(|(sum, _)| *sum).collect();
+            assert_eq!(sums, [25, 10, 15, 20], "seed {seed}");
+            hashes.insert(first.trace_hash);
+        }
+        assert_eq!(hashes.len(), 20);
+    }
+
+    #[test]
+    fn a_wait_without_a_message_takes_virtual_time() {
+        let ended = simulate(7, 1, |world| {
+            let comm = world.comm().with_timeout(Duration::from_secs(60));
+            let error = comm.recv(&mut [0u8], comm.rank(), 7).unwrap_err();
+            (matches!(error, crate::Error::TimedOut { .. }), now_ns().unwrap() / 1_000_000_000)
+        });
+        assert_eq!(ended.results, [(true, 60)]);
+    }
+}
