@@ -125,8 +125,9 @@ impl Stage {
         };
         state.actors[next].does = Does::Run;
         let thread = state.actors[next].thread.clone();
-        drop(state);
+        // Under the lock: a rank that enters later finds its turn, and one that has entered is woken.
         self.turn.store(next as u32, Ordering::Release);
+        drop(state);
         if next as u32 != rank
             && let Some(thread) = thread
         {

@@ -62,8 +62,10 @@ fn dup(cases: &mut Cases) {
         let twin = job.comm.dup()?;
         if job.rank() == 0 {
             job.comm.recv(&mut [0u8; 0], Rank(1), 1)?;
-            job.comm.send(&[1u8], Rank(1), 7)?;
-            return twin.send(&[2u8], Rank(1), 7);
+            let other = job.comm.isend(vec![1u8], Rank(1), 7)?;
+            twin.send(&[2u8], Rank(1), 7)?;
+            other.wait()?;
+            return Ok(());
         }
         let posted = twin.irecv(vec![0u8], Source::ANY, Tag::ANY)?;
         job.comm.send(&[0u8; 0], Rank(0), 1)?;

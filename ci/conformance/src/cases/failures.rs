@@ -203,7 +203,8 @@ pub(crate) fn add(cases: &mut Cases) {
                 }
                 job.die();
             }
-            reversed.send(&[0u8; 0], Rank(2), 1)?;
+            // The receiver may end before it has answered.
+            let _ = reversed.send(&[0u8; 0], Rank(2), 1);
             let failed = reversed.recv(&mut [0u8], Rank(2), 7);
             expect_error!(failed, Error::PeerFailed { rank: Rank(2), world_rank: Rank(0), .. });
             Ok(())
