@@ -8,6 +8,7 @@ mod case;
 mod cases;
 mod over;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use case::Cases;
@@ -39,15 +40,23 @@ enum Over {
         #[arg(long, default_value_t = 0)]
         first: u64,
     },
-    /// This process is a rank of a job, which runs all cases in turn.
-    Job,
-    /// This process is a rank of a job for one case, of which ranks end.
-    One {
+    /// Ranks as processes over a transport: one job for all cases, and a job for each case of which ranks end.
+    Jobs {
+        /// The transport.
+        transport: String,
+        /// The `samite` command.
+        #[arg(long)]
+        samite: PathBuf,
+    },
+    /// This process is a rank of a job that runs all cases in turn.
+    #[command(hide = true)]
+    InTurn,
+    /// This process is a rank of a job for one case.
+    #[command(hide = true)]
+    Alone {
         /// The name of the case.
         name: String,
     },
-    /// Print the names of the cases that need a job of their own, with their numbers of ranks.
-    OwnJobs,
 }
 
 fn main() -> ExitCode {
@@ -69,14 +78,9 @@ fn main() -> ExitCode {
     let failures = match args.over {
         None | Some(Over::Loopback) => over::loopback(&cases),
         Some(Over::Sim { seeds, first }) => over::sim(&cases, first..first + seeds),
-        Some(Over::Job) => over::job(&cases),
-        Some(Over::One { name }) => over::one(&cases, &name),
-        Some(Over::OwnJobs) => {
-            for case in cases.iter().filter(|case| case.needs == case::Needs::OwnJob) {
-                println!("{} {}", case.ranks, case.name);
-            }
-            return ExitCode::SUCCESS;
-        }
+        Some(Over::Jobs { transport, samite }) => over::jobs(&cases, &args.filter, &transport, &samite),
+        Some(Over::InTurn) => over::in_turn(&cases),
+        Some(Over::Alone { name }) => over::alone(&cases, &name),
     };
     match failures {
         Failures { failed: 0, .. } => ExitCode::SUCCESS,

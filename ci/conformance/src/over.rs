@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -28,7 +30,7 @@ impl Failures {
             _ => {
                 self.failed += 1;
                 for failure in failures {
-                    eprintln!("FAILED {} over {over}: {failure}", case.name);
+                    eprintln!("{FAILURE} {} over {over}: {failure}", case.name);
                 }
             }
         }
@@ -106,40 +108,71 @@ fn over_seeds(case: &Case, seeds: Range<u64>) -> Vec<String> {
     Vec::new()
 }
 
+/// Runs the cases with processes as ranks.
+pub(crate) fn jobs(cases: &[Case], filter: &str, transport: &str, samite: &Path) -> Failures {
+    let suite = std::env::current_exe().expect("this program has a path");
+    let run = |ranks: u32, options: &[&str], call: &[&str]| {
+        let ranks = ranks.to_string();
+        let job = ["run", "-n", &ranks, "--transport", transport, "--timeout", JOB_TIMEOUT];
+        let output = Command::new(samite).args(job).args(options).arg(&suite).args(call).output();
+        output.expect("the command of samite starts")
+    };
+    let mut failures = Failures::default();
+    let (own, in_turn): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.needs == Needs::OwnJob);
+    if let Some(ranks) = in_turn.iter().map(|case| case.ranks).max() {
+        let output = run(ranks, &[], &["--filter", filter, "in-turn"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let counts = text.lines().find_map(|line| {
+            let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
+            Some((passed.parse().ok()?, failed.parse().ok()?))
+        });
+        // Without counts the job has ended early.
+        (failures.passed, failures.failed) = counts.unwrap_or((0, in_turn.len()));
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    for case in own {
+        let output = run(case.ranks, &["--on-failure", "continue"], &["alone", &case.name]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let mut failed: Vec<_> =
+            text.lines().filter(|line| line.contains(FAILURE)).map(str::to_owned).collect();
+        let ended = String::from_utf8_lossy(&output.stdout).lines().filter(|line| *line == ENDED).count();
+        if failed.is_empty() && ended == 0 {
+            failed.push(format!("no rank has ended as it should: {text}"));
+        }
+        failures.count(transport, case, &failed);
+    }
+    failures.report(transport)
+}
+
 /// Runs all cases in turn as a rank of a job, each in a communicator of its own.
-pub(crate) fn job(cases: &[Case]) -> Failures {
+pub(crate) fn in_turn(cases: &[Case]) -> Failures {
     let world = samite::init().expect("this process is a rank");
     let comm = world.comm().with_timeout(TIMEOUT);
     let cases: Vec<_> = cases.iter().filter(|case| case.needs != Needs::OwnJob).collect();
     let mut mine = Vec::new();
-    for (index, case) in cases.iter().enumerate() {
+    for (index, case) in (0u64..).zip(&cases) {
         let _alarm = Alarm::start(format!("{} as rank {} of a job", case.name, comm.rank()));
         let colour = (comm.rank().0 < case.ranks).then_some(0);
         let ranks = comm.split(colour, 0).expect("the cases before have left the job intact");
         if let Some(comm) = ranks {
-            assert_eq!(comm.size(), case.ranks, "{} needs a larger job", case.name);
+            let rank = comm.rank();
             if let Err(failure) = caught(|| case.run(&Job { comm, long: LONG, death: || {} })) {
-                mine.push((index as u64, failure));
+                eprintln!("{FAILURE} {}: rank {rank}: {failure}", case.name);
+                mine.push(index);
             }
         }
     }
-    let over = format!("job on {}", comm.transport(Rank(comm.size() - 1)).unwrap_or_default());
-    for (index, failure) in &mine {
-        eprintln!("FAILED {} over {over}: rank {}: {failure}", cases[*index as usize].name, comm.rank());
-    }
-    let indices: Vec<u64> = mine.iter().map(|(index, _)| *index).collect();
     let mut failures = Failures::default();
     if comm.rank() == 0 {
-        let mut failed: BTreeSet<u64> = indices.into_iter().collect();
+        let mut failed: BTreeSet<u64> = mine.into_iter().collect();
         for _ in 1..comm.size() {
             failed.extend(comm.recv_vec::<u64>(Source::ANY, FAILED).expect("each rank reports").buffer);
         }
         failures.failed = failed.len();
         failures.passed = cases.len() - failed.len();
-        failures = failures.report(&over);
+        println!("{} passed, {} failed", failures.passed, failures.failed);
     } else {
-        failures.failed = indices.len();
-        comm.send(&indices, Rank(0), FAILED).expect("rank 0 collects the reports");
+        comm.send(&mine, Rank(0), FAILED).expect("rank 0 collects the reports");
     }
     barrier(&comm).expect("all ranks have reported");
     world.leave().expect("all ranks leave");
@@ -147,22 +180,24 @@ pub(crate) fn job(cases: &[Case]) -> Failures {
 }
 
 /// Runs a case as a rank of a job of its own.
-pub(crate) fn one(cases: &[Case], name: &str) -> Failures {
+pub(crate) fn alone(cases: &[Case], name: &str) -> Failures {
     let case = cases.iter().find(|case| case.name == name).expect("there is a case with this name");
     let world = samite::init().expect("this process is a rank");
-    let _alarm = Alarm::start(format!("{name} as rank {} of a job", world.comm().rank()));
+    let rank = world.comm().rank();
+    let _alarm = Alarm::start(format!("{name} as rank {rank} of a job"));
     let die = || {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     };
-    let rank = world.comm().rank();
-    let mut failures = Failures::default();
-    let failed: Vec<_> = as_rank(case, world, LONG, die)
-        .err()
-        .map(|failure| format!("rank {rank}: {failure}"))
-        .into_iter()
-        .collect();
-    failures.count("a job of its own", case, &failed);
-    failures
+    match as_rank(case, world, LONG, die) {
+        Ok(()) => {
+            println!("{ENDED}");
+            Failures { passed: 1, failed: 0 }
+        }
+        Err(failure) => {
+            eprintln!("{FAILURE} rank {rank}: {failure}");
+            Failures { passed: 0, failed: 1 }
+        }
+    }
 }
 
 /// Runs a case as a rank, and ends its world. Returns the failure.
@@ -235,7 +270,7 @@ pub(crate) fn watch() {
             for (_, run, age) in UNDER_WAY.lock().unwrap().iter_mut() {
                 *age += 1;
                 if *age > AGE_MAX {
-                    eprintln!("FAILED {run}: it has not ended within {AGE_MAX} s");
+                    eprintln!("{FAILURE} {run}: it has not ended within {AGE_MAX} s");
                     std::process::exit(1);
                 }
             }
@@ -251,5 +286,11 @@ const LONG_SIMULATED: usize = 30_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds.
 const AGE_MAX: u32 = 120;
+/// The beginning of a line about a failure.
+const FAILURE: &str = "FAILED";
+/// The line of a rank that has ended as it should.
+const ENDED: &str = "ended";
+/// Seconds after which a job has failed.
+const JOB_TIMEOUT: &str = "200";
 /// The tag of reports of failed cases.
 const FAILED: u64 = 1;
