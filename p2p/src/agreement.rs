@@ -103,8 +103,8 @@ pub(crate) struct Agreements {
     next: u64,
     /// The numbers of the next agreements of all members, by control context.
     numbers: HashMap<u32, u64>,
-    /// Messages that have not been sent yet.
-    sends: Vec<RequestId>,
+    /// Messages that have not been sent yet, and their receivers.
+    sends: Vec<(RequestId, WorldRank)>,
     /// The earliest deadline.
     due: Time,
     /// True if a call has changed what they depend on.
@@ -336,6 +336,13 @@ impl<P: Port> Engine<P> {
         ended
     }
 
+    /// Returns a rank that has not taken a message of an agreement yet. Do not [`close`](Self::close) until there is none:
+    /// a goodbye ends the receives of messages whose bytes did not travel with their envelopes.
+    pub fn unsent_answer(&mut self) -> Option<WorldRank> {
+        self.forget_sent();
+        self.agreements.sends.first().map(|(_, to)| *to)
+    }
+
     /// Leaves the contexts of an agreement whose result is not wanted: the other members have them.
     fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
@@ -371,7 +378,7 @@ impl<P: Port> Engine<P> {
     /// Collects the messages that were sent.
     fn forget_sent(&mut self) {
         let mut sends = std::mem::take(&mut self.agreements.sends);
-        sends.retain(|id| {
+        sends.retain(|(id, _)| {
             let is_under_way = self.outcome(*id) == Outcome::Pending;
             if !is_under_way {
                 self.collect(*id, &mut ());
@@ -651,7 +658,8 @@ impl Agreement {
     fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let memory = Memory::new(self.answer.to_words());
         let sent = engine.isend(now, to, self.control, self.tag(), memory, Time::NEVER);
-        engine.agreements.sends.extend(sent);
+        // A failed peer needs no message.
+        engine.agreements.sends.extend(sent.map(|id| (id, to)));
     }
 
     /// Gives up if the deadline has passed.

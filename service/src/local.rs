@@ -77,7 +77,12 @@ pub(crate) fn run<R: Send>(
         ranks.iter_mut().zip(ports).for_each(|(rank, port)| rank.push(port));
     }
     let worlds = (0..n).zip(ranks).map(|(rank, ports)| {
-        let identity = Identity { rank: WorldRank(rank), size: n, incarnation: first_incarnation(rank), secret: [0; 16] };
+        let identity = Identity {
+            rank: WorldRank(rank),
+            size: n,
+            incarnation: first_incarnation(rank),
+            secret: [0; 16],
+        };
         let directory = Box::new(Member { rank, board: board.clone() });
         let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
         let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();

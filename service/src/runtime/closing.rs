@@ -27,8 +27,9 @@ impl<P: Port> Runtime<P> {
         core.ask = Time::ZERO;
         // A rank that was given up is dead for the others, and has not left in good order.
         core.attend(start).map_err(Public::public)?;
-        core.engine.close(start);
-        Ok(Goodbye { runtime: self, core, was_alone, start })
+        let mut goodbye = Goodbye { runtime: self, core, was_alone, start, is_said: false, awaits: None };
+        goodbye.say(start, false);
+        Ok(goodbye)
     }
 
     /// Waits a limited time for the peers to take the messages sent to them in all lanes of a rank, and informs the
@@ -88,11 +89,13 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
         for Goodbye { runtime, core, .. } in &mut *goodbyes {
             events += core.step(runtime.clock.now(), &mut ()).map_err(Public::public)?;
         }
-        let Goodbye { runtime, core, start, was_alone } = &mut goodbyes[index];
-        let now = runtime.clock.now();
+        let Goodbye { runtime, start, .. } = &goodbyes[index];
+        let (now, start) = (runtime.clock.now(), *start);
         let until = start.after(runtime.linger.as_nanos() as u64);
+        goodbyes.iter_mut().for_each(|goodbye| goodbye.say(now, now > until));
+        let Goodbye { runtime, core, was_alone, .. } = &mut goodbyes[index];
         if now > until {
-            return Err(not_taken(rank, Duration::from_nanos(now.since(*start))));
+            return Err(not_taken(rank, Duration::from_nanos(now.since(start))));
         }
         match patience.rest(now, events > 0) {
             Rest::Spin => std::hint::spin_loop(),
@@ -116,16 +119,35 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
 /// Returns a lane with a peer that has not taken all messages, and the peer.
 fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)> {
     let lanes = goodbyes.iter().enumerate();
-    lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.core.engine.not_closed()?)))
+    lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.not_closed()?)))
 }
 
-/// A runtime that has said goodbye.
+/// A runtime that says goodbye.
 pub(crate) struct Goodbye<'a, P> {
     runtime: &'a Runtime<P>,
     core: Core<P>,
     /// True if no thread slept in it.
     was_alone: bool,
     start: Time,
+    is_said: bool,
+    /// The receiver of the first message that is sent before the goodbye.
+    awaits: Option<WorldRank>,
+}
+
+impl<P: Port> Goodbye<'_, P> {
+    /// Says goodbye once the messages of agreements are sent, or at once if it is `late`.
+    fn say(&mut self, now: Time, is_late: bool) {
+        self.awaits = self.core.engine.unsent_answer().filter(|_| !is_late);
+        if !self.is_said && self.awaits.is_none() {
+            self.is_said = true;
+            self.core.engine.close(now);
+        }
+    }
+
+    /// Returns a peer that has not taken all messages.
+    fn not_closed(&self) -> Option<WorldRank> {
+        if self.is_said { self.core.engine.not_closed() } else { self.awaits }
+    }
 }
 
 /// Returns the error for a rank that has not taken the messages sent to it before this one left.

@@ -6,11 +6,11 @@ use samite::{Done, Error, Failed, PendingSet, Rank, RequestSet, Scope, Source, S
 
 use crate::case::{Cases, Job, bytes, expect, until};
 
-type End = (usize, Result<Done<u8>, Failed<u8>>);
+type End = (usize, Result<Done<Vec<u8>>, Failed<Vec<u8>>>);
 type ScopedEnd = (usize, Result<Status, Error>);
 
 /// The calls that complete owned requests.
-type Complete = fn(&mut RequestSet<u8>) -> Vec<End>;
+type Complete = fn(&mut RequestSet<Vec<u8>>) -> Vec<End>;
 const CALLS: &[(&str, Complete)] = &[
     ("wait-any", |set| set.wait_any().into_iter().collect()),
     ("wait-some", |set| set.wait_some()),
@@ -57,7 +57,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
                 .rev()
                 .try_for_each(|number| job.comm.send(&bytes(number, len(job, number)), Rank(0), number));
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         let mut keys = BTreeMap::new();
         for number in 0..MESSAGES {
             let request = job.comm.irecv(vec![0; len(job, number)], Source::ANY, number)?;
@@ -78,7 +78,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
             }
             return Ok(());
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         let mut keys = BTreeMap::new();
         for number in 0..MESSAGES {
             let request = job.comm.isend(bytes(number, len(job, number)), Rank(1), number)?;
@@ -93,7 +93,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
         if job.rank() == 1 {
             return (0..6u64).try_for_each(|number| job.comm.send(&bytes(number, 100), Rank(0), number));
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         let mut keys = BTreeMap::new();
         for number in 0..6u64 {
             let room = if number == 3 { 10 } else { 100 };
@@ -109,7 +109,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
         })
     });
     cases.add(format!("{name}.empty"), 1, "an empty set has no ends", move |job| {
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         assert!(complete(&mut set).is_empty());
         Ok(())
     });
@@ -118,7 +118,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
         if job.rank() == 1 {
             return job.comm.send(&[1u8], Rank(0), 1);
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         let mut keys = BTreeMap::new();
         for number in 0..2u64 {
             let request = job.comm.irecv(vec![0], Rank(1), number)?;
@@ -140,9 +140,9 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
 fn drain(
     job: &Job,
     keys: &mut BTreeMap<usize, u64>,
-    set: &mut RequestSet<u8>,
+    set: &mut RequestSet<Vec<u8>>,
     complete: Complete,
-    mut check: impl FnMut(u64, Result<Done<u8>, Failed<u8>>),
+    mut check: impl FnMut(u64, Result<Done<Vec<u8>>, Failed<Vec<u8>>>),
 ) -> Result<(), Error> {
     while !keys.is_empty() {
         let ends = until(job, || Ok(Some(complete(set)).filter(|ends| !ends.is_empty())))?;
@@ -225,7 +225,7 @@ fn members(cases: &mut Cases) {
             job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
             return job.comm.send(&[5u8], Rank(0), 7);
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         let key = set.insert(job.comm.irecv(vec![0], Rank(1), 7)?).expect("of this world");
         let request = set.remove(key).expect("it is in the set");
         assert!(set.is_empty() && set.remove(key).is_none());
@@ -243,7 +243,7 @@ fn members(cases: &mut Cases) {
             if job.rank() == 1 {
                 return (0..ALL).try_for_each(|number| job.comm.send(&bytes(number, 64), Rank(0), 7));
             }
-            let mut set = job.comm.request_set::<u8>();
+            let mut set = job.comm.request_set::<Vec<u8>>();
             let mut keys = BTreeMap::new();
             let mut posted = 0;
             let mut got = 0;
@@ -270,7 +270,7 @@ fn members(cases: &mut Cases) {
             if job.rank() > 0 {
                 return (0..EACH).try_for_each(|_| job.comm.send(&[job.rank() as u8], Rank(0), 7));
             }
-            let mut set = job.comm.request_set::<u8>();
+            let mut set = job.comm.request_set::<Vec<u8>>();
             let mut sources = BTreeMap::new();
             let mut counts = [0usize; 3];
             let mut left = [0, EACH, EACH];
@@ -299,7 +299,7 @@ fn members(cases: &mut Cases) {
             job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
             return job.comm.send(&[6u8], Rank(0), 7);
         }
-        let mut set = job.comm.request_set::<u8>();
+        let mut set = job.comm.request_set::<Vec<u8>>();
         for _ in 0..3 {
             set.insert(job.comm.irecv(vec![0], Rank(1), 7)?).expect("of this world");
         }

@@ -117,7 +117,7 @@ pub(crate) fn add(cases: &mut Cases) {
                 2 => return job.comm.send(&[5u8], Rank(0), 7),
                 _ => {}
             }
-            let mut set = job.comm.request_set::<u8>();
+            let mut set = job.comm.request_set::<Vec<u8>>();
             let dead = set.insert(job.comm.irecv(vec![0], Rank(1), 7)?).expect("of this world");
             let alive = set.insert(job.comm.irecv(vec![0], Rank(2), 7)?).expect("of this world");
             for (key, end) in set.wait_all() {

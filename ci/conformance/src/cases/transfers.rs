@@ -12,7 +12,7 @@ pub(crate) struct SendBy {
     pub(crate) send: fn(&Comm, &[u8], Rank, u64) -> Result<(), Error>,
 }
 
-type Receive = fn(&Job, usize, Source, Tag) -> Result<Done<u8>, Error>;
+type Receive = fn(&Job, usize, Source, Tag) -> Result<Done<Vec<u8>>, Error>;
 
 /// A way to receive at most `room` bytes from a source.
 #[derive(Clone, Copy)]
