@@ -1,4 +1,4 @@
-//! A case, and what it sees of its job.
+//! A case, and its view of its job.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Case {
 
 type Body = dyn Fn(&Job) -> Result<(), Error> + Send + Sync;
 
-/// What a case needs beside ranks.
+/// The needs of a case beside ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing.
@@ -102,7 +102,7 @@ impl Cases {
 }
 
 impl Case {
-    /// Runs it as one rank. Panics if the rule is violated.
+    /// Runs the case as one rank. Panics if the rule is violated.
     pub(crate) fn run(&self, job: &Job) {
         if let Err(error) = (self.body)(job) {
             panic!("unexpected error: {error} ({error:?})");

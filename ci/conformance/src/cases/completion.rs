@@ -218,7 +218,7 @@ fn scoped(cases: &mut Cases, name: &'static str, complete: CompleteScoped) {
     });
 }
 
-/// What goes into a set and out of it without an end.
+/// Members of a set that are added, removed or dropped.
 fn members(cases: &mut Cases) {
     cases.add("set.remove", 2, "a request that is taken out continues", |job| {
         if job.rank() == 1 {

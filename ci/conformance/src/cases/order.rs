@@ -206,7 +206,7 @@ fn several(cases: &mut Cases) {
         3,
         "a message that another one's receipt has caused comes later for each pair",
         |job| {
-            // Only pairs have an order: rank 2 must get both, from whichever source comes first.
+            // Only pairs have an order: rank 2 must get both, in either order.
             match job.rank() {
                 0 => {
                     job.comm.send(&[1u8], Rank(2), 7)?;
