@@ -17,6 +17,7 @@ use crate::implementation::Implementation;
 use crate::instructions;
 use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
+use crate::partitioned::PartitionedArgs;
 use crate::peers::{self, Found};
 use crate::record::Line;
 use crate::threads::ThreadsArgs;
@@ -56,6 +57,8 @@ enum Command {
     Completion(CompletionArgs),
     /// Messages per second of several threads: with a lane each, with one lane, and of as many processes
     Threads(ThreadsArgs),
+    /// Time from the last of some partitions that becomes ready to the end of the receive, us
+    Partitioned(PartitionedArgs),
     /// Run all available implementations in turns, and compare their medians
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
@@ -192,6 +195,7 @@ impl Cli {
                 completion::run(&args)?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Partitioned(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
                 let lines = report::read(&args.figures)?;

@@ -173,7 +173,7 @@ fn wait_for_the_error(comm: &Comm, victim: u32) -> Result<u64, String> {
     }
 }
 
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -30,6 +30,7 @@ mod measure;
 mod memory;
 mod once;
 mod ours;
+mod partitioned;
 mod peers;
 #[cfg(feature = "ofi")]
 mod raw;

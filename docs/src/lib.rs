@@ -16,6 +16,7 @@ pages! {
     ComingFromMpi = "coming-from-mpi.md",
     Futures = "async.md",
     Communicators = "communicators.md",
+    Partitioned = "partitioned.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",

@@ -8,10 +8,13 @@
 //! A region can also be *shared* ([`Region::shared`]): memory that other processes of the host map and write
 //! themselves. It stays a region for good.
 //!
+//! [`Partitioned`] memory is written by several threads and read by the engine, partition by partition.
+//!
 //! Borrowed user memory is never registered. Borrowed data is copied to packets, or through regions that a
 //! protocol owns; or peers of the host read it directly, if it lies in the [`Heap`].
 
 pub(crate) mod heap;
+mod partitioned;
 mod segment;
 mod window;
 
@@ -23,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::heap::Heap;
+pub use self::partitioned::{Marked, Partitioned, PartitionsMut};
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;

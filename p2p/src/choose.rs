@@ -4,7 +4,7 @@ use samite_fabric::wire::Header;
 use samite_fabric::{Caps, Reach};
 
 use crate::config::{Config, OVERHEAD};
-use crate::wire::{Data, Eager};
+use crate::wire::{Data, Eager, PartData};
 
 /// The relevant limits of a path, computed once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) struct Limits {
     pub(crate) read_min: usize,
     /// Bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
+    /// Bytes of partitions in one PART_DATA packet.
+    pub(crate) part_max: usize,
     /// True if this side can get.
     pub(crate) get: bool,
     /// Longest get.
@@ -34,6 +36,7 @@ impl Limits {
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
             data_max: (caps.fragment_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
+            part_max: (caps.fragment_max - Header::LEN - size_of::<PartData>()) / LINE * LINE,
             get: caps.get == Reach::Any && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
             fence: caps.fence,
@@ -124,9 +127,9 @@ mod tests {
 
     #[test]
     fn the_table_of_choices() {
-        let (stream_max, read_min, data_max, get_max) = (2000, 1001, 1000, 1 << 20);
-        let limits =
-            Limits { eager_max: 1000, stream_max, read_min, data_max, get: true, get_max, fence: true };
+        let (eager_max, stream_max, read_min, data_max, get_max) = (1000, 2000, 1001, 1000, 1 << 20);
+        let (part_max, get, fence) = (data_max, true, true);
+        let limits = Limits { eager_max, stream_max, read_min, data_max, part_max, get, get_max, fence };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [

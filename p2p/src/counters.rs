@@ -47,8 +47,10 @@ pub struct Usage {
     pub unexpected_messages: usize,
     /// Cost in bytes of the data that waits for its receive.
     pub unexpected: u64,
-    /// Cost in bytes of the envelopes that wait for their receive.
+    /// Cost in bytes of the envelopes and initializations that wait for their receive.
     pub envelopes: u64,
+    /// Partitioned sends and receives that were initialized and not dropped.
+    pub partitioned: usize,
     /// Bytes of ended operations that their port still holds. Those of a dead peer may stay.
     pub quarantined: u64,
 }

@@ -6,6 +6,7 @@ use samite_fabric::link::{
     self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
     Time, WorldRank, Writing,
 };
+use samite_fabric::mem::{Marked, PartitionsMut};
 use samite_fabric::{Address, Body, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
@@ -13,7 +14,7 @@ use crate::Config;
 use crate::agreement::Agreements;
 use crate::failures::Failure;
 use crate::request::{Buffer, Partner, Request, State, Watch};
-use crate::tagged::{Claimed, Tagged, send_at_once, status_of};
+use crate::tagged::{Claimed, PartitionedId, Tagged, send_at_once, status_of};
 use crate::trace::event;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
@@ -41,6 +42,15 @@ pub enum Received {
     Now(Status),
     /// The receive waits: lend the buffer at each poll until there is an outcome, then collect.
     Pending(RequestId),
+}
+
+/// The result of [`Engine::harvest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Harvest {
+    /// True if marked partitions wait for a packet of their receiver, which has not begun its round as far as known.
+    pub must_poll: bool,
+    /// True if requests have ended.
+    pub has_ends: bool,
 }
 
 impl<P: Port> Engine<P> {
@@ -391,6 +401,140 @@ impl<P: Port> Engine<P> {
         self.forget(id);
     }
 
+    /// Initializes a partitioned send of `bytes` bytes in `partitions` equal partitions. It meets the receiver's half that
+    /// was initialized in the same order, of those with this context and tag.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    ///
+    /// # Panics
+    /// If there cannot be so many equal partitions.
+    pub fn psend_init(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        bytes: usize,
+        partitions: usize,
+    ) -> Result<PartitionedId, Error> {
+        assert!(
+            partitions > 0 && bytes.is_multiple_of(partitions),
+            "{bytes} bytes in {partitions} partitions"
+        );
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let peer = out.link.alive(to)?;
+        tagged.check_member(out.link, context, to)?;
+        let id = tagged.psend_init(out.link, peer, (context, tag), bytes, partitions);
+        if out.link.peer(peer).path().is_none() {
+            out.link.seek(peer);
+        } else {
+            self.inner.flush(peer);
+        }
+        Ok(id)
+    }
+
+    /// Initializes a partitioned receive of `bytes` bytes, as [`Engine::psend_init`]. If the sender announces another
+    /// length, both halves end with [`Error::LengthsDiffer`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    pub fn precv_init(
+        &mut self,
+        now: Time,
+        from: WorldRank,
+        context: u32,
+        tag: u64,
+        bytes: usize,
+    ) -> Result<PartitionedId, Error> {
+        let pattern = Pattern { context, source: samite_matching::Source::rank(from.0), tag, mask: !0 };
+        self.check_source(&pattern)?;
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let peer = out.link.find_or_meet(from)?;
+        let id = tagged.precv_init(out.link, peer, (context, tag), bytes)?;
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+        Ok(id)
+    }
+
+    /// Begins a round of a partitioned send. Its request ends when all partitions are marked and sent; then, and if it
+    /// fails, the engine has dropped `marked`. After each mark, [`Engine::harvest`] must be called. A failed round ends
+    /// the pair: later ones return its error.
+    ///
+    /// # Errors
+    /// The reason why the pair has ended.
+    ///
+    /// # Panics
+    /// If a round has not ended, or the memory has not the initialized length and partitions.
+    pub fn start_psend(
+        &mut self,
+        now: Time,
+        id: PartitionedId,
+        marked: Marked,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let request = tagged.start_psend(out.link, id, marked, deadline)?;
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+        Ok(request)
+    }
+
+    /// Begins a round of a partitioned receive into `memory`, which has all partitions of its memory. They are marked as
+    /// their bytes arrive. The request ends when all have; then, and if it fails, the engine has dropped `memory`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::start_psend`].
+    ///
+    /// # Panics
+    /// As [`Engine::start_psend`].
+    pub fn start_precv(
+        &mut self,
+        now: Time,
+        id: PartitionedId,
+        memory: PartitionsMut,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let request = tagged.start_precv(out.link, id, memory, deadline)?;
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+        Ok(request)
+    }
+
+    /// Sends the partitions that were marked since the last call.
+    pub fn harvest(&mut self) -> Harvest {
+        let (out, tagged) = self.inner.parts();
+        let rounds = tagged.sending();
+        let must_poll = tagged.harvest(out.link);
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+        Harvest { must_poll, has_ends: self.inner.stack().sending() < rounds }
+    }
+
+    /// Returns the reason why no round of a partitioned message can begin any more, if there is one.
+    pub fn partitioned_end(&self, id: PartitionedId) -> Option<Error> {
+        self.inner.stack().partitioned.end(id)
+    }
+
+    /// Drops one half of a partitioned message. A round that has not ended is cancelled, and the other half is told.
+    pub fn free_partitioned(&mut self, now: Time, id: PartitionedId) {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        tagged.free_half(out.link, id);
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+    }
+
     /// Sets the place of a send's borrowed data, with which [`Lent`] is asked for it.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);
@@ -542,17 +686,22 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Abandons all requests with the callers' buffers, which may take those back: nothing reads or writes them any
-    /// more.
+    /// Abandons all requests with the callers' buffers and all rounds of partitioned messages. The callers may take the
+    /// memory back: nothing reads or writes it any more.
     pub fn forget_lent(&mut self) {
+        let (out, tagged) = self.inner.parts();
+        tagged.end_rounds(out.link, true);
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         for id in self.inner.stack().requests.select(lent) {
             self.forget(id);
         }
     }
 
-    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it.
+    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it. Ends the
+    /// rounds of partitioned messages in the same way.
     pub fn conceal(&mut self) {
+        let (out, tagged) = self.inner.parts();
+        tagged.end_rounds(out.link, false);
         let requests = &mut self.inner.stack_mut().requests;
         for id in requests.select(Request::is_send) {
             let state = requests.get_mut(id).map(|request| &mut request.state);

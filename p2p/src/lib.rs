@@ -17,8 +17,9 @@
 //!
 //! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
 //! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each
-//! context, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/ending` deadlines,
-//! cancels and the failure of peers, `failures` the reports of failures. Peers, credit and verdicts are the link's:
+//! context, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/partitioned`
+//! messages that travel in parts, `tagged/ending` deadlines, cancels and the failure of peers, `failures` the reports of
+//! failures. Peers, credit and verdicts are the link's:
 //! [`samite_fabric::link`].
 
 #![forbid(unsafe_code)]
@@ -40,10 +41,10 @@ pub use agreement::{Agreed, AgreementId, Choice, Others, Progress, Proposal};
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};
-pub use engine::{Engine, Received, Sent};
+pub use engine::{Engine, Harvest, Received, Sent};
 pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
     Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,
 };
 pub use samite_matching::{Pattern, Source};
-pub use tagged::Claimed;
+pub use tagged::{Claimed, PartitionedId};

@@ -7,6 +7,7 @@ use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
 use crate::store::append;
+use crate::tagged::PartitionedId;
 use crate::trace::event;
 use crate::wire::TransferMode;
 
@@ -70,6 +71,8 @@ pub(crate) enum State {
     Pulling(Box<Pull>),
     /// Receive: DATA or STREAM packets, or its buffer, into which it reads the bytes.
     AwaitingData(Box<Inflow>),
+    /// A round of a partitioned send or receive: the rest is with its half.
+    Partitioned { half: PartitionedId, sends: bool },
     /// Nothing.
     Over,
 }
@@ -246,7 +249,7 @@ impl Slot for Request {
                 State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. } => {
                     exposure.is_none()
                 }
-                State::AwaitingMessage(_) | State::Over => true,
+                State::AwaitingMessage(_) | State::Partitioned { .. } | State::Over => true,
                 State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_) => false,
             }
             && !matches!(self.result, Some(Err(_)))

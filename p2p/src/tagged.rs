@@ -4,6 +4,7 @@ mod claims;
 mod ending;
 mod inbound;
 mod outbound;
+mod partitioned;
 mod transfer;
 
 use std::collections::hash_map::Entry;
@@ -22,6 +23,8 @@ use slab::Slab;
 use self::claims::Claim;
 pub use self::claims::Claimed;
 pub(crate) use self::outbound::send_at_once;
+use self::partitioned::Partitioned;
+pub use self::partitioned::PartitionedId;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
@@ -29,7 +32,7 @@ use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
-use crate::wire::{EagerHead, TransferMode, kind};
+use crate::wire::{EagerHead, PartData, TransferMode, kind};
 
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
@@ -53,6 +56,7 @@ pub(crate) struct Tagged {
     pub(crate) claims: Slab<Claim>,
     /// Cost in bytes of the claimed messages that their claimants hold, whole.
     claimed_cost: u64,
+    pub(crate) partitioned: Partitioned,
     /// Receives with bytes to move.
     pub(crate) movers: VecDeque<RequestId>,
     /// The sends that wait for each peer. A peer without an entry has none.
@@ -61,7 +65,7 @@ pub(crate) struct Tagged {
     ends: HashMap<u32, VecDeque<RequestId>>,
     /// The number of the next watcher, unless it is in use.
     pub(crate) next_watcher: u32,
-    /// Cost in bytes of the envelopes that wait for their receive.
+    /// Cost in bytes of the envelopes and initializations that wait for their receive.
     pub(crate) envelopes_cost: u64,
     /// The most messages that waited for their receive at a time.
     pub(crate) unexpected_max: u64,
@@ -76,9 +80,20 @@ pub(crate) struct Queues {
     limits: Option<Limits>,
     /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
     pub(crate) messages: VecDeque<RequestId>,
+    /// Partitioned sends to be announced, in order.
+    inits: VecDeque<PartitionedId>,
     /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are
     /// shorter.
     pub(crate) pushes: VecDeque<RequestId>,
+    /// Partitioned sends with marked partitions, or bytes of them, that may be sent.
+    partitioned: VecDeque<PartitionedId>,
+}
+
+impl Queues {
+    /// Returns the number of partitioned sends that wait.
+    pub(crate) fn partitioned(&self) -> usize {
+        self.inits.len() + self.partitioned.len()
+    }
 }
 
 /// A get that this process has posted.
@@ -140,6 +155,7 @@ impl Tagged {
             streams: BTreeMap::new(),
             claims: Slab::new(),
             claimed_cost: 0,
+            partitioned: Partitioned::default(),
             movers: VecDeque::new(),
             queues: Vec::new(),
             ends: HashMap::new(),
@@ -408,7 +424,8 @@ impl Tagged {
         held += claims.map(|(_, claim)| u64::from(cost(claim.total))).sum::<u64>();
         assert_eq!(link.held(), held, "what is held is what waits for its receive, and what was claimed");
         assert_eq!(self.envelopes.len(), envelopes, "each envelope that waits has its entry");
-        assert_eq!(self.envelopes_cost, (envelopes * OVERHEAD) as u64);
+        assert_eq!(self.envelopes_cost, ((envelopes + self.partitioned.len().1) * OVERHEAD) as u64);
+        self.check_halves(link);
         for (&(peer, _), &unexpected) in &self.envelopes {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
             assert_eq!(
@@ -477,6 +494,9 @@ impl Stack for Tagged {
             (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
                 self.data(link, from, kind, data, body, lent).map_err(Box::<Cause>::from)
             }
+            (kind::PART_DATA, ..) if let Ok(data) = exact::<PartData>(head) => {
+                self.part_data(link, from, data, body).map_err(Box::<Cause>::from)
+            }
             _ => self.other_packet(link, from, header, &gather(head, body), lent),
         };
         handled.map_err(|cause| Fault::new(from, cause))
@@ -503,7 +523,10 @@ impl Stack for Tagged {
         for id in waiting {
             self.give_up(link, id, Error::Exhausted { what, hint: hint.to_owned().into() });
         }
-        self.queues(peer).messages.clear();
+        self.end_halves(link, peer, &Error::Exhausted { what, hint: hint.to_owned().into() });
+        let queues = self.queues(peer);
+        queues.messages.clear();
+        queues.inits.clear();
     }
 
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry {
@@ -515,6 +538,14 @@ impl Stack for Tagged {
     }
 
     fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
+        if let Some(&id) = self.queues(to).inits.front() {
+            let turn = self.announce(out, to, id)?;
+            if let Turn::Sent | Turn::Skipped = turn {
+                self.queues(to).inits.pop_front();
+                self.note_queue(out.link, to);
+            }
+            return Ok(turn);
+        }
         let first = self.queues(to).messages.front().copied();
         let turn = match first {
             Some(id) => self.begin_message(out, to, id)?,
@@ -533,7 +564,12 @@ impl Stack for Tagged {
         to: Peer,
         lent: &mut L,
     ) -> Result<Post, PortError> {
-        self.push(out, to, lent)
+        let pushed = self.push(out, to, lent)?;
+        // The bytes of a message may wait for a loan, those of partitions do not.
+        match self.push_partitions(out, to)? {
+            Post::Again => Ok(Post::Again),
+            Post::Done | Post::Over => Ok(pushed),
+        }
     }
 
     fn backlog(&self) -> usize {
@@ -566,5 +602,6 @@ impl Stack for Tagged {
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {
         self.end_called_for(link, peer);
+        self.end_sends_after_goodbye(link, peer);
     }
 }

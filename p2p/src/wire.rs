@@ -21,6 +21,8 @@
 //!
 //!  LEAVE context ─────────────────────────▶ the sender uses the context no more: it gave up creating it
 //! ```
+//! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
+//!
 //! Names of operations are the owner's own, with a generation: a stale one is ignored.
 
 use samite_fabric::Remote;
@@ -39,6 +41,11 @@ pub(crate) mod kind {
     pub(crate) const ABORT: u8 = 6;
     pub(crate) const STREAM: u8 = 7;
     pub(crate) const LEAVE: u8 = 8;
+    pub(crate) const PART_INIT: u8 = 9;
+    pub(crate) const PART_ACCEPT: u8 = 10;
+    pub(crate) const PART_START: u8 = 11;
+    pub(crate) const PART_DATA: u8 = 12;
+    pub(crate) const PART_END: u8 = 13;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -204,6 +211,74 @@ pub(crate) struct Leave {
     pub(crate) context: U32,
 }
 
+/// Initializes a partitioned send.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PartInit {
+    pub(crate) tag: U64,
+    /// The sender's name for its half.
+    pub(crate) send: U64,
+    pub(crate) len: U64,
+    /// The number of partitions, which divides the length.
+    pub(crate) partitions: U64,
+}
+
+/// A partitioned receive was initialized that matches a send. The pair exists if its length is the send's.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PartAccept {
+    pub(crate) send: U64,
+    /// The receiver's name for its half.
+    pub(crate) recv: U64,
+    pub(crate) len: U64,
+}
+
+/// The receiver has begun a round; the first is 1.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PartStart {
+    pub(crate) send: U64,
+    pub(crate) round: U64,
+}
+
+/// Bytes of partitions that are ready.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PartData {
+    pub(crate) recv: U64,
+    pub(crate) round: U64,
+    pub(crate) offset: U64,
+}
+
+/// One half of a pair has ended, or was dropped.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PartEnd {
+    /// The sender's name for its half, whichever has ended.
+    pub(crate) send: U64,
+    /// 0: the sender's half. 1: the receiver's. 2: there is none, since the receiver's budget is used up.
+    pub(crate) which: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
+impl PartEnd {
+    pub(crate) fn of_sender(send: u64) -> Self {
+        Self { send: send.into(), which: 0, reserved: [0; 7] }
+    }
+
+    pub(crate) fn of_receiver(send: u64, is_refused: bool) -> Self {
+        Self { send: send.into(), which: 1 + u8::from(is_refused), reserved: [0; 7] }
+    }
+
+    /// Returns true if the receiver's half has ended, and true if there was no room for one.
+    pub(crate) fn read(&self) -> Result<(bool, bool), WireError> {
+        match self.which {
+            which @ 0..=2 => Ok((which > 0, which > 1)),
+            _ => Err(WireError::Value { field: "which" }),
+        }
+    }
+}
+
 const _: () = {
     assert!(
         size_of::<Eager>() == 8
@@ -227,8 +302,8 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_3_is_laid_out_like_this() {
-        assert_eq!(VERSION, 3);
+    fn version_4_is_laid_out_like_this() {
+        assert_eq!(VERSION, 4);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!(Leave { context: 0x0302_0100.into() }.as_bytes(), [0, 1, 2, 3]);
@@ -250,5 +325,16 @@ mod tests {
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));
         let reserved = [9, 10, 11, 12, 13, 14, 15];
         assert_eq!(Fin { send: from(0), verdict: 8, reserved }.as_bytes(), up_to(15));
+
+        let kinds = [kind::PART_INIT, kind::PART_ACCEPT, kind::PART_START, kind::PART_DATA, kind::PART_END];
+        assert_eq!(kinds, [9, 10, 11, 12, 13]);
+        let init = PartInit { tag: from(0), send: from(8), len: from(16), partitions: from(24) };
+        assert_eq!(init.as_bytes(), up_to(31));
+        assert_eq!(PartAccept { send: from(0), recv: from(8), len: from(16) }.as_bytes(), up_to(23));
+        assert_eq!(PartStart { send: from(0), round: from(8) }.as_bytes(), up_to(15));
+        assert_eq!(PartData { recv: from(0), round: from(8), offset: from(16) }.as_bytes(), up_to(23));
+        assert_eq!(PartEnd { send: from(0), which: 8, reserved }.as_bytes(), up_to(15));
+        let ends = [PartEnd::of_sender(0), PartEnd::of_receiver(0, false), PartEnd::of_receiver(0, true)];
+        assert_eq!(ends.map(|end| end.read().unwrap()), [(false, false), (true, false), (true, true)]);
     }
 }

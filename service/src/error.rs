@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use samite_fabric::PortError;
@@ -74,6 +75,47 @@ pub enum Error {
         /// The number of lanes of each rank.
         lanes: usize,
     },
+    /// Misuse: a buffer cannot be cut into so many equal partitions.
+    #[error(
+        "{elements} elements cannot be cut into {partitions} equal partitions: the number must divide the elements"
+    )]
+    UnevenPartitions {
+        /// The elements of the buffer.
+        elements: usize,
+        /// The requested number of partitions.
+        partitions: usize,
+    },
+    /// Misuse: the two sides of a partitioned message have different lengths. Nothing was sent.
+    #[error(
+        "the partitioned message with rank {rank} has {ours} bytes here and {theirs} bytes there: initialize both with one length"
+    )]
+    LengthsDiffer {
+        /// The other rank.
+        rank: Rank,
+        /// Bytes on this side.
+        ours: usize,
+        /// Bytes on the other side.
+        theirs: usize,
+    },
+    /// Misuse: there are no such partitions.
+    #[error("there are no partitions {} to {} in a message of {partitions}: they count from 0", range.start, range.end)]
+    NoSuchPartition {
+        /// The named partitions.
+        range: Range<usize>,
+        /// The number of partitions.
+        partitions: usize,
+    },
+    /// Misuse: one of the partitions is marked as ready in this round, or a [`Part`](crate::Part) of it exists.
+    #[error("one of the partitions {} to {} is marked as ready, or a thread has it: mark each once in a round", range.start, range.end)]
+    PartitionTaken {
+        /// The named partitions.
+        range: Range<usize>,
+    },
+    /// Misuse: a partitioned send or receive has begun and not ended, or threads still have partitions of it.
+    #[error(
+        "the operation is active: wait for its end, and mark or drop its partitions, before its next use"
+    )]
+    RoundActive,
     /// Misuse: the request was already finished.
     #[error("no such request: it was finished before")]
     NoSuchRequest,
@@ -340,6 +382,8 @@ pub enum Awaited {
     Bytes,
     /// The receiver's confirmation that it has all bytes.
     Fin,
+    /// Partitions that this side has not marked as ready.
+    Marks,
 }
 
 impl Error {
@@ -362,6 +406,9 @@ impl Error {
                 Self::FailurePending { rank: local(world_rank), world_rank, cause }
             }
             Self::Abandoned { rank, fate } => Self::Abandoned { rank: local(rank), fate },
+            Self::LengthsDiffer { rank, ours, theirs } => {
+                Self::LengthsDiffer { rank: local(rank), ours, theirs }
+            }
             other => other,
         }
     }
@@ -391,6 +438,7 @@ impl fmt::Display for Report {
             Awaited::Message => "a matching message",
             Awaited::Bytes => "the message's bytes",
             Awaited::Fin => "the receiver's confirmation",
+            Awaited::Marks => "partitions that are not marked as ready",
         };
         let tag = TagPattern { tag: self.tag, mask: self.mask };
         write!(f, ", {tag}, after {} ms still waiting for {awaited}", self.age.as_millis())?;
@@ -470,6 +518,9 @@ impl Public for samite_p2p::Error {
             E::Truncated { status, room } => Error::Truncated { status: status.public(), room },
             E::PartialElement { status, element } => {
                 Error::PartialElement { status: status.public(), element }
+            }
+            E::LengthsDiffer { rank, ours, theirs } => {
+                Error::LengthsDiffer { rank: Rank(rank.0), ours, theirs }
             }
             E::NoSuchRequest => Error::NoSuchRequest,
             E::Cancelled { fate } => Error::Cancelled { fate: fate.public() },
@@ -559,6 +610,7 @@ impl Public for samite_p2p::Awaited {
             Self::Message => Awaited::Message,
             Self::Bytes => Awaited::Bytes,
             Self::Fin => Awaited::Fin,
+            Self::Marks => Awaited::Marks,
         }
     }
 }
@@ -603,6 +655,7 @@ mod tests {
             engine::Awaited::Match,
             engine::Awaited::Bytes,
             engine::Awaited::Fin,
+            engine::Awaited::Marks,
         ] {
             let (operation, mask) = (engine::Operation::Send, 0xff);
             reports.push(engine::Report { operation, mask, awaited, other_tags: None, ..report });
@@ -627,6 +680,7 @@ mod tests {
             engine::Error::InvalidRank { rank: WorldRank(4), size: 4 },
             engine::Error::Truncated { status, room: 8 },
             engine::Error::PartialElement { status, element: 8 },
+            engine::Error::LengthsDiffer { rank: engine::WorldRank(3), ours: 8, theirs: 10 },
             engine::Error::NoSuchRequest,
             engine::Error::Cancelled { fate: engine::Fate::NotDelivered },
             engine::Error::Deserted,

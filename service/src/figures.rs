@@ -68,6 +68,7 @@ fn awaits(report: &Report) -> Awaits {
         Awaited::Message => "message",
         Awaited::Bytes => "bytes",
         Awaited::Fin => "fin",
+        Awaited::Marks => "marks",
     };
     Awaits {
         is_send: report.operation == Operation::Send,

@@ -36,6 +36,7 @@
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
+//! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
@@ -83,6 +84,7 @@ mod init;
 mod lanes;
 mod local;
 mod members;
+mod partitioned;
 mod patience;
 mod persistent;
 mod request;
@@ -108,6 +110,7 @@ pub use future::{Claim, Probe, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use local::local;
+pub use partitioned::{Part, PartitionedRecv, PartitionedSend};
 pub use persistent::{Persistent, PersistentRecv, PersistentSend, start_all};
 pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, RequestSet};
 /// A global allocator with which long messages between ranks of a host are copied once instead of twice, whether their

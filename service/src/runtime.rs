@@ -14,7 +14,7 @@ mod tasks;
 mod tests;
 mod waiting;
 
-use std::sync::{Arc, Condvar, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use clock::Clock;
 use samite_control::{Place, Secret};
 use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
-use samite_os::{BiasedGuard, BiasedMutex, Refused};
+use samite_os::{BiasedGuard, BiasedMutex, Event, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Engine, Group, Identity, Lent, Outcome, Pattern, Reading, Received, RequestId, Sent,
-    Source, Time, WorldRank, Writing,
+    Awaited, Claimed, Engine, Group, Identity, Lent, Outcome, PartitionedId, Pattern, Reading, Received,
+    RequestId, Sent, Source, Time, WorldRank, Writing,
 };
 
 use crate::cancel::Cancel;
@@ -59,7 +59,7 @@ pub(crate) struct Runtime<P> {
     /// The descriptors to sleep on; `None` at the limit of open files.
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
-    woken: Condvar,
+    woken: Event,
     /// What the program attaches to the world's communicator.
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
@@ -133,10 +133,11 @@ impl<P: Port> Runtime<P> {
             burst: Burst::default(),
             waits: 0,
             sleeper: None,
+            watch: watch.clone(),
             followers: 0,
             tasks: Tasks::default(),
         };
-        let core = BiasedMutex::new(core).map_err(|error| PortError::Provider {
+        let core = BiasedMutex::with_errand(core, Core::harvest).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
             code: error.raw_os_error().unwrap_or(0),
             text: error.to_string(),
@@ -153,7 +154,7 @@ impl<P: Port> Runtime<P> {
             // In a job of several hosts, a rank's number is not its index among the ranks of its host.
             deals: crowded && place.hosts == 1 && lane.of == 1,
             watch,
-            woken: Condvar::new(),
+            woken: Event::default(),
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
@@ -239,6 +240,28 @@ impl<P: Port> Runtime<P> {
         let Ok(mut core) = self.lock() else { return };
         core.now = self.clock.now();
         core.forget(id);
+    }
+
+    /// Lets threads mark partitions from now on: see [`harvest`](Self::harvest).
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn share(&self) -> Result<(), Error> {
+        self.core.share().map_err(|refused| error_of(refused, Fate::NotDelivered))
+    }
+
+    /// Has the partitions sent that were marked, without waiting for the lock: if another thread holds it, that thread
+    /// sends them when it releases the lock.
+    pub(crate) fn harvest(&self) {
+        self.core.ask();
+    }
+
+    /// Drops one half of a partitioned message, and abandons its round.
+    pub(crate) fn free_partitioned(&self, id: PartitionedId, round: Option<RequestId>) {
+        if let Some(round) = round {
+            self.forget(round);
+        }
+        self.act(|engine, now| engine.free_partitioned(now, id));
     }
 
     /// Tells a new runtime about all runtimes of its rank.

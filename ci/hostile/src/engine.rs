@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use samite_fabric::mem::Partitioned;
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Cause, Config, Engine, Identity, Lent, Outcome, Pattern, Received, RequestId, Sent, Source, Status, Time,
-    WorldRank,
+    Cause, Config, Engine, Identity, Lent, Outcome, PartitionedId, Pattern, Received, RequestId, Sent,
+    Source, Status, Time, WorldRank,
 };
 
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -40,6 +41,15 @@ struct Run {
     sequences: [u32; ME as usize],
     buffers: Buffers,
     requests: Vec<RequestId>,
+    halves: Vec<Half>,
+}
+
+/// A partitioned send or receive.
+struct Half {
+    id: PartitionedId,
+    memory: Partitioned,
+    sends: bool,
+    round: Option<RequestId>,
 }
 
 #[derive(Default)]
@@ -88,6 +98,7 @@ impl Run {
             sequences: [0; ME as usize],
             buffers: Buffers::default(),
             requests: Vec::new(),
+            halves: Vec::new(),
         }
     }
 
@@ -152,7 +163,56 @@ impl Run {
                     _ => self.engine.leave_context(self.now, context),
                 }
             }
+            30 => self.partitioned(input, WorldRank(rank)),
             _ => self.poll(u64::from(input.byte())),
+        }
+    }
+
+    /// Makes a call of partitioned communication.
+    fn partitioned(&mut self, input: &mut Input<'_>, rank: WorldRank) {
+        let (choice, now) = (input.below(8), self.now);
+        if choice < 2 || self.halves.is_empty() {
+            let (context, tag, sends) = (input.below(4) as u32, input.below(4) as u64, choice == 0);
+            let memory =
+                Partitioned::new(vec![1_u8; 96], [1, 2, 3, 96][input.below(4)]).expect("equal parts");
+            let made = match sends {
+                true => self.engine.psend_init(now, rank, context, tag, 96, memory.partitions()),
+                false => self.engine.precv_init(now, rank, context, tag, 96),
+            };
+            self.halves.extend(made.map(|id| Half { id, memory, sends, round: None }));
+            return;
+        }
+        let at = input.below(self.halves.len().min(256));
+        let Half { id, memory, sends, round } = &mut self.halves[at];
+        if round.is_some_and(|round| !self.requests.contains(&round)) {
+            *round = None;
+        }
+        match choice {
+            2..=4 if round.is_none() => {
+                assert!(memory.begin(), "the round before has left nothing");
+                let begun = match sends {
+                    true => self.engine.start_psend(now, *id, memory.marked(), now.after(5000)),
+                    false => {
+                        let all = memory.take(0..memory.partitions()).expect("none is taken");
+                        self.engine.start_precv(now, *id, all, NEVER)
+                    }
+                };
+                *round = begun.ok();
+                self.requests.extend(*round);
+            }
+            2..=6 if *sends => {
+                let part = input.below(memory.partitions());
+                if let Some(part) = memory.take(part..part + 1) {
+                    part.mark_all();
+                }
+                self.engine.harvest();
+            }
+            7 => {
+                self.engine.free_partitioned(now, *id);
+                assert!(memory.as_mut_slice::<u8>().is_some(), "its memory is free");
+                self.halves.swap_remove(at);
+            }
+            _ => {}
         }
     }
 
@@ -243,6 +303,10 @@ impl Run {
             self.engine.peer_failed(WorldRank(rank), None, Cause::Lost).expect("a rank of the job");
         }
         (0..4).for_each(|_| self.poll(1));
+        for half in &mut self.halves {
+            self.engine.free_partitioned(self.now, half.id);
+            assert!(half.memory.as_mut_slice::<u8>().is_some(), "its memory is free");
+        }
         for id in self.requests.clone() {
             assert_eq!(self.engine.outcome(id), Outcome::Ready, "{:?}", self.engine);
             self.collect(id);
@@ -251,6 +315,7 @@ impl Run {
         drain(&mut self.engine, self.now);
         (0..4).for_each(|_| self.poll(1));
         let usage = self.engine.usage();
+        assert_eq!(usage.partitioned, 0, "{usage:?}");
         let held = (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes);
         assert_eq!(held, (0, 0, 0, 0, 0), "{:?}", self.engine);
         assert_eq!((usage.credit_granted, self.engine.port().registered()), (0, 0), "{:?}", self.engine);

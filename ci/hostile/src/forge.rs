@@ -21,6 +21,11 @@ const FIN: u8 = 4;
 const REVOKE: u8 = 5;
 const ABORT: u8 = 6;
 const LEAVE: u8 = 8;
+const PART_INIT: u8 = 9;
+const PART_ACCEPT: u8 = 10;
+const PART_START: u8 = 11;
+const PART_DATA: u8 = 12;
+const PART_END: u8 = 13;
 const HELLO: u8 = 0;
 
 /// Names and keys in the packets that a hostile member has received.
@@ -92,7 +97,10 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
             _ => (Protocol::P2p, LEAVE, context(input).to_le_bytes().to_vec()),
         },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
-        14 => (Protocol::Rma, input.byte(), Vec::new()),
+        14 => match input.byte() {
+            kind @ 0..16 => (Protocol::Rma, kind, Vec::new()),
+            choice => partitioned(input, seen, choice),
+        },
         _ => (Protocol::Control, input.byte(), input.take(48).to_vec()),
     };
     let mut header = Header::new(protocol, kind, Flags::empty());
@@ -114,6 +122,30 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         mutate(input, &mut bytes);
     }
     bytes
+}
+
+/// Returns the kind and the body of a packet of partitioned communication, with plausible numbers.
+fn partitioned(input: &mut Input<'_>, seen: &Seen, choice: u8) -> (Protocol, u8, Vec<u8>) {
+    let (kind, body) = match choice % 8 {
+        0 | 1 => {
+            let (send, len) = (seen.number(input), [0, 96, 96, 100][input.below(4)]);
+            let partitions = [1, 2, 3, 96, 0][input.below(5)];
+            (PART_INIT, [&tag(input)[..], &words(&[send, len, partitions])].concat())
+        }
+        2 => {
+            let [send, recv] = [(); 2].map(|()| seen.number(input));
+            (PART_ACCEPT, words(&[send, recv, [96, 96, 0, 100][input.below(4)]]))
+        }
+        3 => (PART_START, words(&[seen.number(input), input.below(4) as u64])),
+        4..=6 => {
+            let recv = seen.number(input);
+            let (round, offset) = (input.below(4) as u64, [0, 0, 16, 32, 48, 95][input.below(6)]);
+            let len = [0, 16, 32, 48, 96, 7][input.below(6)];
+            (PART_DATA, [words(&[recv, round, offset]), vec![0xbd; len]].concat())
+        }
+        _ => (PART_END, words(&[seen.number(input), input.below(4) as u64])),
+    };
+    (Protocol::P2p, kind, body)
 }
 
 /// Returns the name of a context: one of the job's in most cases, otherwise one of those that [`open_contexts`] opens,

@@ -13,6 +13,11 @@
 //! ```
 //! So either the owner sees that it has lost the bias, or the other thread sees that the owner has entered.
 //!
+//! A thread that must not wait can leave an *errand* ([`BiasedMutex::ask`]): a call with the value, which the lock owes
+//! from then on. If the lock is free, the thread makes the call itself; otherwise the holder does, when it releases the
+//! lock. Only the mutex has errands, so they need the bias to be given up ([`BiasedMutex::share`]), and cost its owner
+//! nothing.
+//!
 //! The word with the owner of the bias also says that the lock is closed, or that this process is a child of the one
 //! that made the lock, since it lies in memory that children get as zeros. So these checks cost the owner nothing.
 
@@ -22,7 +27,7 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use std::{fmt, io};
 #[cfg(not(all(test, loom)))]
@@ -30,6 +35,9 @@ use std::{sync::atomic::AtomicU64, thread::yield_now};
 
 #[cfg(all(test, loom))]
 use loom::{sync::atomic::AtomicU64, thread::yield_now};
+
+use self::errand::Errand;
+pub use self::event::Event;
 
 use crate::barrier;
 use crate::fork::Wiped;
@@ -42,6 +50,9 @@ pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
     /// Held by a thread that enters without the bias, and to change the bias.
     mutex: Mutex<()>,
+    errand: Errand,
+    /// The call of an errand.
+    call: fn(&mut T),
 }
 
 /// The parts that the owner of the bias uses. In a child of the process that made it there is no value.
@@ -61,9 +72,15 @@ pub struct BiasedGuard<'a, T> {
     hot: NonNull<Hot<T>>,
     /// `None` if the thread entered by the bias. It keeps guards from being sent to other threads, which the bias needs
     /// too.
-    shared: Option<MutexGuard<'a, ()>>,
+    shared: Option<Shared<'a, T>>,
     /// The guard is `Sync` if the value is.
     value: PhantomData<&'a mut T>,
+}
+
+/// The mutex, held, and its lock.
+struct Shared<'a, T> {
+    mutex: MutexGuard<'a, ()>,
+    lock: &'a BiasedMutex<T>,
 }
 
 /// The reason why a lock refuses.
@@ -81,10 +98,62 @@ impl<T> BiasedMutex<T> {
     /// # Errors
     /// The errors of mmap(2) and madvise(2) for the memory of the value: out of memory, or Linux before 4.14.
     pub fn new(value: T) -> io::Result<Self> {
+        Self::with_errand(value, |_| {})
+    }
+
+    /// Returns a lock that no thread has locked, with the call of its errands.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new).
+    pub fn with_errand(value: T, call: fn(&mut T)) -> io::Result<Self> {
         // Without a barrier for others no thread can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
         let hot = Wiped::new(Hot { bias, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
-        Ok(Self { hot, mutex: Mutex::new(()) })
+        Ok(Self { hot, mutex: Mutex::new(()), errand: Errand::default(), call })
+    }
+
+    /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. Waits until no other thread holds the lock.
+    ///
+    /// # Errors
+    /// Errors as of [`lock`](Self::lock).
+    ///
+    /// # Panics
+    /// Errors as of [`lock`](Self::lock).
+    pub fn share(&self) -> Result<(), Refused> {
+        let me = number_this_thread();
+        let _mutex = self.bias().lock(&self.mutex)?;
+        self.take_bias(me);
+        self.errand.enable();
+        Ok(())
+    }
+
+    /// Has the errand's call made with the value, soon and without a wait: by this thread if the lock is free, otherwise
+    /// by the holder when it releases the lock. The call sees all that this thread did before. Several threads that ask
+    /// may get one call together. Nothing happens if the lock is closed, or another process's.
+    ///
+    /// # Panics
+    /// If the lock was never [shared](Self::share).
+    pub fn ask(&self) {
+        assert!(self.errand.is_enabled(), "only a shared lock has errands");
+        self.errand.ask(|| self.try_lock(), |_| self.run_errand());
+    }
+
+    /// Makes the errand's call. The caller holds the mutex, after [`share`](Self::share).
+    fn run_errand(&self) {
+        // SAFETY: the callers hold the mutex by `try_lock`, which has seen that no thread has the bias any more and that
+        // the lock is not closed: see `Bias`. So this thread is the only one inside, and the value is present.
+        (self.call)(unsafe { (*self.value()).assume_init_mut() });
+    }
+
+    /// Locks the mutex if it is free, and no thread has the bias.
+    fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.bias().refusal().ok()?;
+        let mutex = match self.mutex.try_lock() {
+            Ok(mutex) => mutex,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        (self.bias().owner() == SHARED).then_some(mutex)
     }
 
     /// Waits until no other thread holds it, and locks it.
@@ -111,14 +180,7 @@ impl<T> BiasedMutex<T> {
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
         let _mutex = self.bias().lock(&self.mutex)?;
-        match self.bias().owner() {
-            SHARED => {}
-            FREE => self.bias().share(),
-            owner => {
-                assert!(owner != me || !self.bias().is_held(), "a thread closes what it holds");
-                self.bias().revoke();
-            }
-        }
+        self.take_bias(me);
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
         // inside, and since the lock is not closed, the value is present.
         let value = unsafe { (*self.value()).assume_init_mut() };
@@ -129,9 +191,24 @@ impl<T> BiasedMutex<T> {
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
+    /// Takes the bias away from any thread, for this one, `me`, which holds the mutex.
+    fn take_bias(&self, me: u64) {
+        match self.bias().owner() {
+            SHARED => {}
+            FREE => self.bias().share(),
+            owner => {
+                assert!(
+                    owner != me || !self.bias().is_held(),
+                    "a thread takes the bias by which it is inside"
+                );
+                self.bias().revoke();
+            }
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self) -> Result<Option<MutexGuard<'_, ()>>, Refused> {
+    fn lock_slowly(&self) -> Result<Option<Shared<'_, T>>, Refused> {
         let me = number_this_thread();
         assert!(self.bias().owner() != me, "a thread locks what it holds");
         let mutex = self.bias().lock(&self.mutex)?;
@@ -143,7 +220,7 @@ impl<T> BiasedMutex<T> {
             SHARED => {}
             _ => self.bias().revoke(),
         }
-        Ok(Some(mutex))
+        Ok(Some(Shared { mutex, lock: self }))
     }
 
     #[inline(always)]
@@ -176,18 +253,15 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 }
 
 impl<T> BiasedGuard<'_, T> {
-    /// Waits, without the lock, until `condition` is notified or `time` has passed. It may return earlier, and does so
+    /// Waits, without the lock, until `event` is notified or `time` has passed. It may return earlier, and does so
     /// at once if no other thread has ever had the lock: then none can notify it.
     ///
     /// # Errors
     /// If the lock was closed meanwhile.
-    pub fn wait(mut self, condition: &Condvar, time: Duration) -> Result<Self, Refused> {
-        if let Some(mutex) = self.shared.take() {
-            let (mutex, _) = condition.wait_timeout(mutex, time).unwrap_or_else(PoisonError::into_inner);
-            self.shared = Some(mutex);
-            self.bias().refusal()?;
-        }
-        Ok(self)
+    pub fn wait(self, event: &Event, time: Duration) -> Result<Self, Refused> {
+        let Some(Shared { lock, .. }) = self.shared else { return Ok(self) };
+        event.wait(time, || drop(self));
+        lock.lock()
     }
 
     #[inline(always)]
@@ -228,8 +302,14 @@ impl<T> Drop for BiasedGuard<'_, T> {
 /// Out of line, to keep the path of the bias short.
 #[cold]
 #[inline(never)]
-fn unlock(mutex: MutexGuard<'_, ()>) {
+fn unlock<T>(shared: Shared<'_, T>) {
+    let Shared { mutex, lock } = shared;
+    // Read under the mutex, so it is known if a thread may have asked while this one held it.
+    let may_owe = lock.errand.is_enabled();
     drop(mutex);
+    if may_owe {
+        lock.errand.released(|| lock.try_lock(), |_| lock.run_errand());
+    }
 }
 
 /// The thread that may enter without the mutex.
@@ -364,6 +444,8 @@ const FREE: u64 = u64::MAX - 1;
 /// No thread has the bias any more.
 const SHARED: u64 = u64::MAX;
 
+mod errand;
+mod event;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(test, not(loom)))]

@@ -22,6 +22,6 @@ pub mod shared;
 pub mod signal;
 pub mod spawn;
 
-pub use biased::{BiasedGuard, BiasedMutex, Refused};
+pub use biased::{BiasedGuard, BiasedMutex, Event, Refused};
 pub use error::OsError;
 pub use random::random;

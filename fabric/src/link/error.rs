@@ -31,6 +31,15 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
+    /// Misuse: the two halves of a partitioned message have different lengths. No byte was sent.
+    LengthsDiffer {
+        /// The other rank.
+        rank: WorldRank,
+        /// Bytes on this side.
+        ours: usize,
+        /// Bytes on the other side.
+        theirs: usize,
+    },
     /// Misuse: the request has finished before, or belongs to another engine.
     NoSuchRequest,
     /// Cancelled by the caller.
@@ -283,4 +292,6 @@ pub enum Awaited {
     Bytes,
     /// The receiver's confirmation that it has all bytes.
     Fin,
+    /// Partitions that this side has not marked as ready.
+    Marks,
 }

@@ -39,7 +39,10 @@ impl<P: Port> Engine<P> {
     pub fn usage(&self) -> Usage {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
         let packets: usize = link.peers().map(|(_, state)| state.packets_waiting()).sum();
-        let queues = tagged.queues.iter().map(|queues| queues.messages.len() + queues.pushes.len());
+        let queues = tagged
+            .queues
+            .iter()
+            .map(|queues| queues.messages.len() + queues.pushes.len() + queues.partitioned());
         Usage {
             peers: link.peers().count(),
             requests: tagged.requests.len(),
@@ -49,6 +52,7 @@ impl<P: Port> Engine<P> {
             unexpected_messages: tagged.matcher.unexpected_len(),
             unexpected: link.held(),
             envelopes: tagged.envelopes_cost,
+            partitioned: tagged.partitioned.len().0,
             quarantined: link.quarantined().1,
         }
     }

@@ -143,6 +143,7 @@ impl Tagged {
         while let Some((unexpected, ..)) = self.matcher.probe(&all) {
             self.discard_unexpected(link, unexpected);
         }
+        self.close_halves(link, context);
     }
 
     /// Returns the reason why bytes that are still with their sender will not come, if there is one.

@@ -16,6 +16,8 @@
 //!                    doned) after the gets outstanding
 //!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
 //!                    FIN(abandoned)
+//!  Partitioned       timed out, not delivered;             cancelled, not delivered;    not delivered
+//!                    PART_END                              PART_END
 //! ```
 //!
 //! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it if it is unmatched;
@@ -77,6 +79,10 @@ impl Tagged {
                 self.revoke_send(link, id);
                 return true;
             }
+            State::Partitioned { half, .. } => {
+                self.end_half(link, half, cancelled, true);
+                return true;
+            }
             _ => {}
         }
         false
@@ -98,7 +104,10 @@ impl Tagged {
         self.requests.get(id).is_some_and(|request| {
             let receives = matches!(
                 request.state,
-                State::AwaitingMessage(_) | State::AwaitingData(_) | State::Pulling(_)
+                State::AwaitingMessage(_)
+                    | State::AwaitingData(_)
+                    | State::Pulling(_)
+                    | State::Partitioned { sends: false, .. }
             );
             receives && request.result.is_none()
         })
@@ -153,6 +162,10 @@ impl Tagged {
                 self.finish(link, id, Err(error));
             }
             State::AwaitingRoom { .. } => self.withdraw(link, id, error),
+            State::Partitioned { half, .. } => {
+                let half = *half;
+                self.end_half(link, half, error, true);
+            }
             State::Over => self.finish(link, id, Err(error)),
         }
     }
@@ -198,6 +211,7 @@ impl Tagged {
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, None, &Cause::Left);
+                self.fail_halves(link, peer, None, &Cause::Left);
                 self.end_streams(link, peer);
             }
             Ending::Failed(cause) => {
@@ -205,6 +219,7 @@ impl Tagged {
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, None, cause);
+                self.fail_halves(link, peer, None, cause);
                 self.end_streams(link, peer);
                 self.failures.add(rank, (*cause).clone());
                 self.note_failure();
@@ -222,6 +237,8 @@ impl Tagged {
         let queues = self.queues(peer);
         queues.messages.clear();
         queues.pushes.clear();
+        queues.inits.clear();
+        queues.partitioned.clear();
     }
 
     /// Drops the envelopes of a peer that wait for their receive: their bytes are gone with their sender.
@@ -315,6 +332,7 @@ impl Tagged {
         let (context, rank) = (leave.context.get(), link.peer(peer).rank());
         if self.contexts.member_left(context, rank)? {
             self.fail_requests(link, rank, Some(context), &Cause::LeftContext);
+            self.fail_halves(link, peer, Some(context), &Cause::LeftContext);
             self.failures.add_left(rank, context);
             self.note_failure();
         }
@@ -327,6 +345,7 @@ impl Tagged {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
                 && only.is_none_or(|context| request.context == context)
+                && !matches!(request.state, State::Partitioned { .. })
                 && (request.result.is_none() || !matches!(request.state, State::Over))
         });
         let peer = link.find(rank);
@@ -363,7 +382,16 @@ impl Tagged {
             Some((pattern, _)) => {
                 Report { other_tags: self.other_tags(&pattern), ..request.report(now, peer, pattern.mask) }
             }
-            None => request.report(now, peer, !0),
+            None => {
+                let report = request.report(now, peer, !0);
+                match request.state {
+                    State::Partitioned { half, .. } => {
+                        let (bytes, awaited) = self.partitioned.awaited(half);
+                        Report { bytes, awaited, ..report }
+                    }
+                    _ => report,
+                }
+            }
         })
     }
 
@@ -419,6 +447,9 @@ impl Request {
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
             State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
             State::Pushing(_) => (Operation::Send, Awaited::Bytes),
+            // The half knows more.
+            State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
+            State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
             State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),
         };

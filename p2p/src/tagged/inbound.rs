@@ -105,6 +105,14 @@ impl Tagged {
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
             kind::ABORT => self.abort(link, peer, exact(body)?)?,
             kind::LEAVE => self.leave(link, peer, exact(body)?)?,
+            kind::PART_INIT => self.part_init(link, peer, header.context.get(), exact(body)?)?,
+            kind::PART_ACCEPT => self.part_accept(link, peer, exact(body)?)?,
+            kind::PART_START => self.part_start(link, peer, exact(body)?)?,
+            kind::PART_DATA => {
+                let (data, bytes) = prefix(body)?;
+                self.part_data(link, peer, data, bytes)?;
+            }
+            kind::PART_END => self.part_end(link, peer, exact(body)?)?,
             theirs => return Err(WireError::Kind { theirs }.into()),
         }
         Ok(())

@@ -91,7 +91,8 @@ impl Tagged {
 
     /// Tells the link whether messages wait for a peer.
     pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
-        match self.queues(peer).messages.is_empty() {
+        let queues = self.queues(peer);
+        match queues.messages.is_empty() && queues.inits.is_empty() {
             true => link.clear_queue(peer, Protocol::P2p),
             false => link.set_queue(peer, Protocol::P2p),
         }

@@ -8,6 +8,7 @@ mod job;
 mod lengths;
 mod matching;
 mod misuse;
+mod partitioned;
 mod quarantine;
 mod room;
 mod rounds;
@@ -361,6 +362,13 @@ on_every_port! {
         a_claimed_message_outlives_its_senders_departure, a_claimed_message_outlives_its_senders_death,
         a_claimed_message_outlives_its_senders_next_incarnation,
         a_claimed_message_may_be_discarded_after_its_senders_end;
+    partitioned:
+        one_partition, equal_cuts, a_finer_sender, a_finer_receiver, cuts_without_a_common_divisor, bytes_of_one,
+        long_partitions, partitions_without_bytes, pairs_meet_in_order_and_no_message, different_lengths_end_both,
+        deadline_of_a_sender, deadline_of_a_receiver, cancel_of_a_sender, cancel_of_a_receiver,
+        a_side_dropped_in_a_round, a_withdrawn_initialization_is_skipped, a_last_round_outlives_its_sender_half,
+        death_of_the_other, death_of_a_receiver, initializations_are_bounded, a_closed_context_ends_its_pairs,
+        to_self_in_parts, partners_must_exist;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
         introduce_no_peer, fail_no_peer, strange_packets_are_counted, forged_keys_open_nothing,

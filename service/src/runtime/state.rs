@@ -1,12 +1,13 @@
 //! The state behind the runtime's lock: the engine, the launcher's notices, and the sleepers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use samite_control::{Figures, PeerStats};
 use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
 use samite_p2p::{
-    Awaited, Cause, Engine, Error, Lent, Operation, Pattern, Report, RequestId, Time, WorldRank,
+    Awaited, Cause, Engine, Error, Harvest, Lent, Operation, Pattern, Report, RequestId, Time, WorldRank,
 };
 
 use super::Completion;
@@ -16,6 +17,7 @@ use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
 use crate::patience::Burst;
+use crate::watch::Watch;
 
 /// The engine with its driver's state.
 pub(super) struct Core<P> {
@@ -43,6 +45,8 @@ pub(super) struct Core<P> {
     pub(super) waits: u32,
     /// The thread that sleeps on the descriptors.
     pub(super) sleeper: Option<Sleeper>,
+    /// The descriptors that it sleeps on.
+    pub(super) watch: Option<Arc<Watch>>,
     /// Threads that wait until it wakes.
     pub(super) followers: usize,
     /// The futures that wait.
@@ -65,6 +69,42 @@ impl<P: Port> Core<P> {
             self.tell_given_up();
         }
         polled
+    }
+
+    /// Wakes the sleeping thread, if there is one.
+    #[cold]
+    pub(super) fn wake(&mut self) {
+        if let (Some(sleeper), Some(watch)) = (&mut self.sleeper, &self.watch)
+            && !std::mem::replace(&mut sleeper.is_roused, true)
+        {
+            watch.wake();
+        }
+    }
+
+    /// Wakes the sleeping thread, if there is work for which it would wake too late.
+    #[cold]
+    pub(super) fn wake_if_due(&mut self) {
+        let are_ready = self.tasks.are_ready(&self.engine);
+        if self.sleeper.is_some_and(|sleeper| self.engine.due() < sleeper.until || are_ready) {
+            self.wake();
+        }
+    }
+
+    /// Sends partitions that were marked. Whichever thread releases the lock calls it, so it wakes those that wait for
+    /// the ends of their requests.
+    #[cold]
+    pub(super) fn harvest(&mut self) {
+        if self.condemned.is_some() {
+            return;
+        }
+        let Harvest { must_poll, has_ends } = self.engine.harvest();
+        // No thread need be inside: then this is the look for the packet. An error of the port comes again at the next
+        // poll of a call that can return it.
+        let has_events = must_poll && matches!(self.poll(&mut ()), Ok(1..));
+        match has_ends || has_events {
+            true => self.wake(),
+            false => self.wake_if_due(),
+        }
     }
 
     /// Abandons a request. A rank that the others gave up does not report this to them: they take it for dead, and a

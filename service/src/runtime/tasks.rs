@@ -283,10 +283,8 @@ where
         }
         let task = Task::new(waker, cancel);
         *entry = Entry::Search(core.tasks.searches.insert(Search { task, pattern, deadline }));
-        if let Some(sleeper) = &mut core.sleeper
-            && deadline < sleeper.until
-        {
-            self.wake(sleeper);
+        if core.sleeper.is_some_and(|sleeper| deadline < sleeper.until) {
+            core.wake();
         }
         None
     }

@@ -328,8 +328,8 @@ impl<P: Port> Runtime<P> {
     /// Wakes all sleeping threads, since any of them may wait for the new events.
     #[inline]
     pub(super) fn rouse(&self, core: &mut Core<P>) {
-        if let Some(sleeper) = &mut core.sleeper {
-            self.wake(sleeper);
+        if core.sleeper.is_some() {
+            core.wake();
         }
     }
 
@@ -337,26 +337,7 @@ impl<P: Port> Runtime<P> {
     #[inline]
     pub(super) fn hand_over(&self, core: &mut Core<P>) {
         if core.sleeper.is_some() {
-            self.wake_if_due(core);
-        }
-    }
-
-    #[cold]
-    pub(super) fn wake_if_due(&self, core: &mut Core<P>) {
-        let are_ready = core.tasks.are_ready(&core.engine);
-        if let Some(sleeper) = &mut core.sleeper
-            && (core.engine.due() < sleeper.until || are_ready)
-        {
-            self.wake(sleeper);
-        }
-    }
-
-    #[cold]
-    pub(super) fn wake(&self, sleeper: &mut Sleeper) {
-        if let Some(watch) = &self.watch
-            && !std::mem::replace(&mut sleeper.is_roused, true)
-        {
-            watch.wake();
+            core.wake_if_due();
         }
     }
 }

@@ -102,3 +102,39 @@ fn no_thread_is_inside_after_the_close() {
         assert!(!model.add(9));
     });
 }
+
+/// Threads that ask have their change seen by a call, whatever the holder does: none of them waits.
+#[test]
+fn no_errand_is_lost() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        struct Errands {
+            errand: Errand,
+            mutex: Mutex<()>,
+            asked: [AtomicU64; 2],
+            seen: UnsafeCell<[u64; 2]>,
+        }
+        impl Errands {
+            fn call(&self) {
+                let asked = std::array::from_fn(|index| self.asked[index].load(Ordering::Relaxed));
+                self.seen.with_mut(|seen| unsafe { *seen = asked });
+            }
+        }
+        let seen = UnsafeCell::new([0; 2]);
+        let (errand, asked) = (Errand::default(), [AtomicU64::new(0), AtomicU64::new(0)]);
+        let all = Arc::new(Errands { errand, mutex: Mutex::new(()), asked, seen });
+        let threads = [0, 1].map(|index| {
+            let all = all.clone();
+            loom::thread::spawn(move || {
+                all.asked[index].store(1, Ordering::Relaxed);
+                all.errand.ask(|| all.mutex.try_lock().ok(), |_| all.call());
+            })
+        });
+        drop(all.mutex.lock().unwrap());
+        all.errand.released(|| all.mutex.try_lock().ok(), |_| all.call());
+        threads.map(|thread| thread.join().unwrap());
+        let _held = all.mutex.lock().unwrap();
+        all.seen.with(|seen| assert_eq!(unsafe { *seen }, [1; 2]));
+    });
+}

@@ -1,5 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 #[cfg(not(miri))]
@@ -50,26 +51,74 @@ fn a_thread_does_not_lock_it_twice() {
 
 #[test]
 fn a_waiting_thread_lets_others_enter() {
-    let (lock, condition) = (BiasedMutex::new(0).unwrap(), Condvar::new());
+    let (lock, event) = (BiasedMutex::new(0).unwrap(), Event::default());
     std::thread::scope(|scope| {
         drop(lock.lock().unwrap());
         scope.spawn(|| {
             let mut value = lock.lock().unwrap();
             while *value == 0 {
-                value = value.wait(&condition, Duration::from_secs(1)).unwrap();
+                value = value.wait(&event, Duration::from_secs(1)).unwrap();
             }
             *value = 2;
-            condition.notify_all();
+            event.notify_all();
         });
         *lock.lock().unwrap() = 1;
-        condition.notify_all();
+        event.notify_all();
         let mut value = lock.lock().unwrap();
         while *value != 2 {
-            value = value.wait(&condition, Duration::from_millis(1)).unwrap();
+            value = value.wait(&event, Duration::from_millis(1)).unwrap();
             drop(value);
             value = lock.lock().unwrap();
         }
     });
+}
+
+#[test]
+fn each_errand_is_run_after_it_was_asked() {
+    /// A number for each thread: those asked, and those that an errand has seen.
+    struct Board {
+        asked: Arc<[AtomicU64; 3]>,
+        seen: [u64; 3],
+    }
+    let asked = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let look = |board: &mut Board| {
+        board.seen = std::array::from_fn(|index| board.asked[index].load(Ordering::Relaxed));
+    };
+    let board = Board { asked: Arc::clone(&asked), seen: [0; 3] };
+    let lock = BiasedMutex::with_errand(board, look).unwrap();
+    drop(lock.lock().unwrap());
+    assert!(catch_unwind(AssertUnwindSafe(|| lock.ask())).is_err(), "it was not shared");
+    lock.share().unwrap();
+    let times = if cfg!(miri) { 10 } else { 10_000 };
+    std::thread::scope(|scope| {
+        for number in &*asked {
+            scope.spawn(|| {
+                for _ in 0..times {
+                    number.fetch_add(1, Ordering::Relaxed);
+                    lock.ask();
+                }
+            });
+        }
+        (0..times).for_each(|_| drop(lock.lock().unwrap()));
+    });
+    assert_eq!(lock.lock().unwrap().seen, [times; 3]);
+}
+
+#[test]
+fn a_holder_runs_the_errand_when_it_waits() {
+    let lock = BiasedMutex::with_errand(0, |value| *value += 1).unwrap();
+    lock.share().unwrap();
+    let held = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        // It does not wait for this thread.
+        scope.spawn(|| lock.ask()).join().unwrap();
+    });
+    assert_eq!(*held, 0);
+    let held = held.wait(&Event::default(), Duration::ZERO).unwrap();
+    assert_eq!(*held, 1);
+    drop(held);
+    lock.close(|_| lock.ask()).unwrap();
+    lock.ask();
 }
 
 #[test]
@@ -104,7 +153,7 @@ fn a_closed_lock_returns_its_value_once_and_admits_no_thread() {
 
 #[test]
 fn threads_hear_of_the_end() {
-    let (lock, condition) = (BiasedMutex::new(0_u64).unwrap(), Condvar::new());
+    let (lock, event) = (BiasedMutex::new(0_u64).unwrap(), Event::default());
     // A wait by the bias does not wait for other threads, and keeps the lock.
     drop(lock.lock().unwrap());
     let is_in = std::sync::Barrier::new(2);
@@ -123,14 +172,14 @@ fn threads_hear_of_the_end() {
         let sleeper = scope.spawn(|| {
             let mut value = lock.lock().unwrap();
             is_in.wait();
-            while let Ok(again) = value.wait(&condition, Duration::from_secs(60)) {
+            while let Ok(again) = value.wait(&event, Duration::from_secs(60)) {
                 value = again;
             }
         });
         is_in.wait();
         while *lock.lock().unwrap() < 100 {}
         let value = lock.close(|_| {}).unwrap();
-        condition.notify_all();
+        event.notify_all();
         sleeper.join().unwrap();
         (value, threads.map(|thread| thread.join().unwrap()).iter().sum::<u64>())
     });

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PendingSet, Persistent, PersistentRecv,
-    PersistentSend, Rank, RequestSet, Scope, Source, start_all,
+    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PartitionedRecv, PartitionedSend, PendingSet,
+    Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source, start_all,
 };
 
 /// The rank that all calls address.
@@ -146,6 +146,42 @@ fn gives_before(comm: &Comm) -> Result<(), Error> {
 
 fn exchanges(comm: &Comm) -> Result<(), Error> {
     comm.sendrecv(&long(), Rank(0), TAG, &mut long(), Rank(0), TAG).map(drop)
+}
+
+fn takes_parts(comm: &Comm) -> Result<(), Error> {
+    let mut recv = comm.precv_init(long(), 4, Rank(0), TAG)?;
+    recv.start()?;
+    recv.wait().map(drop)
+}
+
+fn gives_parts(comm: &Comm) -> Result<(), Error> {
+    let mut send = comm.psend_init(long(), 2, Rank(0), TAG)?;
+    send.start()?;
+    send.ready(0..2)?;
+    send.wait().map(drop)
+}
+
+/// Returns a send in partitions that has begun, or the error.
+fn in_parts(comm: &Comm, tag: u64) -> Result<PartitionedSend<u8>, Error> {
+    let mut send = comm.psend_init(long(), 4, PEER, tag)?;
+    send.start()?;
+    Ok(send)
+}
+
+/// Returns a receive in partitions that has begun, or the error.
+fn of_parts(comm: &Comm, tag: u64) -> Result<PartitionedRecv<u8>, Error> {
+    let mut recv = comm.precv_init(long(), 2, PEER, tag)?;
+    recv.start()?;
+    Ok(recv)
+}
+
+/// Returns the rest of a call that depends on no peer, on a message in partitions that has not begun, if it could be
+/// initialized.
+fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)) -> Rest {
+    Box::new(move || {
+        let _ = half.map(call);
+        Ok(())
+    })
 }
 
 fn duplicates(comm: &Comm) -> Result<(), Error> {
@@ -424,6 +460,107 @@ calls! {
     "PersistentRecv::is_active", Local, nothing, |c| local(c, |c| {
         assert!(!c.recv_init(long(), PEER, TAG).unwrap().is_active());
     });
+    "Comm::psend_init", Waits, takes_parts, |c| whole(c, |c| {
+        let mut send = c.psend_init(long(), 4, PEER, TAG)?;
+        send.start()?;
+        send.ready(0..4)?;
+        send.wait().map(drop)
+    });
+    "Comm::precv_init", Waits, gives_parts, |c| whole(c, |c| {
+        let mut recv = c.precv_init(long(), 2, PEER, TAG)?;
+        recv.start()?;
+        recv.wait().map(drop)
+    });
+    "PartitionedSend::start", Waits, takes_parts, |c| held(c.psend_init(long(), 4, PEER, TAG), |mut send| {
+        send.start()?;
+        send.ready(0..4)?;
+        send.wait().map(drop)
+    });
+    "PartitionedSend::part", Waits, takes_parts, |c| held(in_parts(c, TAG), |mut send| {
+        send.part(3)?.ready();
+        send.ready(0..3)?;
+        send.wait().map(drop)
+    });
+    "PartitionedSend::parts", Waits, takes_parts, |c| held(in_parts(c, TAG), |mut send| {
+        send.parts()?.for_each(samite::Part::ready);
+        send.wait().map(drop)
+    });
+    "Part::ready", Waits, takes_parts, |c| held(in_parts(c, TAG), |mut send| {
+        let parts: Vec<_> = send.parts()?.collect();
+        parts.into_iter().rev().for_each(samite::Part::ready);
+        send.wait().map(drop)
+    });
+    "Part::index", Local, nothing, |c| {
+        let send = in_parts(c, UNWANTED);
+        Box::new(move || {
+            let _ = send.map(|send| assert_eq!(send.part(3).unwrap().index(), 3));
+            Ok(())
+        })
+    };
+    "PartitionedSend::ready", Waits, takes_parts, |c| held(in_parts(c, TAG), |mut send| {
+        send.ready(1..4)?;
+        send.ready(0..1)?;
+        send.wait().map(drop)
+    });
+    "PartitionedSend::wait", Waits, takes_parts, |c| {
+        let send = in_parts(c, TAG).and_then(|send| send.ready(0..4).map(|()| send));
+        held(send, |mut send| send.wait().map(drop))
+    };
+    "PartitionedSend::test", Waits, takes_parts, |c| {
+        let send = in_parts(c, TAG).and_then(|send| send.ready(0..4).map(|()| send));
+        held(send, |mut send| loop {
+            if let Some(end) = send.test() {
+                return end.map(drop);
+            }
+            std::thread::yield_now();
+        })
+    };
+    "PartitionedSend::cancel", Cancelled, nothing, |c| held(in_parts(c, NEVER), |mut send| {
+        send.cancel();
+        send.wait().map(drop)
+    });
+    "PartitionedSend::partitions", Local, nothing, |c| {
+        idle(c.psend_init(long(), 4, PEER, UNWANTED), |send| assert_eq!(send.partitions(), 4))
+    };
+    "PartitionedSend::buffer_mut", Local, nothing, |c| {
+        idle(c.psend_init(long(), 4, PEER, UNWANTED), |mut send| assert!(send.buffer_mut().is_ok()))
+    };
+    "PartitionedSend::into_buffer", Local, nothing, |c| {
+        idle(c.psend_init(long(), 4, PEER, UNWANTED), |send| assert!(send.into_buffer().is_ok()))
+    };
+    "PartitionedRecv::start", Waits, gives_parts, |c| held(c.precv_init(long(), 2, PEER, TAG), |mut recv| {
+        recv.start()?;
+        recv.wait().map(drop)
+    });
+    "PartitionedRecv::arrived", Waits, gives_parts, |c| held(of_parts(c, TAG), |recv| {
+        while !recv.arrived(0..2)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    "PartitionedRecv::partition", Local, nothing, |c| {
+        idle(c.precv_init(long(), 2, PEER, UNWANTED), |recv| assert_eq!(recv.partition(1), Ok(None)))
+    };
+    "PartitionedRecv::wait", Waits, gives_parts, |c| held(of_parts(c, TAG), |mut recv| recv.wait().map(drop));
+    "PartitionedRecv::test", Waits, gives_parts, |c| held(of_parts(c, TAG), |mut recv| loop {
+        if let Some(end) = recv.test() {
+            return end.map(drop);
+        }
+        std::thread::yield_now();
+    });
+    "PartitionedRecv::cancel", Cancelled, nothing, |c| held(of_parts(c, NEVER), |mut recv| {
+        recv.cancel();
+        recv.wait().map(drop)
+    });
+    "PartitionedRecv::partitions", Local, nothing, |c| {
+        idle(c.precv_init(long(), 2, PEER, UNWANTED), |recv| assert_eq!(recv.partitions(), 2))
+    };
+    "PartitionedRecv::buffer_mut", Local, nothing, |c| {
+        idle(c.precv_init(long(), 2, PEER, UNWANTED), |mut recv| assert!(recv.buffer_mut().is_ok()))
+    };
+    "PartitionedRecv::into_buffer", Local, nothing, |c| {
+        idle(c.precv_init(long(), 2, PEER, UNWANTED), |recv| assert!(recv.into_buffer().is_ok()))
+    };
     "Comm::request_set", Local, nothing, |c| local(c, |c| drop(c.request_set::<Vec<u8>>()));
     "RequestSet::insert", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_some()));
     "RequestSet::wait_any", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| first(s.wait_any()));

@@ -1,0 +1,153 @@
+//! The time from the last partition that becomes ready to the end of the receive, beside a message that is sent at once.
+//!
+//! Rank 0 prepares the partitions one after the other, in a random order, asleep in between. Its main thread waits for
+//! the end of the round meanwhile. All processes of the machine share a clock.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use samite::bootstrap::Launch;
+use samite::{Comm, Rank};
+use samite_fabric::SplitMix64;
+use samite_launch::{self as launch, Options};
+
+use crate::failure::now_ns;
+use crate::spread::Spread;
+
+/// The options of the measurement.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PartitionedArgs {
+    /// The transport; may be repeated
+    #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
+    transport: Vec<String>,
+    /// The number of partitions
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    partitions: u32,
+    /// Bytes of a partition
+    #[arg(long, value_name = "N", default_value_t = 64 << 10)]
+    bytes: usize,
+    /// Time between two partitions, us
+    #[arg(long, value_name = "US", default_value_t = 200)]
+    gap: u64,
+    /// Rounds, each of all kinds
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+/// The tags of the messages.
+const PARTS: u64 = 1;
+const WHOLE: u64 = 2;
+const READY: u64 = 3;
+const ENDED: u64 = 4;
+
+/// The message is sent in partitions that become ready one by one, in partitions that are ready together, and as an
+/// ordinary message.
+const KINDS: [&str; 3] = ["partitions", "at once", "send"];
+
+impl PartitionedArgs {
+    /// Runs this process's part.
+    ///
+    /// # Errors
+    /// An error to print.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        if Launch::detect(&|name| std::env::var_os(name))? != Launch::Alone {
+            let world = samite::init()?;
+            match world.comm().rank() {
+                Rank(0) => self.send(world.comm())?,
+                _ => self.receive(world.comm())?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let Self { partitions, bytes, gap, rounds, .. } = self;
+        say!(
+            "{partitions} partitions of {bytes} bytes, {gap} us apart: us from the last one to the end of the receive, \
+             {rounds} rounds"
+        );
+        say!("{:<14} {:<12} {:>10} {:>10} {:>10} {:>8}", "transport", "", "median", "min", "max", "ratio");
+        for transport in &self.transport {
+            let code = launch::run(Options {
+                transport: Some(transport.clone()),
+                args: std::env::args_os().skip(1).collect(),
+                ..Options::new(2, std::env::current_exe()?)
+            })?;
+            if code != 0 {
+                return Ok(code.into());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn len(&self) -> usize {
+        self.partitions as usize * self.bytes
+    }
+
+    fn send(&self, comm: &Comm) -> Result<(), samite::Error> {
+        let (partitions, peer) = (self.partitions as usize, Rank(1));
+        let (mut order, mut random) = ((0..partitions).collect::<Vec<_>>(), SplitMix64::new(1));
+        let gap = Duration::from_micros(self.gap);
+        let whole = vec![1_u8; self.len()];
+        let mut send = comm.psend_init(vec![1_u8; self.len()], partitions, peer, PARTS)?;
+        let mut times = KINDS.map(|_| Vec::new());
+        for _ in 0..self.rounds {
+            for (kind, times) in times.iter_mut().enumerate() {
+                comm.recv(&mut [0_u8; 0], peer, READY)?;
+                let begin_ns = if kind == 2 {
+                    std::thread::sleep(gap * self.partitions);
+                    let begin_ns = now_ns();
+                    comm.send(&whole, peer, WHOLE)?;
+                    begin_ns
+                } else {
+                    send.start()?;
+                    (1..order.len()).for_each(|at| order.swap(at, random.below(at as u64 + 1) as usize));
+                    let parts: Result<Vec<_>, _> = order.iter().map(|&part| send.part(part)).collect();
+                    let mut parts = parts?;
+                    std::thread::scope(|threads| {
+                        let marks = threads.spawn(|| {
+                            let last = parts.split_off(if kind == 0 { partitions - 1 } else { 0 });
+                            for part in parts {
+                                std::thread::sleep(gap);
+                                part.ready();
+                            }
+                            std::thread::sleep(gap * if kind == 0 { 1 } else { self.partitions });
+                            let begin_ns = now_ns();
+                            last.into_iter().for_each(samite::Part::ready);
+                            begin_ns
+                        });
+                        send.wait().map(|_| marks.join().expect("it marks the partitions"))
+                    })?
+                };
+                let mut ended_ns = [0_u64];
+                comm.recv(&mut ended_ns, peer, ENDED)?;
+                times.push((ended_ns[0] - begin_ns) as f64 / 1e3);
+            }
+        }
+        let transport = comm.transport(peer).unwrap_or_default();
+        let spreads = times.map(|times| Spread::of(times).expect("there is a round"));
+        for (kind, Spread { median, min, max }) in KINDS.iter().zip(&spreads) {
+            let ratio = median / spreads[1].median;
+            say!("{transport:<14} {kind:<12} {median:>10.1} {min:>10.1} {max:>10.1} {ratio:>8.2}");
+        }
+        Ok(())
+    }
+
+    fn receive(&self, comm: &Comm) -> Result<(), samite::Error> {
+        let peer = Rank(0);
+        let mut whole = vec![0_u8; self.len()];
+        let mut recv = comm.precv_init(vec![0_u8; self.len()], self.partitions as usize, peer, PARTS)?;
+        for _ in 0..self.rounds {
+            for kind in 0..KINDS.len() {
+                if kind == 2 {
+                    comm.send(&[0_u8; 0], peer, READY)?;
+                    comm.recv(&mut whole, peer, WHOLE)?;
+                } else {
+                    recv.start()?;
+                    comm.send(&[0_u8; 0], peer, READY)?;
+                    recv.wait()?;
+                }
+                comm.send(&[now_ns()], peer, ENDED)?;
+            }
+        }
+        Ok(())
+    }
+}

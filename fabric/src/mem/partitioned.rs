@@ -1,0 +1,394 @@
+//! Memory cut into equal partitions, which several threads write, and which become readable one by one.
+//!
+//! A partition has at most one writer, and none once it is *marked*. A marked partition is read by any number of
+//! readers and stays as it is. The owner gets all of the memory back, and may begin a new round, when it is *quiet*: no
+//! reader is left, and each partition that was taken for writing is marked, or was returned.
+//!
+//! ```text
+//!             take                      mark
+//!   free ──────────────▶ written by one ─────▶ read by all
+//!     ▲ ◀────────────────┘ drop                  │
+//!     └──────────────────────────────────────────┘ the owner begins a round, when all is quiet
+//! ```
+
+mod marks;
+
+use std::any::TypeId;
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use self::marks::{Marks, bits_of};
+use super::{Element, Memory};
+
+/// Memory cut into equal partitions. See the [module](self).
+#[derive(Debug)]
+pub struct Partitioned(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Present until the owner takes it out.
+    memory: UnsafeCell<Option<Memory>>,
+    origin: NonNull<u8>,
+    /// Bytes of all partitions, and of one.
+    len: usize,
+    part_len: usize,
+    element: TypeId,
+    marks: Marks,
+}
+
+// SAFETY: the memory is made of `Element`s, which are `Send` and `Sync`. `Shared` gives no access to it by itself; its
+// three holders give it out as the head of this module says.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Some neighbouring partitions, for writing by this value alone. Those that are not marked when it is dropped are
+/// free again, with their bytes as they are.
+#[derive(Debug)]
+pub struct PartitionsMut {
+    shared: Arc<Shared>,
+    parts: Range<usize>,
+    /// Partitions that are not marked. At 0 this value has no access any more, and the owner may have begun a new round.
+    left: usize,
+}
+
+/// A reader of the partitions that are marked.
+#[derive(Debug)]
+pub struct Marked {
+    shared: Arc<Shared>,
+    /// A bit for each partition that [`next_run`](Self::next_run) has returned.
+    seen: SmallVec<[u64; 2]>,
+    /// The first word of `seen` that is not full.
+    first: usize,
+}
+
+impl Partitioned {
+    /// Cuts a vector into partitions.
+    ///
+    /// # Errors
+    /// Returns the vector if it cannot be cut into so many equal partitions.
+    pub fn new<T: Element>(vec: Vec<T>, partitions: usize) -> Result<Self, Vec<T>> {
+        if partitions == 0 || !vec.len().is_multiple_of(partitions) {
+            return Err(vec);
+        }
+        let memory = Memory::new(vec);
+        let (origin, len) = (memory.origin, memory.len());
+        Ok(Self(Arc::new(Shared {
+            memory: UnsafeCell::new(Some(memory)),
+            origin,
+            len,
+            part_len: len / partitions,
+            element: TypeId::of::<T>(),
+            marks: Marks::new(partitions),
+        })))
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Returns true if there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Returns the number of partitions.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.0.marks.len()
+    }
+
+    /// Begins a round: no partition is marked or taken. Returns false, and changes nothing, unless all is quiet.
+    #[must_use]
+    pub fn begin(&mut self) -> bool {
+        let is_quiet = self.0.marks.is_quiet();
+        if is_quiet {
+            self.0.marks.reset();
+        }
+        is_quiet
+    }
+
+    /// Takes partitions for writing. Returns `None` if one of them does not exist, is taken, or is marked.
+    #[must_use]
+    pub fn take(&self, parts: Range<usize>) -> Option<PartitionsMut> {
+        if parts.start > parts.end || parts.end > self.partitions() || !self.0.marks.take(parts.clone()) {
+            return None;
+        }
+        let left = parts.len();
+        Some(PartitionsMut { shared: Arc::clone(&self.0), parts, left })
+    }
+
+    /// Returns a reader of the marked partitions.
+    #[must_use]
+    pub fn marked(&self) -> Marked {
+        self.0.marks.add_reader();
+        let seen = SmallVec::from_elem(0, self.partitions().div_ceil(64));
+        Marked { shared: Arc::clone(&self.0), seen, first: 0 }
+    }
+
+    /// Returns the elements of some partitions if all of them are marked.
+    ///
+    /// # Panics
+    /// If there are no such partitions, or the vector was one of another type.
+    #[must_use]
+    pub fn read<T: Element>(&self, parts: Range<usize>) -> Option<&[T]> {
+        assert!(self.0.element == TypeId::of::<T>(), "the vector has elements of another type");
+        let span = self.0.span_of(&parts);
+        if !self.0.marks.are_marked(parts) {
+            return None;
+        }
+        // SAFETY: the span lies in the memory, at whole elements of a vector of `T`. Its partitions are marked, which
+        // happens after the last write to them, so it is not written to until the owner begins a round, and the owner
+        // is borrowed.
+        Some(unsafe { std::slice::from_raw_parts(self.0.at(span.start).cast(), count_of::<T>(&span)) })
+    }
+
+    /// Returns true if all of some partitions are marked.
+    ///
+    /// # Panics
+    /// If there are no such partitions.
+    #[must_use]
+    pub fn are_marked(&self, parts: Range<usize>) -> bool {
+        self.0.span_of(&parts);
+        self.0.marks.are_marked(parts)
+    }
+
+    /// Returns all elements. `None` unless all is quiet.
+    ///
+    /// # Panics
+    /// If the vector was one of another type.
+    #[must_use]
+    pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
+        assert!(self.0.element == TypeId::of::<T>(), "the vector has elements of another type");
+        if !self.0.marks.is_quiet() {
+            return None;
+        }
+        // SAFETY: these are the elements of a vector of `T`. All is quiet, so no writer or reader is left that has
+        // access, and as the owner is borrowed exclusively, none can be made meanwhile.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast(), count_of::<T>(&(0..self.0.len))) })
+    }
+
+    /// Returns the memory.
+    ///
+    /// # Errors
+    /// Returns this value unless all is quiet.
+    pub fn into_memory(self) -> Result<Memory, Self> {
+        if !self.0.marks.is_quiet() {
+            return Err(self);
+        }
+        // SAFETY: all is quiet, and the owner is gone after this: nothing else has access to the cell or the memory, and
+        // nothing can get it.
+        match unsafe { (*self.0.memory.get()).take() } {
+            Some(memory) => Ok(memory),
+            None => unreachable!("the memory is taken out once, with its owner"),
+        }
+    }
+}
+
+impl Shared {
+    /// Returns the bytes of some partitions.
+    ///
+    /// # Panics
+    /// If there are no such partitions.
+    fn span_of(&self, parts: &Range<usize>) -> Range<usize> {
+        assert!(
+            parts.start <= parts.end && parts.end <= self.marks.len(),
+            "there are no partitions {parts:?}"
+        );
+        parts.start * self.part_len..parts.end * self.part_len
+    }
+
+    /// Returns the partitions that some bytes touch.
+    fn parts_of(&self, span: &Range<usize>) -> Range<usize> {
+        if span.is_empty() {
+            return 0..0;
+        }
+        span.start / self.part_len..span.end.div_ceil(self.part_len)
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.len);
+        // SAFETY: all callers pass an offset of at most the length of the allocation.
+        unsafe { self.origin.as_ptr().add(offset) }
+    }
+}
+
+fn count_of<T>(span: &Range<usize>) -> usize {
+    span.len().checked_div(size_of::<T>()).unwrap_or(0)
+}
+
+impl PartitionsMut {
+    /// Returns the bytes of all partitions of the memory.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.shared.len
+    }
+
+    /// Returns the number of partitions of the memory.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.shared.marks.len()
+    }
+
+    /// Returns some bytes of the memory for writing. `None` if they touch a partition that this value does not have, or
+    /// that is marked.
+    pub fn span_mut(&mut self, span: Range<usize>) -> Option<&mut [u8]> {
+        if span.start > span.end || span.end > self.shared.len {
+            return None;
+        }
+        if !self.may_write(&self.shared.parts_of(&span)) {
+            return None;
+        }
+        // SAFETY: the bytes lie in the memory. Each partition that they touch was taken by this value, and is not marked,
+        // so no other writer and no reader has access; this value is borrowed exclusively.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.shared.at(span.start), span.len()) })
+    }
+
+    /// Returns the elements of all these partitions for writing. `None` if one of them is marked.
+    ///
+    /// # Panics
+    /// If the vector was one of another type.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
+        assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");
+        let span = self.shared.span_of(&self.parts);
+        // SAFETY: as in `span_mut`; and the span consists of whole elements of a vector of `T`.
+        self.may_write(&self.parts).then(|| unsafe {
+            std::slice::from_raw_parts_mut(self.shared.at(span.start).cast(), count_of::<T>(&span))
+        })
+    }
+
+    /// Returns the elements of all these partitions. `None` if one of them is marked.
+    ///
+    /// # Panics
+    /// If the vector was one of another type.
+    #[must_use]
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");
+        let span = self.shared.span_of(&self.parts);
+        // SAFETY: as in `as_mut_slice`, and `&self` excludes this value's own writes.
+        self.may_write(&self.parts).then(|| unsafe {
+            std::slice::from_raw_parts(self.shared.at(span.start).cast(), count_of::<T>(&span))
+        })
+    }
+
+    /// Makes partitions readable, and gives up the access to them. Those that are marked stay so.
+    ///
+    /// # Panics
+    /// If this value does not have one of them.
+    pub fn mark(&mut self, parts: Range<usize>) {
+        let is_own = parts.is_empty() || self.parts.start <= parts.start && parts.end <= self.parts.end;
+        assert!(is_own, "partitions {parts:?} are not among {:?}", self.parts);
+        // Once all are marked, the marks may be those of a later round.
+        if self.left > 0 {
+            self.left -= self.shared.marks.mark(parts);
+        }
+    }
+
+    /// Makes all these partitions readable.
+    pub fn mark_all(mut self) {
+        self.mark(self.parts.clone());
+    }
+
+    /// Returns true if this value has these partitions, and none of them is marked.
+    fn may_write(&self, parts: &Range<usize>) -> bool {
+        if parts.is_empty() {
+            return true;
+        }
+        // Unless all are marked, all is not quiet, so the marks are those of this round.
+        self.left > 0
+            && self.parts.start <= parts.start
+            && parts.end <= self.parts.end
+            && self.shared.marks.are_unmarked(parts.clone())
+    }
+}
+
+impl Drop for PartitionsMut {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.shared.marks.give_back(self.parts.clone());
+        }
+    }
+}
+
+impl Marked {
+    /// Returns the bytes of all partitions of the memory.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.shared.len
+    }
+
+    /// Returns the bytes of one partition.
+    #[must_use]
+    pub fn part_len(&self) -> usize {
+        self.shared.part_len
+    }
+
+    /// Returns the number of partitions of the memory.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.shared.marks.len()
+    }
+
+    /// Returns true if a partition may have been marked since the last call. Each mark is noticed by a later call.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.shared.marks.take_news()
+    }
+
+    /// Returns neighbouring partitions that are marked, as many as possible, and that it has not returned before.
+    pub fn next_run(&mut self) -> Option<Range<usize>> {
+        let marks = &self.shared.marks;
+        let mut run: Option<Range<usize>> = None;
+        for word in self.first..self.seen.len() {
+            let base = word * 64;
+            let fresh = marks.word(word) & !self.seen[word];
+            let start = match &run {
+                Some(_) => 0,
+                None if fresh == 0 => {
+                    let all = bits_of(word, &(0..marks.len()));
+                    self.first += usize::from(word == self.first && self.seen[word] == all);
+                    continue;
+                }
+                None => fresh.trailing_zeros(),
+            };
+            let end = start + (fresh >> start).trailing_ones();
+            let found = base + start as usize..base + end as usize;
+            self.seen[word] |= bits_of(word, &found);
+            run = Some(run.map_or(found.start, |run| run.start)..found.end);
+            if end < 64 {
+                break;
+            }
+        }
+        run
+    }
+
+    /// Returns some bytes of the memory. `None` if they touch a partition that is not marked.
+    #[must_use]
+    pub fn bytes(&self, span: Range<usize>) -> Option<&[u8]> {
+        if span.start > span.end || span.end > self.shared.len {
+            return None;
+        }
+        if !self.shared.marks.are_marked(self.shared.parts_of(&span)) {
+            return None;
+        }
+        // SAFETY: the bytes lie in the memory. All partitions that they touch are marked, which happens after the last
+        // write to them, and this reader keeps the owner from beginning another round.
+        Some(unsafe { std::slice::from_raw_parts(self.shared.at(span.start), span.len()) })
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        self.shared.marks.remove_reader();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

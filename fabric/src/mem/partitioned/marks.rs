@@ -1,0 +1,132 @@
+//! The marks of partitions: who may write which, and who may read.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+#[cfg(not(all(test, loom)))]
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+/// Two bits for each partition, and the number of readers.
+///
+/// A writer's last access to a partition happens before its mark, or before the partition is given back: both are stores
+/// with release order, and every look at them has acquire order. So does a reader's last access before it is removed.
+#[derive(Debug)]
+pub(super) struct Marks {
+    len: usize,
+    /// The partitions that are written or marked.
+    taken: Box<[AtomicU64]>,
+    marked: Box<[AtomicU64]>,
+    /// True if a partition may have been marked since a reader looked.
+    has_news: AtomicBool,
+    readers: AtomicUsize,
+}
+
+impl Marks {
+    pub(super) fn new(len: usize) -> Self {
+        let words = || (0..len.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let (has_news, readers) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { len, taken: words(), marked: words(), has_news, readers }
+    }
+
+    /// Returns the number of partitions.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes partitions, all or none.
+    pub(super) fn take(&self, parts: Range<usize>) -> bool {
+        for word in words_of(&parts) {
+            let bits = bits_of(word, &parts);
+            let former = self.taken[word].fetch_or(bits, Ordering::AcqRel);
+            if former & bits != 0 {
+                self.taken[word].fetch_and(!(bits & !former), Ordering::Release);
+                for earlier in words_of(&parts).start..word {
+                    self.taken[earlier].fetch_and(!bits_of(earlier, &parts), Ordering::Release);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives back the partitions that are not marked. The caller has taken all of them.
+    pub(super) fn give_back(&self, parts: Range<usize>) {
+        for word in words_of(&parts) {
+            let bits = bits_of(word, &parts) & !self.marked[word].load(Ordering::Acquire);
+            self.taken[word].fetch_and(!bits, Ordering::Release);
+        }
+    }
+
+    /// Marks partitions that the caller has taken. Returns the number of those that were not marked before.
+    pub(super) fn mark(&self, parts: Range<usize>) -> usize {
+        let mut count = 0;
+        for word in words_of(&parts) {
+            let bits = bits_of(word, &parts);
+            let former = self.marked[word].fetch_or(bits, Ordering::Release);
+            count += (bits & !former).count_ones() as usize;
+        }
+        self.has_news.swap(true, Ordering::Release);
+        count
+    }
+
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns a word of the marks.
+    pub(super) fn word(&self, word: usize) -> u64 {
+        self.marked[word].load(Ordering::Acquire)
+    }
+
+    pub(super) fn are_marked(&self, parts: Range<usize>) -> bool {
+        words_of(&parts).all(|word| bits_of(word, &parts) & !self.word(word) == 0)
+    }
+
+    pub(super) fn are_unmarked(&self, parts: Range<usize>) -> bool {
+        words_of(&parts).all(|word| bits_of(word, &parts) & self.word(word) == 0)
+    }
+
+    pub(super) fn add_reader(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove_reader(&self) {
+        self.readers.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns true if no reader is left, and all partitions that are taken are marked. The owner asks, who can make
+    /// readers and take partitions, and does not do so meanwhile.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.readers.load(Ordering::Acquire) == 0
+            && (0..self.taken.len())
+                .all(|word| self.taken[word].load(Ordering::Acquire) & !self.word(word) == 0)
+    }
+
+    /// Forgets all marks, while all is quiet.
+    pub(super) fn reset(&self) {
+        for word in self.taken.iter().chain(&self.marked) {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.has_news.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Returns the words that have the bits of some partitions.
+fn words_of(parts: &Range<usize>) -> Range<usize> {
+    if parts.is_empty() { 0..0 } else { parts.start / 64..parts.end.div_ceil(64) }
+}
+
+/// Returns the bits of some partitions in a word.
+pub(super) fn bits_of(word: usize, parts: &Range<usize>) -> u64 {
+    let base = word * 64;
+    let (start, end) = (parts.start.max(base), parts.end.min(base + 64));
+    if start >= end {
+        return 0;
+    }
+    (u64::MAX >> (64 - (end - start))) << (start - base)
+}
+
+#[cfg(all(test, loom))]
+mod model;

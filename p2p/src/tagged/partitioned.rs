@@ -1,0 +1,855 @@
+//! Partitioned communication (MPI 4.1, chapter 4): a send and a receive that are initialized once, and whose message
+//! travels in parts, as its sender marks them.
+//!
+//! ```text
+//!  sender                                       receiver
+//!  PART_INIT tag, length, partitions ─────────▶ matched in order with a receive, or kept   against a budget
+//!                  ◀─ PART_ACCEPT name, length  the lengths are equal, or both halves end
+//!
+//!                  ◀───────── PART_START round  a round began here: its memory is ready
+//!  PART_DATA round, offset, bytes ────────────▶ … as partitions are marked, in any order, until all have come
+//!
+//!  PART_END ───────────────────────────────── ▶ the other half has ended, or is dropped
+//! ```
+//! The two *halves* of a pair find each other by context, rank and tag, in the order of their initialization, and never
+//! meet ordinary messages. The receiver's memory is there when a round begins, so data needs no credit.
+//!
+//! A sender sends a run of neighbouring partitions to its end before it begins another. So the receiver needs one bit
+//! for each of the sender's partitions, and the place of the next bytes of a partition that has not come whole, to know
+//! that no byte comes twice.
+//!
+//! A round that ends with an error ends its pair: each later round has the same error. The receiver keeps the partitions
+//! that had arrived.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use samite_fabric::link::{
+    Awaited, Cause, Error, Fate, Link, Out, Peer, RequestId, Status, Time, Turn, WorldRank,
+};
+use samite_fabric::mem::{Marked, PartitionsMut};
+use samite_fabric::wire::{Flags, Header, Protocol, WireError};
+use samite_fabric::{Body, Port, PortError, Post};
+use samite_matching::{Pattern, Source};
+use zerocopy::{Immutable, IntoBytes, Unaligned};
+
+use super::{Queues, Tagged};
+use crate::config::OVERHEAD;
+use crate::contexts::FIRST;
+use crate::request::{Buffer, Partner, Request, State};
+use crate::wire::{PartAccept, PartData, PartEnd, PartInit, PartStart, kind};
+
+/// The name of a half in its engine. It is not given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionedId(u64);
+
+/// The halves of this rank, and the initializations of other ranks that wait for theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Partitioned {
+    halves: BTreeMap<PartitionedId, Half>,
+    /// Receives and initializations that wait for each other, by place: for one envelope only one of them waits.
+    receives: BTreeMap<Waiting, PartitionedId>,
+    inits: BTreeMap<Waiting, Init>,
+    /// Initializations, and receives that have one, by the sender and its name for its half.
+    senders: BTreeMap<(Peer, u64), Met>,
+    /// Sends with a round.
+    sending: BTreeSet<PartitionedId>,
+    last: u64,
+}
+
+/// A place in the order of those that wait under one envelope: context, source, tag, number.
+type Waiting = (u32, WorldRank, u64, u64);
+
+/// An initialization that waits for its receive.
+#[derive(Clone, Copy, Debug)]
+struct Init {
+    sender: Peer,
+    send: u64,
+    bytes: usize,
+    partitions: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Met {
+    Waiting(Waiting),
+    Half(PartitionedId),
+}
+
+/// One side of a pair.
+#[derive(Debug)]
+struct Half {
+    peer: Peer,
+    context: u32,
+    tag: u64,
+    bytes: usize,
+    /// The other half's name, once known.
+    theirs: Option<u64>,
+    /// The number of rounds that have begun, and the request of the last one until it has ended.
+    rounds: u64,
+    round: Option<RequestId>,
+    /// The reason why no round can begin any more.
+    ended: Option<Error>,
+    side: Side,
+}
+
+#[derive(Debug)]
+enum Side {
+    Send {
+        partitions: usize,
+        is_announced: bool,
+        /// True while it is in the queue of its peer.
+        is_queued: bool,
+        /// The number of rounds that the receiver has begun.
+        cleared: u64,
+        flow: Option<Outflow>,
+    },
+    Receive {
+        waits_at: Option<Waiting>,
+        /// Bytes of one of the sender's partitions.
+        part_len: usize,
+        /// A bit for each of the sender's partitions of which bytes have come in this round.
+        begun: Vec<u64>,
+        /// Bytes that have not come, of each partition of the receiver's.
+        missing: Vec<usize>,
+        flow: Option<Inflow>,
+    },
+}
+
+/// A round of a send.
+#[derive(Debug)]
+struct Outflow {
+    marked: Marked,
+    /// Bytes of marked partitions that are being sent.
+    run: Range<usize>,
+    /// Partitions that are not marked as far as known, and bytes not sent.
+    unmarked: usize,
+    left: usize,
+}
+
+/// A round of a receive.
+#[derive(Debug)]
+struct Inflow {
+    memory: PartitionsMut,
+    /// The end of the bytes that came last, unless it is the end of a partition: the next ones must follow.
+    next: Option<usize>,
+    left: usize,
+}
+
+impl Partitioned {
+    /// Returns the number of halves, and of initializations that wait.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.halves.len(), self.inits.len())
+    }
+
+    /// Returns the bytes of a round, and the event that it awaits.
+    pub(crate) fn awaited(&self, id: PartitionedId) -> (usize, Awaited) {
+        let Some(half) = self.halves.get(&id) else { return (0, Awaited::Match) };
+        let awaited = match &half.side {
+            Side::Send { cleared, .. } if half.theirs.is_none() || *cleared < half.rounds => Awaited::Match,
+            Side::Send { flow: Some(flow), .. } if flow.run.is_empty() && flow.unmarked > 0 => Awaited::Marks,
+            Side::Send { .. } => Awaited::Room,
+            Side::Receive { .. } if half.theirs.is_none() => Awaited::Message,
+            Side::Receive { .. } => Awaited::Bytes,
+        };
+        (half.bytes, awaited)
+    }
+
+    /// Returns the reason why a half has ended, if it has.
+    pub(crate) fn end(&self, id: PartitionedId) -> Option<Error> {
+        self.halves.get(&id)?.ended.clone()
+    }
+
+    fn insert(&mut self, half: Half) -> PartitionedId {
+        self.last += 1;
+        let id = PartitionedId(self.last);
+        self.halves.insert(id, half);
+        id
+    }
+
+    /// Returns the half of that name if it belongs to a pair with the peer and has not ended.
+    fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<(PartitionedId, &mut Half)> {
+        let id = PartitionedId(name);
+        let half = self.halves.get_mut(&id).filter(|half| half.peer == peer && half.ended.is_none());
+        if half.is_none() {
+            link.note_stale();
+        }
+        half.map(|half| (id, half))
+    }
+}
+
+/// Calls.
+impl Tagged {
+    /// Initializes a send. Its announcement is in the queue of its peer.
+    pub(crate) fn psend_init(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        (context, tag): (u32, u64),
+        bytes: usize,
+        partitions: usize,
+    ) -> PartitionedId {
+        let side = Side::Send { partitions, is_announced: false, is_queued: false, cleared: 0, flow: None };
+        let id = self.partitioned.insert(Half::new(peer, context, tag, bytes, side));
+        self.queues(peer).inits.push_back(id);
+        self.note_queue(link, peer);
+        id
+    }
+
+    /// Initializes a receive.
+    pub(crate) fn precv_init(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        (context, tag): (u32, u64),
+        bytes: usize,
+    ) -> Result<PartitionedId, Error> {
+        let source = link.peer(peer).rank();
+        let (waits_at, begun, missing) = (None, Vec::new(), Vec::new());
+        let side = Side::Receive { waits_at, part_len: 0, begun, missing, flow: None };
+        let half = Half::new(peer, context, tag, bytes, side);
+        if let Some((&place, &init)) = first_of(&self.partitioned.inits, context, source, tag) {
+            self.partitioned.inits.remove(&place);
+            self.envelopes_cost -= OVERHEAD as u64;
+            let id = self.partitioned.insert(half);
+            self.pair(link, id, init);
+            return Ok(id);
+        }
+        let pattern = Pattern { context, source: Source::rank(source.0), tag, mask: !0 };
+        if let Some(failure) = self.source_failure(link, &pattern) {
+            return Err(failure);
+        }
+        let id = self.partitioned.insert(half);
+        let place = (context, source, tag, id.0);
+        self.partitioned.receives.insert(place, id);
+        if let Some(Half { side: Side::Receive { waits_at, .. }, .. }) = self.partitioned.halves.get_mut(&id)
+        {
+            *waits_at = Some(place);
+        }
+        Ok(id)
+    }
+
+    /// Begins a round of a send. Returns its request.
+    pub(crate) fn start_psend(
+        &mut self,
+        link: &mut Link,
+        id: PartitionedId,
+        marked: Marked,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        let request = self.begin_round(link, id, true, deadline)?;
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
+        let Side::Send { partitions, flow, cleared, .. } = &mut half.side else { no_half(id) };
+        assert!(
+            marked.total() == half.bytes && marked.partitions() == *partitions,
+            "other memory than announced"
+        );
+        *flow = Some(Outflow { marked, run: 0..0, unmarked: *partitions, left: half.bytes });
+        let (peer, is_cleared) = (half.peer, *cleared == half.rounds);
+        self.partitioned.sending.insert(id);
+        if is_cleared {
+            self.queue_partitions(link, peer, id);
+        }
+        Ok(request)
+    }
+
+    /// Begins a round of a receive. Returns its request.
+    pub(crate) fn start_precv(
+        &mut self,
+        link: &mut Link,
+        id: PartitionedId,
+        memory: PartitionsMut,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        let request = self.begin_round(link, id, false, deadline)?;
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
+        let Side::Receive { begun, missing, flow, .. } = &mut half.side else { no_half(id) };
+        assert_eq!(memory.total(), half.bytes, "other memory than initialized");
+        begun.fill(0);
+        missing.clear();
+        missing.resize(memory.partitions(), half.bytes / memory.partitions());
+        *flow = Some(Inflow { memory, next: None, left: half.bytes });
+        let (peer, round) = (half.peer, half.rounds);
+        if let Some(send) = half.theirs {
+            let start = PartStart { send: send.into(), round: round.into() };
+            self.answer(link, peer, kind::PART_START, &start);
+        }
+        Ok(request)
+    }
+
+    fn begin_round(
+        &mut self,
+        link: &mut Link,
+        id: PartitionedId,
+        sends: bool,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { return Err(Error::NoSuchRequest) };
+        if let Some(error) = &half.ended {
+            return Err(error.clone());
+        }
+        assert!(half.round.is_none(), "a round begins when the one before it has ended");
+        half.rounds += 1;
+        let rank = link.peer(half.peer).rank();
+        let state = State::Partitioned { half: id, sends };
+        let (partner, context, tag) = (Partner::Rank(rank), half.context, half.tag);
+        let request = Request::new(state, Buffer::Gone, partner, context, tag, link.now());
+        let request = self.requests.insert(request);
+        half.round = Some(request);
+        self.set_deadline(link, request, deadline);
+        Ok(request)
+    }
+
+    /// Returns the number of rounds of sends.
+    pub(crate) fn sending(&self) -> usize {
+        self.partitioned.sending.len()
+    }
+
+    /// Queues the partitions that were marked since the last call. Returns true if some are marked whose receiver has not
+    /// begun the round as far as known.
+    pub(crate) fn harvest(&mut self, link: &mut Link) -> bool {
+        let mut has_waiting = false;
+        let mut fresh = Vec::new();
+        for id in &self.partitioned.sending {
+            let Some(half) = self.partitioned.halves.get(id) else { no_half(*id) };
+            let Side::Send { cleared, flow: Some(flow), .. } = &half.side else { no_half(*id) };
+            if flow.marked.has_news() {
+                match *cleared == half.rounds {
+                    true => fresh.push((half.peer, *id)),
+                    false => has_waiting = true,
+                }
+            }
+        }
+        for (peer, id) in fresh {
+            self.queue_partitions(link, peer, id);
+        }
+        has_waiting
+    }
+
+    /// Drops a half, whose memory is free after this. A round that has not ended is cancelled.
+    pub(crate) fn free_half(&mut self, link: &mut Link, id: PartitionedId) {
+        self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
+        self.partitioned.halves.remove(&id);
+    }
+}
+
+/// Packets out.
+impl Tagged {
+    /// Announces a send.
+    pub(super) fn announce<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        id: PartitionedId,
+    ) -> Result<Turn, PortError> {
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { return Ok(Turn::Skipped) };
+        let Side::Send { partitions, is_announced, .. } = &mut half.side else { no_half(id) };
+        if half.ended.is_some() {
+            return Ok(Turn::Skipped);
+        }
+        let init = PartInit {
+            tag: half.tag.into(),
+            send: id.0.into(),
+            len: (half.bytes as u64).into(),
+            partitions: (*partitions as u64).into(),
+        };
+        let header = out.link.header(peer, Protocol::P2p, kind::PART_INIT, Flags::empty(), half.context);
+        let post = out.send(peer, header.as_bytes(), init.as_bytes())?;
+        *is_announced |= post == Post::Done;
+        Ok(post.into())
+    }
+
+    fn queue_partitions(&mut self, link: &mut Link, peer: Peer, id: PartitionedId) {
+        let Some(Half { side: Side::Send { is_queued, .. }, .. }) = self.partitioned.halves.get_mut(&id)
+        else {
+            return;
+        };
+        if !std::mem::replace(is_queued, true) {
+            self.queues(peer).partitioned.push_back(id);
+            link.list(peer);
+        }
+    }
+
+    /// Sends the marked partitions of one peer's sends. Returns `Again` if there is more to send that may go.
+    pub(super) fn push_partitions<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+    ) -> Result<Post, PortError> {
+        loop {
+            let Some(Queues { partitioned, limits: Some(limits), .. }) = self.queues.get_mut(peer.index())
+            else {
+                return Ok(Post::Done);
+            };
+            let Some(&id) = partitioned.front() else { return Ok(Post::Done) };
+            let data_max = limits.part_max;
+            if self.send_partitions(out, id, data_max)? == Post::Again {
+                out.link.note_again();
+                return Ok(Post::Again);
+            }
+            self.queues(peer).partitioned.pop_front();
+            if let Some(Half { side: Side::Send { is_queued, .. }, .. }) =
+                self.partitioned.halves.get_mut(&id)
+            {
+                *is_queued = false;
+            }
+        }
+    }
+
+    /// Sends the marked partitions of one send.
+    fn send_partitions<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: PartitionedId,
+        data_max: usize,
+    ) -> Result<Post, PortError> {
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { return Ok(Post::Done) };
+        let (Side::Send { flow: Some(flow), .. }, Some(recv), Some(request)) =
+            (&mut half.side, half.theirs, half.round)
+        else {
+            return Ok(Post::Done);
+        };
+        loop {
+            if flow.run.is_empty() {
+                match flow.marked.next_run() {
+                    Some(parts) => {
+                        flow.unmarked -= parts.len();
+                        let part_len = flow.marked.part_len();
+                        flow.run = parts.start * part_len..parts.end * part_len;
+                        continue;
+                    }
+                    // The end of a round without bytes is one packet.
+                    None if half.bytes == 0 && flow.unmarked == 0 => {}
+                    None => return Ok(Post::Done),
+                }
+            }
+            let (start, end) = (flow.run.start, flow.run.end.min(flow.run.start + data_max));
+            let Some(bytes) = flow.marked.bytes(start..end) else {
+                unreachable!("the partitions of a run are marked")
+            };
+            let head = PartDataHead {
+                header: out.link.header(
+                    half.peer,
+                    Protocol::P2p,
+                    kind::PART_DATA,
+                    Flags::empty(),
+                    half.context,
+                ),
+                data: PartData {
+                    recv: recv.into(),
+                    round: half.rounds.into(),
+                    offset: (start as u64).into(),
+                },
+            };
+            if out.send(half.peer, head.as_bytes(), bytes)? == Post::Again {
+                return Ok(Post::Again);
+            }
+            flow.run.start = end;
+            flow.left -= end - start;
+            if flow.left == 0 && flow.unmarked == 0 {
+                break;
+            }
+        }
+        let status = Status { source: out.link.peer(half.peer).rank(), tag: half.tag, bytes: half.bytes };
+        let traffic = out.link.peer_mut(half.peer).traffic_mut();
+        traffic.rendezvous_sent += 1;
+        traffic.bytes_sent += half.bytes as u64;
+        half.end_round();
+        self.partitioned.sending.remove(&id);
+        self.finish(out.link, request, Ok(status));
+        Ok(Post::Done)
+    }
+}
+
+/// Packets in.
+impl Tagged {
+    /// Handles an initialization: it meets its receive here, or waits for it.
+    pub(super) fn part_init(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        context: u32,
+        init: &PartInit,
+    ) -> Result<(), WireError> {
+        let (send, tag, source) = (init.send.get(), init.tag.get(), link.peer(peer).rank());
+        let invalid = |field| WireError::Value { field };
+        let bytes = usize::try_from(init.len.get()).map_err(|_| invalid("length"))?;
+        let partitions = usize::try_from(init.partitions.get()).map_err(|_| invalid("partitions"))?;
+        if isize::try_from(bytes).is_err() {
+            return Err(invalid("length"));
+        }
+        if partitions == 0 || !bytes.is_multiple_of(partitions) {
+            return Err(invalid("partitions"));
+        }
+        if self.partitioned.senders.contains_key(&(peer, send)) {
+            return Err(invalid("send"));
+        }
+        if context >= FIRST && !self.contexts.admit(context, source)? {
+            self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
+            return Ok(());
+        }
+        let init = Init { sender: peer, send, bytes, partitions };
+        if let Some((&place, &id)) = first_of(&self.partitioned.receives, context, source, tag) {
+            self.partitioned.receives.remove(&place);
+            self.pair(link, id, init);
+        } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
+            self.refused += 1;
+            self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, true));
+        } else {
+            self.envelopes_cost += OVERHEAD as u64;
+            self.partitioned.last += 1;
+            let place = (context, source, tag, self.partitioned.last);
+            self.partitioned.inits.insert(place, init);
+            self.partitioned.senders.insert((peer, send), Met::Waiting(place));
+        }
+        Ok(())
+    }
+
+    /// Joins a receive and an initialization.
+    fn pair(&mut self, link: &mut Link, id: PartitionedId, init: Init) {
+        let Init { sender, send, bytes, partitions } = init;
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
+        let Side::Receive { waits_at, part_len, begun, .. } = &mut half.side else { no_half(id) };
+        *waits_at = None;
+        half.theirs = Some(send);
+        let (ours, is_active, round) = (half.bytes, half.round.is_some(), half.rounds);
+        if bytes == ours {
+            *part_len = bytes / partitions;
+            // No more than a bit for each byte of this side's memory.
+            *begun = vec![0; if bytes == 0 { 0 } else { partitions.div_ceil(64) }];
+        }
+        self.partitioned.senders.insert((sender, send), Met::Half(id));
+        let accept = PartAccept { send: send.into(), recv: id.0.into(), len: (ours as u64).into() };
+        self.answer(link, sender, kind::PART_ACCEPT, &accept);
+        if bytes != ours {
+            let rank = link.peer(sender).rank();
+            self.end_half(link, id, Error::LengthsDiffer { rank, ours, theirs: bytes }, false);
+        } else if is_active {
+            let start = PartStart { send: send.into(), round: round.into() };
+            self.answer(link, sender, kind::PART_START, &start);
+        }
+    }
+
+    pub(super) fn part_accept(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        accept: &PartAccept,
+    ) -> Result<(), WireError> {
+        let Some((id, half)) = self.partitioned.answered(link, peer, accept.send.get()) else {
+            return Ok(());
+        };
+        let (Side::Send { is_announced: true, .. }, None) = (&half.side, half.theirs) else {
+            return Err(WireError::Value { field: "send" });
+        };
+        half.theirs = Some(accept.recv.get());
+        let (ours, theirs) = (half.bytes, accept.len.get());
+        if ours as u64 != theirs {
+            let (rank, theirs) = (link.peer(peer).rank(), usize::try_from(theirs).unwrap_or(usize::MAX));
+            self.end_half(link, id, Error::LengthsDiffer { rank, ours, theirs }, false);
+        }
+        Ok(())
+    }
+
+    pub(super) fn part_start(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        start: &PartStart,
+    ) -> Result<(), WireError> {
+        let Some((id, half)) = self.partitioned.answered(link, peer, start.send.get()) else { return Ok(()) };
+        let sent = half.rounds - u64::from(half.round.is_some());
+        let Side::Send { cleared, .. } = &mut half.side else {
+            return Err(WireError::Value { field: "send" });
+        };
+        // The receiver begins a round when it has all of the one before.
+        if half.theirs.is_none() || *cleared != sent || start.round.get() != sent + 1 {
+            return Err(WireError::Value { field: "round" });
+        }
+        *cleared += 1;
+        if half.round.is_some() {
+            self.queue_partitions(link, peer, id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn part_data(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        data: &PartData,
+        bytes: &(impl Body + ?Sized),
+    ) -> Result<(), WireError> {
+        let Some((id, half)) = self.partitioned.answered(link, peer, data.recv.get()) else { return Ok(()) };
+        let invalid = |field| WireError::Value { field };
+        let (Side::Receive { part_len, begun, missing, flow: Some(flow), .. }, Some(_), Some(request)) =
+            (&mut half.side, half.theirs, half.round)
+        else {
+            return Err(invalid("recv"));
+        };
+        if data.round.get() != half.rounds {
+            return Err(invalid("round"));
+        }
+        let start = usize::try_from(data.offset.get()).map_err(|_| invalid("offset"))?;
+        let end = start.checked_add(bytes.len()).filter(|&end| end <= half.bytes).ok_or(invalid("offset"))?;
+        if (start == end) != (half.bytes == 0) {
+            return Err(invalid("length"));
+        }
+        if start < end {
+            flow.admit(start..end, *part_len, begun).ok_or(invalid("offset"))?;
+            // A byte that has not come lies in no partition that has arrived.
+            let into = flow.memory.span_mut(start..end).ok_or(invalid("offset"))?;
+            bytes.copy_to(into);
+            flow.arrived(start..end, half.bytes / missing.len(), missing);
+        }
+        if flow.left == 0 {
+            if half.bytes == 0 {
+                flow.memory.mark(0..missing.len());
+            }
+            let status = Status { source: link.peer(peer).rank(), tag: half.tag, bytes: half.bytes };
+            let traffic = link.peer_mut(peer).traffic_mut();
+            traffic.rendezvous_received += 1;
+            traffic.bytes_received = traffic.bytes_received.wrapping_add(half.bytes as u64);
+            half.end_round();
+            debug_assert!(self.partitioned.halves.contains_key(&id));
+            self.finish(link, request, Ok(status));
+        }
+        Ok(())
+    }
+
+    /// Handles the end of the other half.
+    pub(super) fn part_end(&mut self, link: &mut Link, peer: Peer, end: &PartEnd) -> Result<(), WireError> {
+        let (by_receiver, is_refused) = end.read()?;
+        let (rank, send) = (link.peer(peer).rank(), end.send.get());
+        let abandoned = Error::Abandoned { rank, fate: Fate::NotDelivered };
+        if by_receiver {
+            let Some((id, half)) = self.partitioned.answered(link, peer, send) else { return Ok(()) };
+            if !matches!(half.side, Side::Send { .. }) {
+                return Err(WireError::Value { field: "send" });
+            }
+            let refused = || Error::Exhausted {
+                what: "the receiver's memory for messages that wait for a receive",
+                hint: "have it receive them, or raise its envelopes_max".into(),
+            };
+            self.end_half(link, id, if is_refused { refused() } else { abandoned }, false);
+            return Ok(());
+        }
+        match self.partitioned.senders.get(&(peer, send)) {
+            Some(&Met::Waiting(place)) => self.drop_init(place),
+            Some(&Met::Half(id)) => self.end_half(link, id, abandoned, false),
+            None => link.note_stale(),
+        }
+        Ok(())
+    }
+
+    fn drop_init(&mut self, place: Waiting) {
+        let Some(init) = self.partitioned.inits.remove(&place) else { return };
+        self.partitioned.senders.remove(&(init.sender, init.send));
+        self.envelopes_cost -= OVERHEAD as u64;
+    }
+}
+
+/// Ends.
+impl Tagged {
+    /// Ends a half, and its round if it has one. If `tells`, the other half is told.
+    pub(super) fn end_half(&mut self, link: &mut Link, id: PartitionedId, error: Error, tells: bool) {
+        let Some(half) = self.partitioned.halves.get_mut(&id) else { return };
+        if half.ended.is_some() {
+            return;
+        }
+        half.ended = Some(error.clone());
+        let (peer, theirs, request) = (half.peer, half.theirs, half.end_round());
+        let end = match &mut half.side {
+            Side::Send { is_announced, .. } => is_announced.then(|| PartEnd::of_sender(id.0)),
+            Side::Receive { waits_at, begun, missing, .. } => {
+                if let Some(place) = waits_at.take() {
+                    self.partitioned.receives.remove(&place);
+                }
+                (*begun, *missing) = (Vec::new(), Vec::new());
+                theirs.map(|send| {
+                    self.partitioned.senders.remove(&(peer, send));
+                    PartEnd::of_receiver(send, false)
+                })
+            }
+        };
+        self.partitioned.sending.remove(&id);
+        if let (Some(end), true) = (end, tells && link.peer(peer).is_alive()) {
+            self.answer(link, peer, kind::PART_END, &end);
+        }
+        if let Some(request) = request {
+            self.finish(link, request, Err(error));
+        }
+    }
+
+    /// Ends the halves with a peer: all, or those of one context.
+    pub(super) fn fail_halves(&mut self, link: &mut Link, peer: Peer, only: Option<u32>, cause: &Cause) {
+        let rank = link.peer(peer).rank();
+        for id in
+            self.halves_of(|half| half.peer == peer && only.is_none_or(|context| half.context == context))
+        {
+            let request = self.partitioned.halves.get(&id).and_then(|half| half.round);
+            let report = request.and_then(|request| self.report(link, request, link.now())).map(Box::new);
+            let (cause, fate) = (cause.clone(), Fate::NotDelivered);
+            self.end_half(link, id, Error::PeerFailed { rank, cause, fate, report }, false);
+        }
+        let inits = self.partitioned.inits.iter();
+        let of_peer =
+            inits.filter(|(place, init)| init.sender == peer && only.is_none_or(|only| only == place.0));
+        let places: Vec<_> = of_peer.map(|(place, _)| *place).collect();
+        places.into_iter().for_each(|place| self.drop_init(place));
+    }
+
+    /// Ends the halves with a peer with an error, and tells the peer.
+    pub(super) fn end_halves(&mut self, link: &mut Link, peer: Peer, error: &Error) {
+        for id in self.halves_of(|half| half.peer == peer) {
+            self.end_half(link, id, error.clone(), true);
+        }
+    }
+
+    /// Ends the halves that have a round, whose memory is free after this.
+    pub(crate) fn end_rounds(&mut self, link: &mut Link, tells: bool) {
+        for id in self.halves_of(|half| half.round.is_some()) {
+            self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, tells);
+        }
+    }
+
+    /// Ends the sends to a peer, which gets nothing after the goodbye.
+    pub(super) fn end_sends_after_goodbye(&mut self, link: &mut Link, peer: Peer) {
+        let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
+        for id in self.halves_of(|half| half.peer == peer && matches!(half.side, Side::Send { .. })) {
+            self.end_half(link, id, abandoned.clone(), false);
+        }
+    }
+
+    /// Ends the halves of a context that is closed here.
+    pub(super) fn close_halves(&mut self, link: &mut Link, context: u32) {
+        for id in self.halves_of(|half| half.context == context) {
+            self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
+        }
+        let inits: Vec<_> = self
+            .partitioned
+            .inits
+            .range((context, WorldRank(0), 0, 0)..=(context, WorldRank(!0), !0, !0))
+            .collect();
+        let inits: Vec<_> = inits.into_iter().map(|(place, init)| (*place, *init)).collect();
+        for (place, init) in inits {
+            self.drop_init(place);
+            self.answer(link, init.sender, kind::PART_END, &PartEnd::of_receiver(init.send, false));
+        }
+    }
+
+    fn halves_of(&self, is_one: impl Fn(&Half) -> bool) -> Vec<PartitionedId> {
+        let live = self.partitioned.halves.iter().filter(|(_, half)| half.ended.is_none() && is_one(half));
+        live.map(|(id, _)| *id).collect()
+    }
+
+    /// Asserts the invariants that hold between two calls.
+    pub(super) fn check_halves(&self, link: &Link) {
+        let Partitioned { halves, receives, inits, senders, sending, last } = &self.partitioned;
+        for (place, init) in inits {
+            assert!(matches!(senders.get(&(init.sender, init.send)), Some(Met::Waiting(at)) if at == place));
+            assert!(place.3 <= *last && place.1 == link.peer(init.sender).rank());
+            assert!(first_of(receives, place.0, place.1, place.2).is_none(), "a receive waits for {init:?}");
+            assert!(link.peer(init.sender).is_alive(), "the sender of {init:?} has ended");
+        }
+        let (mut waiting, mut met, mut rounds) = (0, inits.len(), 0);
+        for (id, half) in halves {
+            let (is_active, has_flow) = match &half.side {
+                Side::Send { flow, .. } => {
+                    assert_eq!(sending.contains(id), flow.is_some());
+                    rounds += usize::from(flow.is_some());
+                    (half.round.is_some(), flow.is_some())
+                }
+                Side::Receive { waits_at, flow, .. } => {
+                    waiting += usize::from(waits_at.is_some());
+                    met += usize::from(half.ended.is_none() && half.theirs.is_some());
+                    (half.round.is_some(), flow.is_some())
+                }
+            };
+            assert_eq!(is_active, has_flow, "{id:?} has memory while it has a round");
+            assert!(half.ended.is_none() || !is_active, "the round of {id:?} ended with it");
+            assert!(half.ended.is_some() || link.peer(half.peer).is_alive(), "{id:?} ended with its peer");
+            if let Some(request) = half.round {
+                let state = self.requests.get(request).map(|request| &request.state);
+                assert!(matches!(state, Some(State::Partitioned { half, .. }) if half == id));
+            }
+        }
+        assert_eq!((receives.len(), senders.len(), sending.len()), (waiting, met, rounds));
+    }
+}
+
+impl Half {
+    fn new(peer: Peer, context: u32, tag: u64, bytes: usize, side: Side) -> Self {
+        Self { peer, context, tag, bytes, theirs: None, rounds: 0, round: None, ended: None, side }
+    }
+
+    /// Ends a round: its memory is free, and its request is returned.
+    fn end_round(&mut self) -> Option<RequestId> {
+        match &mut self.side {
+            Side::Send { flow, .. } => *flow = None,
+            Side::Receive { flow, .. } => *flow = None,
+        }
+        self.round.take()
+    }
+}
+
+impl Inflow {
+    /// Checks that some bytes have not come before, and notes them. `None` if they must not come.
+    fn admit(&mut self, span: Range<usize>, part_len: usize, begun: &mut [u64]) -> Option<()> {
+        let first = match self.next {
+            Some(next) if next == span.start => span.start / part_len + 1,
+            None if span.start.is_multiple_of(part_len) => span.start / part_len,
+            _ => return None,
+        };
+        for part in first..span.end.div_ceil(part_len) {
+            let (word, bit) = (&mut begun[part / 64], 1 << (part % 64));
+            if *word & bit != 0 {
+                return None;
+            }
+            *word |= bit;
+        }
+        self.next = (!span.end.is_multiple_of(part_len)).then_some(span.end);
+        Some(())
+    }
+
+    /// Counts bytes that are in the memory, and marks the partitions that are complete.
+    fn arrived(&mut self, span: Range<usize>, part_len: usize, missing: &mut [usize]) {
+        self.left -= span.len();
+        let (mut at, mut done) = (span.start, None::<Range<usize>>);
+        while at < span.end {
+            let part = at / part_len;
+            let end = span.end.min((part + 1) * part_len);
+            missing[part] -= end - at;
+            if missing[part] == 0 {
+                done = Some(done.map_or(part, |done| done.start)..part + 1);
+            }
+            at = end;
+        }
+        if let Some(done) = done {
+            self.memory.mark(done);
+        }
+    }
+}
+
+/// Returns the first of those that wait under an envelope.
+fn first_of<T>(
+    waiting: &BTreeMap<Waiting, T>,
+    context: u32,
+    source: WorldRank,
+    tag: u64,
+) -> Option<(&Waiting, &T)> {
+    waiting.range((context, source, tag, 0)..=(context, source, tag, u64::MAX)).next()
+}
+
+/// A half is removed when its owner drops it, and then from all lists.
+#[cold]
+fn no_half(id: PartitionedId) -> ! {
+    unreachable!("{id:?} is in a list, and is no such half")
+}
+
+/// Header and body head of a PART_DATA packet.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct PartDataHead {
+    header: Header,
+    data: PartData,
+}

@@ -1,0 +1,601 @@
+//! Partitioned communication: messages that travel in parts, as threads finish them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+use std::task::Poll;
+
+use samite_fabric::mem::{Partitioned, PartitionsMut};
+use samite_p2p::{Engine, PartitionedId, RequestId, Time, WorldRank};
+
+use crate::error::{Error, Public, Status};
+use crate::request::Failed;
+use crate::runtime::Runtime;
+use crate::select::Rank;
+use crate::transport::Transport;
+use crate::{Comm, Element};
+
+/// A message that is sent in partitions, each when it is ready, and repeatedly (MPI 4.1, chapter 4): made by
+/// [`Comm::psend_init`].
+///
+/// [`start`](Self::start) begins a round. Then each partition is written and marked as [ready](Part::ready) once, by any
+/// threads and in any order; it travels at once, if the receiver has begun its round too. [`wait`](Self::wait) or
+/// [`test`](Self::test) ends the round, when all partitions are marked and sent. The buffer is accessible between two
+/// rounds.
+///
+/// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping it during
+/// a round does the same. Its memory is freed when no thread has a [`Part`] of it any more.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::Rank;
+///
+/// const CELLS: u64 = 7;
+/// if comm.rank() == 0 {
+///     let mut send = comm.psend_init(vec![0u64; 4000], 4, Rank(1), CELLS)?;
+///     for step in 0..3 {
+///         send.start()?;
+///         std::thread::scope(|threads| {
+///             for mut part in send.parts()? {
+///                 threads.spawn(move || {
+///                     part.fill(step);
+///                     part.ready();
+///                 });
+///             }
+///             Ok::<(), samite::Error>(())
+///         })?;
+///         send.wait()?;
+///     }
+/// } else {
+///     // The receiver may cut the message differently.
+///     let mut recv = comm.precv_init(vec![0u64; 4000], 2, Rank(0), CELLS)?;
+///     for step in 0..3 {
+///         recv.start()?;
+///         while !recv.arrived(0..1)? {}
+///         assert_eq!(recv.partition(0)?.unwrap(), [step; 2000]);
+///         recv.wait()?;
+///         assert_eq!(recv.buffer_mut()?, [step; 4000]);
+///     }
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[must_use = "dropped, it ends the pair"]
+pub struct PartitionedSend<T: Element>(Half<T>);
+
+/// A message that is received in partitions, and repeatedly (MPI 4.1, chapter 4): made by [`Comm::precv_init`].
+///
+/// [`start`](Self::start) begins a round. [`arrived`](Self::arrived) tests partitions, and
+/// [`partition`](Self::partition) reads one that has arrived. [`wait`](Self::wait) or [`test`](Self::test) ends the
+/// round, when all have arrived. The buffer is accessible between two rounds.
+///
+/// A round that fails ends the pair of send and receive, as [`PartitionedSend`] describes. The partitions that had
+/// arrived stay readable until the next [`start`](Self::start).
+#[must_use = "dropped, it ends the pair"]
+pub struct PartitionedRecv<T: Element>(Half<T>);
+
+/// A partition of a [`PartitionedSend`] in one round, for one thread to write and to mark. Dropped without a mark, it can
+/// be taken again.
+///
+/// It may outlive the round, if that fails, and the `PartitionedSend`. While it exists, no other round can begin.
+///
+/// A partition cannot be marked twice:
+/// ```compile_fail,E0382
+/// fn twice(part: samite::Part<u8>) {
+///     part.ready();
+///     part.ready();
+/// }
+/// ```
+/// nor written after it was marked:
+/// ```compile_fail,E0382
+/// fn late(mut part: samite::Part<u8>) {
+///     part.ready();
+///     part.fill(0);
+/// }
+/// ```
+#[must_use = "a partition that is never marked holds up its message"]
+pub struct Part<T: Element> {
+    memory: PartitionsMut,
+    index: usize,
+    runtime: Arc<Runtime<Transport>>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// One side of a pair.
+struct Half<T: Element> {
+    comm: Comm,
+    id: PartitionedId,
+    /// Present until the owner takes the buffer.
+    memory: Option<Partitioned>,
+    /// The request of the round, until it has ended.
+    round: Option<RequestId>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl Comm {
+    /// Initializes a send of `buffer` in `partitions` equal partitions to rank `to`: see [`PartitionedSend`]. Sends nothing
+    /// of it yet, and does not wait.
+    ///
+    /// The pair is the send and the receive of two ranks that were initialized in the same order, of those with the same
+    /// tag ([`precv_init`](Self::precv_init)). They never match other messages. Their buffers need one length in bytes, and
+    /// may have different elements and partitions.
+    ///
+    /// From the first call on, a call of this process takes some nanoseconds more for its lock, which threads that mark
+    /// partitions share.
+    ///
+    /// MPI: `MPI_Psend_init`.
+    ///
+    /// # Errors
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the buffer.
+    pub fn psend_init<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        partitions: usize,
+        to: Rank,
+        tag: u64,
+    ) -> Result<PartitionedSend<T>, Failed<Vec<T>>> {
+        let half = self.half(buffer, partitions, to, |engine, now, rank, bytes| {
+            engine.psend_init(now, rank, self.context, tag, bytes, partitions)
+        })?;
+        Ok(PartitionedSend(half))
+    }
+
+    /// Initializes a receive into `buffer`, which arrives in `partitions` equal partitions from rank `from`: see
+    /// [`PartitionedRecv`] and [`psend_init`](Self::psend_init). There are no wildcards.
+    ///
+    /// MPI: `MPI_Precv_init`.
+    ///
+    /// # Errors
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the buffer.
+    pub fn precv_init<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        partitions: usize,
+        from: Rank,
+        tag: u64,
+    ) -> Result<PartitionedRecv<T>, Failed<Vec<T>>> {
+        let half = self.half(buffer, partitions, from, |engine, now, rank, bytes| {
+            engine.precv_init(now, rank, self.context, tag, bytes)
+        })?;
+        Ok(PartitionedRecv(half))
+    }
+
+    fn half<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        partitions: usize,
+        partner: Rank,
+        init: impl FnOnce(
+            &mut Engine<Transport>,
+            Time,
+            WorldRank,
+            usize,
+        ) -> Result<PartitionedId, samite_p2p::Error>,
+    ) -> Result<Half<T>, Failed<Vec<T>>> {
+        let elements = buffer.len();
+        let memory = Partitioned::new(buffer, partitions).map_err(|buffer| Failed {
+            error: Error::UnevenPartitions { elements, partitions },
+            buffer: Some(buffer),
+        })?;
+        let begin = || {
+            let rank = self.world_rank(partner)?;
+            self.runtime.share()?;
+            let mut call = self.runtime.enter(&self.bounds)?;
+            call.start(|engine, now, _| init(engine, now, rank, memory.len())).map_err(Public::public)
+        };
+        match begin() {
+            Ok(id) => {
+                Ok(Half { comm: self.clone(), id, memory: Some(memory), round: None, element: PhantomData })
+            }
+            Err(error) => Err(Failed::new(self.local_error(error), memory.into_memory().ok())),
+        }
+    }
+}
+
+impl<T: Element> PartitionedSend<T> {
+    /// Returns the number of partitions.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.0.partitions()
+    }
+
+    /// Begins a round, bounded by the time-out of the [`Comm`] from here on. Does not wait.
+    ///
+    /// MPI: `MPI_Start`.
+    ///
+    /// # Errors
+    /// [`Error::RoundActive`] if the round before has not ended, or a [`Part`] of it exists; otherwise the reason why the pair
+    /// has ended: [`Error::LengthsDiffer`], [`Error::Abandoned`], [`Error::Exhausted`], [`Error::PeerFailed`], or the
+    /// error of the last round.
+    pub fn start(&mut self) -> Result<(), Error> {
+        self.0.start(|memory, half, engine, now, deadline| {
+            engine.start_psend(now, half, memory.marked(), deadline)
+        })
+    }
+
+    /// Takes a partition, to write it and mark it as ready. For several threads.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] outside of a round, [`Error::NoSuchPartition`], [`Error::PartitionTaken`].
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// let mut send = comm.psend_init(vec![0u8; 6], 3, comm.rank(), 7)?;
+    /// send.start()?;
+    /// let mut part = send.part(2)?;
+    /// part.copy_from_slice(&[1, 2]);
+    /// assert!(matches!(send.part(2), Err(samite::Error::PartitionTaken { .. })));
+    /// part.ready();
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn part(&self, index: usize) -> Result<Part<T>, Error> {
+        let range = index..index.saturating_add(1);
+        Ok(self.part_of(index, self.0.take(range)?))
+    }
+
+    /// Takes all partitions that are neither marked nor taken.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] outside of a round.
+    pub fn parts(&self) -> Result<impl Iterator<Item = Part<T>> + '_, Error> {
+        let memory = self.0.active()?;
+        let parts =
+            (0..memory.partitions()).filter_map(|index| Some((index, memory.take(index..index + 1)?)));
+        Ok(parts.map(|(index, memory)| self.part_of(index, memory)))
+    }
+
+    /// Marks partitions as ready: all of them, or none if it fails. For several threads. Does not wait.
+    ///
+    /// MPI: `MPI_Pready`, `MPI_Pready_range`.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] outside of a round, [`Error::NoSuchPartition`], [`Error::PartitionTaken`].
+    pub fn ready(&self, range: Range<usize>) -> Result<(), Error> {
+        self.0.take(range)?.mark_all();
+        self.0.comm.runtime.harvest();
+        Ok(())
+    }
+
+    /// Waits for the end of the round: all partitions are marked, and sent. A round that has ended is never waited for
+    /// twice.
+    ///
+    /// MPI: `MPI_Wait`.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] outside of a round. [`Error::TimedOut`], [`Error::Cancelled`], [`Error::PeerFailed`],
+    /// [`Error::Abandoned`] if the receiver gave up, [`Error::LengthsDiffer`], [`Error::Exhausted`]: the receiver may have
+    /// some of the partitions, and never all. They end the pair.
+    pub fn wait(&mut self) -> Result<Status, Error> {
+        self.0.wait()
+    }
+
+    /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
+    ///
+    /// MPI: `MPI_Test`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait).
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<Result<Status, Error>> {
+        self.0.test()
+    }
+
+    /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Returns the buffer, between two rounds.
+    ///
+    /// # Errors
+    /// [`Error::RoundActive`] during a round, or while a [`Part`] exists.
+    pub fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
+        self.0.buffer_mut()
+    }
+
+    /// Returns the buffer, and ends the pair.
+    ///
+    /// # Errors
+    /// Returns itself during a round, or while a [`Part`] exists.
+    pub fn into_buffer(mut self) -> Result<Vec<T>, Self> {
+        self.0.take_buffer().ok_or(self)
+    }
+
+    fn part_of(&self, index: usize, memory: PartitionsMut) -> Part<T> {
+        Part { memory, index, runtime: Arc::clone(&self.0.comm.runtime), element: PhantomData }
+    }
+}
+
+impl<T: Element> PartitionedRecv<T> {
+    /// Returns the number of partitions.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.0.partitions()
+    }
+
+    /// Begins a round, bounded by the time-out of the [`Comm`] from here on. Does not wait.
+    ///
+    /// MPI: `MPI_Start`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`PartitionedSend::start`].
+    pub fn start(&mut self) -> Result<(), Error> {
+        self.0.start(|memory, half, engine, now, deadline| {
+            let Some(all) = memory.take(0..memory.partitions()) else {
+                unreachable!("a round begins with all partitions free")
+            };
+            engine.start_precv(now, half, all, deadline)
+        })
+    }
+
+    /// Returns true if all of these partitions have arrived in this round, or in the last one if it has ended. Makes
+    /// progress if they have not. For several threads.
+    ///
+    /// MPI: `MPI_Parrived`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPartition`]. If they have not arrived, and the pair has ended: the reason, as of
+    /// [`wait`](Self::wait). So a loop until they arrive ends.
+    pub fn arrived(&self, range: Range<usize>) -> Result<bool, Error> {
+        let memory = self.0.memory();
+        self.0.check(&range)?;
+        if memory.are_marked(range.clone()) {
+            return Ok(true);
+        }
+        let runtime = &self.0.comm.runtime;
+        let end = runtime.look(|engine| engine.partitioned_end(self.0.id).map_or(Ok(()), Err));
+        // They may have come in this call, and the end after them.
+        match (memory.are_marked(range), end) {
+            (true, _) => Ok(true),
+            (false, end) => end.map(|()| false).map_err(|error| self.0.comm.local_error(error)),
+        }
+    }
+
+    /// Returns the elements of a partition that has arrived in this round, or in the last one if it has ended. `None` if
+    /// it has not arrived. Makes no progress. For several threads.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPartition`].
+    pub fn partition(&self, index: usize) -> Result<Option<&[T]>, Error> {
+        let range = index..index.saturating_add(1);
+        self.0.check(&range)?;
+        Ok(self.0.memory().read(range))
+    }
+
+    /// Waits for the end of the round: all partitions have arrived.
+    ///
+    /// MPI: `MPI_Wait`.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] outside of a round. [`Error::TimedOut`], [`Error::Cancelled`], [`Error::PeerFailed`],
+    /// [`Error::Abandoned`] if the sender gave up, [`Error::LengthsDiffer`]: the contents of the partitions that have not
+    /// arrived are undefined. They end the pair.
+    pub fn wait(&mut self) -> Result<Status, Error> {
+        self.0.wait()
+    }
+
+    /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
+    ///
+    /// MPI: `MPI_Test`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait).
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<Result<Status, Error>> {
+        self.0.test()
+    }
+
+    /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Returns the buffer, between two rounds.
+    ///
+    /// # Errors
+    /// [`Error::RoundActive`] during a round.
+    ///
+    /// The elements of a partition cannot be used beyond the round:
+    /// ```compile_fail,E0502
+    /// fn outlives(recv: &mut samite::PartitionedRecv<u8>) {
+    ///     let part = recv.partition(0).unwrap().unwrap();
+    ///     recv.wait().unwrap();
+    ///     assert_eq!(part, [0]);
+    /// }
+    /// ```
+    pub fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
+        self.0.buffer_mut()
+    }
+
+    /// Returns the buffer, and ends the pair.
+    ///
+    /// # Errors
+    /// Returns itself during a round.
+    pub fn into_buffer(mut self) -> Result<Vec<T>, Self> {
+        self.0.take_buffer().ok_or(self)
+    }
+}
+
+impl<T: Element> Part<T> {
+    /// Returns its number among the partitions.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Marks the partition as ready: it travels now, if its receiver has begun the round. Does not wait: if another
+    /// thread is inside a call of the library, that thread sends the partition when it leaves the call, or when it next
+    /// pauses in it.
+    ///
+    /// MPI: `MPI_Pready`.
+    pub fn ready(self) {
+        let Self { memory, runtime, .. } = self;
+        memory.mark_all();
+        runtime.harvest();
+    }
+}
+
+impl<T: Element> Deref for Part<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match self.memory.as_slice() {
+            Some(elements) => elements,
+            None => unreachable!("the mark consumes the partition"),
+        }
+    }
+}
+
+impl<T: Element> DerefMut for Part<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self.memory.as_mut_slice() {
+            Some(elements) => elements,
+            None => unreachable!("the mark consumes the partition"),
+        }
+    }
+}
+
+impl<T: Element> Half<T> {
+    fn memory(&self) -> &Partitioned {
+        match &self.memory {
+            Some(memory) => memory,
+            None => unreachable!("the memory is taken with the value"),
+        }
+    }
+
+    fn memory_mut(&mut self) -> &mut Partitioned {
+        match &mut self.memory {
+            Some(memory) => memory,
+            None => unreachable!("the memory is taken with the value"),
+        }
+    }
+
+    fn partitions(&self) -> usize {
+        self.memory().partitions()
+    }
+
+    /// Returns the memory during a round.
+    fn active(&self) -> Result<&Partitioned, Error> {
+        self.round.map(|_| self.memory()).ok_or(Error::Inactive)
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<(), Error> {
+        let partitions = self.partitions();
+        match range.start <= range.end && range.end <= partitions {
+            true => Ok(()),
+            false => Err(Error::NoSuchPartition { range: range.clone(), partitions }),
+        }
+    }
+
+    fn take(&self, range: Range<usize>) -> Result<PartitionsMut, Error> {
+        let memory = self.active()?;
+        self.check(&range)?;
+        memory.take(range.clone()).ok_or(Error::PartitionTaken { range })
+    }
+
+    fn start(
+        &mut self,
+        start: impl FnOnce(
+            &Partitioned,
+            PartitionedId,
+            &mut Engine<Transport>,
+            Time,
+            Time,
+        ) -> Result<RequestId, samite_p2p::Error>,
+    ) -> Result<(), Error> {
+        if self.round.is_some() || !self.memory_mut().begin() {
+            return Err(Error::RoundActive);
+        }
+        let mut call = self.comm.runtime.enter(&self.comm.bounds)?;
+        let started =
+            call.start(|engine, now, deadline| start(self.memory(), self.id, engine, now, deadline));
+        drop(call);
+        match started {
+            Ok(round) => self.round = Some(round),
+            Err(error) => return Err(self.comm.local_error(error.public())),
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Status, Error> {
+        let round = self.round.take().ok_or(Error::Inactive)?;
+        let end = self.comm.runtime.finish(round, &mut (), &self.comm.bounds);
+        self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result))
+    }
+
+    fn test(&mut self) -> Option<Result<Status, Error>> {
+        let Some(round) = self.round else { return Some(Err(Error::Inactive)) };
+        match self.comm.runtime.test(round, &mut ()) {
+            Ok(Poll::Pending) => None,
+            Ok(Poll::Ready(end)) => {
+                self.round = None;
+                Some(self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result)))
+            }
+            Err(error) => Some(Err(self.comm.local_error(error))),
+        }
+    }
+
+    fn cancel(&self) {
+        if let Some(round) = self.round
+            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+        {
+            call.start(|engine, _, _| engine.cancel(round));
+        }
+    }
+
+    fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
+        if self.round.is_some() {
+            return Err(Error::RoundActive);
+        }
+        self.memory_mut().as_mut_slice().ok_or(Error::RoundActive)
+    }
+
+    fn take_buffer(&mut self) -> Option<Vec<T>> {
+        if self.round.is_some() {
+            return None;
+        }
+        match self.memory.take()?.into_memory() {
+            Ok(memory) => memory.into_vec().ok(),
+            Err(memory) => {
+                self.memory = Some(memory);
+                None
+            }
+        }
+    }
+}
+
+impl<T: Element> Drop for Half<T> {
+    fn drop(&mut self) {
+        self.comm.runtime.free_partitioned(self.id, self.round);
+    }
+}
+
+impl<T: Element> fmt::Debug for Half<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partitioned")
+            .field("partitions", &self.memory.as_ref().map_or(0, Partitioned::partitions))
+            .field("is_active", &self.round.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Element> fmt::Debug for PartitionedSend<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: Element> fmt::Debug for PartitionedRecv<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: Element> fmt::Debug for Part<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("index", &self.index).finish_non_exhaustive()
+    }
+}
