@@ -3,23 +3,27 @@
 //! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
 //! of these ranks, whose root is the first of them:
 //!
-//! 1. Up: the largest of the contexts that the ranks would use next, and the choice of each of them.
-//! 2. Down: that context, and all choices. Each rank opens the context, unless it has used it or a later one meanwhile,
-//!    for another agreement that is under way at the same time.
-//! 3. Up: whether all have opened it.
-//! 4. Down: whether the communicator exists. If a rank could not open the context, all close it and begin again.
+//! 1. Up: each rank sends its choice, and the next context that it has not used. A parent passes on the largest one.
+//! 2. Down: the root sends the largest context and all choices. Each rank opens the context, unless another agreement,
+//!    under way at the same time, has made it use that context or a later one.
+//! 3. Up: each rank reports if all ranks of its subtree have opened the context.
+//! 4. Down: the root reports if the communicator exists. If a rank could not open the context, all ranks close it and
+//!    begin again.
 //!
-//! A rank that finds its child in the tree dead passes this up, and the root passes it down to all. A rank that finds
-//! its parent dead passes this down. So all that live end with the same error. One case is left: a rank dies in step 4,
-//! when some know already that the communicator exists. Those below it in the tree give up then, and leave the
-//! context: their packets tell so to all members, whose operations with them end with [`Cause::LeftContext`]. Those that
-//! have the communicator may begin a further creation, in which the others do not take part. So in the steps 1 and 2 a
-//! rank does not wait any more once it knows that any of the ranks has ended. In the steps 3 and 4 a rank that has ended
-//! may have left in good order, with the communicator; all others take part, and pass on what they know.
+//! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
+//! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
+//! one exception: a rank may die in step 4, after other ranks have received the news that the communicator exists. The
+//! ranks below the dead one then give up, and leave the context. Their packets report that to all members, whose
+//! operations with them end with [`Cause::LeftContext`].
 //!
-//! An agreement is a state machine: each poll of the engine, for any call, takes the messages that have come and sends
-//! the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the control
-//! context of a communicator, and the tag names the agreement.
+//! The ranks that have the communicator may begin a further creation, in which those that left the context take no
+//! part. So in steps 1 and 2 a rank stops waiting when it learns that any of the ranks has ended. In steps 3 and 4 a
+//! rank that has ended may have left in good order, with the communicator. All others take part and pass on the result,
+//! so a rank continues to wait.
+//!
+//! An agreement is a state machine: each poll of the engine, for any call, takes the messages that have arrived and
+//! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
+//! control context of a communicator, and the tag names the agreement.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,50 +35,51 @@ use samite_matching::{Pattern, Source};
 
 use crate::Engine;
 
-/// The part of one rank in an agreement, as it begins.
+/// The arguments with which a rank begins an agreement.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     /// The ranks that take part. This rank is one of them.
     pub ranks: Group,
-    /// The context of their messages, which no others use.
+    /// The context of the agreement's messages. It carries messages of agreements alone.
     pub control: u32,
-    /// Tells apart the agreements of some members of the control context. `None` if all its members take part: these
-    /// agreements are begun in the same order by all of them.
+    /// Distinguishes agreements in which only some members of the control context take part. `None` if all members take
+    /// part: all of them begin these agreements in the same order, which numbers them.
     pub tag: Option<u32>,
-    /// Decides about the members.
+    /// This rank's choice, from which the members of the new context result.
     pub choice: Choice,
 }
 
-/// What decides about the members of a new context.
+/// A rank's choice of the members of a new context.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// All ranks take part with the same group.
     Group(Group),
-    /// The ranks of each colour are members of a communicator of their own, ordered by key. A rank without a colour is
-    /// a member of none; the largest number is no colour.
+    /// A colour and a key. The ranks of each colour become the members of one communicator, ordered by key. A rank
+    /// without a colour becomes a member of none. `u64::MAX` is not valid as a colour.
     Colour(Option<u64>, i64),
 }
 
-/// A context that was created. The next one was opened too, for the agreements of its members.
+/// A context that was created. The context with the next number was opened too, for the agreements of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The context.
     pub context: u32,
-    /// Its members.
+    /// The members of both contexts.
     pub members: Group,
 }
 
 /// The state of an agreement.
 #[derive(Debug)]
 pub enum Progress {
-    /// It waits for a message of this rank under this tag.
+    /// The agreement waits for a message from this rank with this tag.
     Awaits {
-        /// The rank in the job.
+        /// The sender's rank in the job.
         rank: WorldRank,
         /// The tag.
         tag: u64,
     },
-    /// It has ended: with a context, or `None` if this rank has chosen none. The result is returned once.
+    /// The agreement has ended with a context, with `None` if this rank has no colour, or with an error. The result is
+    /// returned once.
     Ended(Result<Option<Agreed>, Error>),
 }
 
@@ -85,31 +90,31 @@ pub struct AgreementId(u64);
 /// The other engines of a rank that has several. A communicator's messages may go through any of them, so each has its
 /// contexts.
 pub trait Others: std::fmt::Debug + Send {
-    /// Opens the contexts of a communicator. Returns false if they were used before: then none is open.
+    /// Opens the contexts of a communicator. Returns false, and opens none, if one of them was used before.
     fn open(&self, contexts: [u32; 2], members: &Group) -> bool;
 
-    /// Closes them.
+    /// Closes the contexts of a communicator.
     fn close(&self, contexts: [u32; 2]);
 
-    /// Closes them, and tells the other members.
+    /// Closes the contexts of a communicator, and informs the other members.
     fn leave(&self, contexts: [u32; 2]);
 }
 
 /// The agreements of an engine.
 #[derive(Debug)]
 pub(crate) struct Agreements {
-    /// Those whose result was not taken, in the order in which they began.
+    /// The agreements whose result was not taken, in the order in which they began.
     all: BTreeMap<AgreementId, Box<Agreement>>,
     next: u64,
-    /// The numbers of the next agreements of all members, by control context.
+    /// By control context: the number of the next agreement in which all its members take part.
     numbers: HashMap<u32, u64>,
     /// Messages that have not been sent yet, and their receivers.
     sends: Vec<(RequestId, WorldRank)>,
     /// The earliest deadline.
     due: Time,
-    /// True if a call has changed what they depend on.
+    /// True if a call has changed an agreement, which must then be advanced without an event.
     is_due: bool,
-    /// The number of ends that they know.
+    /// The number of ends of ranks up to the last step, to detect further ones.
     ends: u64,
     others: Option<Box<dyn Others>>,
 }
@@ -134,29 +139,30 @@ impl Default for Agreements {
 #[derive(Debug)]
 struct Agreement {
     ranks: Group,
-    /// The place of this rank among them.
+    /// The index of this rank in `ranks`.
     index: u32,
     control: u32,
     tag: Option<u32>,
-    /// Its number, if all members of the control context take part: messages of earlier ones, which this rank gave up,
-    /// are dropped.
+    /// The agreement's number, if all members of the control context take part. This rank drops messages of agreements
+    /// with smaller numbers, which it has given up.
     number: u64,
     choice: Choice,
-    /// Its place in the order of agreements.
+    /// The number of agreements that this rank began before.
     begun_at: u64,
     begun: Time,
     deadline: Time,
     round: Round,
     step: Step,
-    /// The answers that have come in this round.
+    /// The answers that have arrived in this round, merged.
     answer: Answer,
     /// The message that is being received.
     incoming: Option<RequestId>,
-    /// The reason why this rank gives up, once it does.
+    /// The reason why this rank gives up, if it does.
     gave_up: Option<Error>,
+    /// The contexts that this rank opened in step 2.
     opened: Option<Agreed>,
     result: Option<Result<Option<Agreed>, Error>>,
-    /// True if its result is not wanted.
+    /// True if the caller does not want the result.
     is_dropped: bool,
 }
 
@@ -164,62 +170,63 @@ struct Agreement {
 enum Round {
     /// The ranks look for a context (steps 1 and 2).
     Choosing,
-    /// They tell whether they have opened it (steps 3 and 4).
+    /// The ranks report if they have opened the context (steps 3 and 4).
     Opening,
 }
 
-/// The awaited message.
+/// The sender of the awaited message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// That of a child, by its number.
+    /// The child with this number.
     Child(u32),
     Parent,
 }
 
-/// The answer of one rank or more in a round.
+/// The merged answer of one or more ranks in a round.
 #[derive(Clone, Debug)]
 struct Answer {
-    /// The largest one counts.
+    /// The largest vote of the ranks.
     vote: Vote,
-    /// The first context that is free.
+    /// The largest of the contexts that the ranks would use next.
     next: u64,
-    /// The choices: an index, a colour and a key each.
+    /// Three numbers for each choice: the index of the rank, its colour and its key.
     choices: Vec<u64>,
 }
 
-/// The opinion of a rank.
+/// A rank's vote in a round. Of several votes the largest prevails, in the order of this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Vote {
     Yes,
-    /// The context is in use.
+    /// The voting rank has used the context before: the ranks begin again with another one.
     Again,
-    /// This rank of the job has given up.
+    /// The named rank has given up the agreement.
     GaveUp(WorldRank),
     /// No context is left.
     Exhausted,
-    /// This rank of the job has left.
+    /// The named rank has left the job.
     Left(WorldRank),
-    /// This rank of the job has failed.
+    /// The named rank has failed.
     Failed(WorldRank),
 }
 
-/// The number that a rank which was started again does not know yet.
+/// The number of an agreement until a restarted rank learns its real number from another rank's message.
 const UNKNOWN: u64 = BY_SOME - 1;
 
-/// Set in the tags of agreements in which not all members take part.
+/// The bit that is set in the tags of agreements in which only some members take part.
 const BY_SOME: u64 = 1 << 63;
 
-/// The end of the contexts that are used. Two are necessary for a communicator.
+/// The contexts below this number are used. A communicator needs two with consecutive numbers.
 const LAST: u64 = u32::MAX as u64 - 3;
 
-/// The longest delay of a deadline while polls have events: one poll takes a limited number of packets.
+/// The longest delay of a deadline while polls deliver events. One poll takes a limited number of packets, so the
+/// awaited message may have arrived and come in a later poll.
 const SLACK_NS: u64 = 1_000_000;
 
 impl<P: Port> Engine<P> {
-    /// Begins an agreement in which this rank takes part. It goes on in each poll.
+    /// Begins an agreement in which this rank takes part. Each poll advances it.
     ///
     /// # Panics
-    /// If this rank is none of those that take part.
+    /// If [`Proposal::ranks`] does not contain this rank.
     #[cold]
     pub fn begin_agreement(&mut self, now: Time, proposal: Proposal, deadline: Time) -> AgreementId {
         let Proposal { ranks, control, tag, choice } = proposal;
@@ -266,14 +273,14 @@ impl<P: Port> Engine<P> {
         if agreement.number == UNKNOWN
             && let Some(error) = &agreement.gave_up
         {
-            // It tells the others as soon as it knows the number.
+            // The agreement stays, and informs the other ranks as soon as it knows its number.
             agreement.is_dropped = true;
             return Some(Progress::Ended(Err(error.clone())));
         }
         Some(Progress::Awaits { rank: agreement.awaited(), tag: agreement.tag() })
     }
 
-    /// Gives up an agreement with this error, unless it has ended. The other ranks get an error.
+    /// Gives up an agreement with this error, unless the agreement has ended. The other ranks receive an error.
     #[cold]
     pub fn quit_agreement(&mut self, now: Time, id: AgreementId, error: Error) {
         if let Some(agreement) = self.agreements.all.get_mut(&id) {
@@ -292,13 +299,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Announces that this rank was started again: it does not know how many communicators the ranks of the job have
-    /// created. The messages of the others tell it.
+    /// Announces that this rank was restarted, so it does not know the number of agreements of the job's ranks so far.
+    /// It learns the number from the next message of an agreement.
     pub fn expect_numbers(&mut self) {
         self.agreements.numbers.insert(0, UNKNOWN);
     }
 
-    /// Lets the agreements take the messages that have come. Returns the number of those that have ended.
+    /// Lets the agreements take the messages that have arrived. Returns the number of agreements that have ended by
+    /// that.
     #[cold]
     pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
         self.forget_sent();
@@ -336,14 +344,16 @@ impl<P: Port> Engine<P> {
         ended
     }
 
-    /// Returns a rank that has not taken a message of an agreement yet. Do not [`close`](Self::close) until there is none:
-    /// a goodbye ends the receives of messages whose bytes did not travel with their envelopes.
+    /// Returns a rank that has not taken a message of an agreement yet, or `None` if there is none. Do not call
+    /// [`close`](Self::close) before it is `None`: a goodbye ends the receives of messages whose bytes did not travel with
+    /// their envelopes.
     pub fn unsent_answer(&mut self) -> Option<WorldRank> {
         self.forget_sent();
         self.agreements.sends.first().map(|(_, to)| *to)
     }
 
-    /// Leaves the contexts of an agreement whose result is not wanted: the other members have them.
+    /// Leaves the contexts of an agreement that this rank has given up, in case the other members have the
+    /// communicator.
     fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
             let contexts = [context, context + 1];
@@ -352,7 +362,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sets the other engines of this rank, in which the contexts of agreements are opened too.
+    /// Sets the other engines of this rank. Agreements open their contexts in these engines too.
     pub fn set_others(&mut self, others: Box<dyn Others>) {
         self.agreements.others = Some(others);
     }
@@ -361,7 +371,7 @@ impl<P: Port> Engine<P> {
         self.agreements.others.as_deref().into_iter()
     }
 
-    /// Opens the contexts of a communicator, in all engines of this rank. Returns false if they were used before.
+    /// Opens the contexts of a communicator in all engines of this rank. Returns false if one of them was used before.
     fn open_agreed(&mut self, now: Time, contexts: [u32; 2], members: &Group) -> Result<bool, Error> {
         for context in contexts {
             if !self.open_context(context, members.clone())? {
@@ -375,7 +385,7 @@ impl<P: Port> Engine<P> {
         Ok(are_open)
     }
 
-    /// Collects the messages that were sent.
+    /// Collects the sends that have completed.
     fn forget_sent(&mut self) {
         let mut sends = std::mem::take(&mut self.agreements.sends);
         sends.retain(|(id, _)| {
@@ -388,11 +398,13 @@ impl<P: Port> Engine<P> {
         self.agreements.sends = sends;
     }
 
-    /// Drops the messages of earlier agreements of all members, which this rank gave up.
+    /// Drops messages of agreements in which all members take part and which have ended at this rank: messages that
+    /// arrive after this rank has given up.
     fn drop_tardy(&mut self, control: u32) {
         let first = self.agreements.first_number(control);
         let (out, tagged) = self.inner.parts();
-        // The numbers below it are those with a common beginning and a smaller bit.
+        // A pattern for each bit that is set in `first`: the numbers that have the same bits above it, and not this
+        // bit. Together they are all numbers below `first`.
         for bit in (0..u64::BITS).filter(|bit| first != UNKNOWN && first >> bit & 1 == 1) {
             let pattern =
                 Pattern { context: control, source: Source::ANY, tag: first & !(1 << bit), mask: !0 << bit };
@@ -405,28 +417,28 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
-    /// Returns true if there is nothing to do for them.
+    /// Returns true if no agreement and no send remains.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty() && self.sends.is_empty()
     }
 
-    /// Returns the time of the earliest deadline; 0 if there is work.
+    /// Returns the time of the earliest deadline, or 0 if a call has changed an agreement.
     pub(crate) fn due(&self) -> Time {
         if self.is_due { Time::ZERO } else { self.due }
     }
 
-    /// Ends all, without a word to the others: this rank takes leave of them.
+    /// Drops all agreements and sends nothing to the other ranks, because this rank's goodbye informs them.
     pub(crate) fn close(&mut self) {
         self.all.clear();
     }
 
-    /// Forgets a control context.
+    /// Forgets the number of the next agreement of a control context.
     pub(crate) fn forget_context(&mut self, context: u32) {
         self.numbers.remove(&context);
     }
 
-    /// Returns the number of the next agreement of all members of a context.
+    /// Returns the number for a new agreement in which all members of a control context take part, and counts it.
     fn number(&mut self, control: u32) -> u64 {
         let next = self.numbers.entry(control).or_default();
         let number = *next;
@@ -434,7 +446,8 @@ impl Agreements {
         number
     }
 
-    /// Gives an agreement its number, if that was unknown. Returns false if an earlier one learns the numbers first.
+    /// Gives an agreement its number, if the number was unknown and is known now. Returns true if the agreement can
+    /// advance: if it has a number, or is the first of the agreements that wait to learn theirs.
     fn has_number(&mut self, agreement: &mut Agreement) -> bool {
         if agreement.number == UNKNOWN {
             agreement.number = self.number(agreement.control);
@@ -442,7 +455,7 @@ impl Agreements {
         agreement.number != UNKNOWN || !self.all.values().any(|other| other.learns(agreement.begun_at))
     }
 
-    /// Returns the number of the first agreement of all members that has not ended.
+    /// Returns the number of the first agreement in which all members take part and which has not ended.
     fn first_number(&self, control: u32) -> u64 {
         let under_way = |agreement: &&Agreement| {
             agreement.control == control && agreement.tag.is_none() && agreement.result.is_none()
@@ -454,7 +467,8 @@ impl Agreements {
 }
 
 impl Agreement {
-    /// Returns true if it is to learn the numbers, and began before another one.
+    /// Returns true if the agreement waits to learn its number, and began before the one with `begun_at` equal to
+    /// `before`.
     fn learns(&self, before: u64) -> bool {
         self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
     }
@@ -473,7 +487,7 @@ impl Agreement {
         self.answer = Answer { vote, next, choices };
     }
 
-    /// Takes the messages that have come, up to the first that has not.
+    /// Takes the awaited messages one after the other, until one has not arrived or the agreement has ended.
     fn advance<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
         while self.result.is_none() {
             match (self.step, self.awaited_rank()) {
@@ -506,7 +520,7 @@ impl Agreement {
                             let vote = self.vote_of(&error);
                             self.answer = Answer { vote, next: 0, choices: Vec::new() };
                             self.note(error);
-                            // The next vote, if the parent waits for one.
+                            // The parent may be alive and wait for this rank's vote in the next step.
                             self.send(engine, parent, now);
                         }
                     }
@@ -534,7 +548,7 @@ impl Agreement {
             },
             (None, Round::Opening, Vote::Yes) => Ok(self.opened.take()),
             (None, Round::Opening, Vote::Again) => {
-                // No rank has the communicator.
+                // No rank has the communicator, so no member needs to be informed.
                 if let Some(Agreed { context, .. }) = self.opened.take() {
                     let contexts = [context, context + 1];
                     engine.close_contexts(now, contexts);
@@ -549,7 +563,7 @@ impl Agreement {
             engine.forget(id);
         }
         if let Some(opened) = self.opened.take() {
-            // Others may take the communicator for created.
+            // Other ranks may have the communicator, and must learn that this rank has not.
             engine.leave_agreed(now, Ok(Some(opened)));
         }
         self.result = Some(end);
@@ -558,7 +572,7 @@ impl Agreement {
         }
     }
 
-    /// Opens the contexts of the communicator, unless this rank has used them.
+    /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank has used them before.
     fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
         let Ok(context) = u32::try_from(self.answer.next) else {
             return Err(engine.error_of(Vote::Exhausted));
@@ -583,10 +597,10 @@ impl Agreement {
         self.ranks.split(&choices).remove(&colour)
     }
 
-    /// Receives the answer of a rank. `None` if it has not come.
+    /// Receives the answer of a rank. Returns `None` if it has not arrived.
     ///
     /// # Errors
-    /// This rank gives up, or the other, or one of those without which there will be no communicator.
+    /// This rank or the other one gives up, or a rank has ended without which the communicator cannot be created.
     fn hear<P: Port>(
         &mut self,
         engine: &mut Engine<P>,
@@ -617,7 +631,7 @@ impl Agreement {
         self.gave_up.clone().map(Err)
     }
 
-    /// Looks for the message of a rank, and begins to receive it.
+    /// Looks for the message of a rank, and begins to receive it. Returns `None` if it has not arrived.
     fn find<P: Port>(
         &mut self,
         engine: &mut Engine<P>,
@@ -625,7 +639,8 @@ impl Agreement {
         now: Time,
     ) -> Result<Option<RequestId>, Error> {
         let exactly = |tag| Pattern { context: self.control, source: Source::rank(from.0), tag, mask: !0 };
-        // A rank that was started again takes part in the agreements of the job alone.
+        // A restarted rank takes part in agreements of the job's control context (0) alone. It accepts any number until
+        // it knows its own, and sends with `UNKNOWN`, so the others accept that beside the right number.
         let found = match self.tag() {
             UNKNOWN => engine.claim(&Pattern { mask: BY_SOME, ..exactly(0) }),
             tag if self.tag.is_none() && self.control == 0 => {
@@ -637,7 +652,7 @@ impl Agreement {
             tag => engine.claim(&exactly(tag)),
         };
         let Some((status, claimed)) = found? else {
-            // In the second round, one that has ended may have left with the communicator.
+            // In steps 3 and 4 a rank that has ended may have left in good order, with the communicator.
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
             return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
         };
@@ -654,7 +669,8 @@ impl Agreement {
         Ok(Some(engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER)))
     }
 
-    /// Sends the answer, also if this rank has given up. Those that wait for a dead rank find it dead.
+    /// Sends the answer, also if this rank has given up, since the receiver waits for it. If the receiver has failed, the
+    /// error is ignored.
     fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let memory = Memory::new(self.answer.to_words());
         let sent = engine.isend(now, to, self.control, self.tag(), memory, Time::NEVER);
@@ -664,7 +680,7 @@ impl Agreement {
 
     /// Gives up if the deadline has passed.
     fn check_deadline<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
-        // While polls have events, the awaited message may be among the next ones.
+        // While polls deliver events, the awaited message may be among the next ones.
         let slack_ns = if events > 0 { SLACK_NS } else { 0 };
         if now >= self.deadline.after(slack_ns) && self.deadline != Time::NEVER {
             let report = Report {
@@ -683,7 +699,8 @@ impl Agreement {
         }
     }
 
-    /// Notes that this rank gives up, unless the error is the failure of another, of which all learn.
+    /// Notes that this rank gives up, unless the error is the failure of another rank. The vote reports that failure to
+    /// all ranks, and all end with the same error.
     fn note(&mut self, error: Error) {
         if !matches!(error, Error::PeerFailed { .. }) {
             self.gave_up.get_or_insert(error);
@@ -703,7 +720,7 @@ impl Agreement {
         self.tag.map_or(self.number, |tag| BY_SOME | u64::from(tag))
     }
 
-    /// Returns the rank whose message comes next, or this one.
+    /// Returns the rank whose message is awaited, or this rank if none is.
     fn awaited(&self) -> WorldRank {
         self.awaited_rank().unwrap_or_else(|| self.world_rank(self.index))
     }
@@ -751,7 +768,7 @@ fn left(rank: WorldRank, cause: Cause) -> Error {
     Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None }
 }
 
-/// Words of an answer without choices.
+/// The number of words of an answer without choices.
 const HEAD: usize = 2;
 
 impl Answer {

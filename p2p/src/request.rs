@@ -32,8 +32,8 @@ pub(crate) struct Request {
     pub(crate) watch: Watch,
 }
 
-/// The watcher that gets the end of a request, and its key for the request. It is part of the request, whose cache lines
-/// are in use anyway when it ends and when its end is taken.
+/// The watcher that gets the end of a request, and its key for the request. It is part of the request, whose cache
+/// lines are in use anyway when it ends and when its end is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     /// Not 0.
@@ -59,21 +59,21 @@ pub(crate) enum Partner {
 /// The event that an operation awaits.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Send: its turn in the peer's queue.
+    /// A send awaits its turn in the peer's queue.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// Send: the envelope was sent. FIN if the receiver gets or reads the bytes, CTS if it requests them.
+    /// A send, whose envelope was sent, awaits FIN if the receiver gets or reads the bytes, or CTS if it requests them.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
-    /// Send: room in the port for the next bytes.
+    /// A send awaits room in the port for its next bytes.
     Pushing(Box<Push>),
-    /// Receive: a message.
+    /// A receive awaits a message that matches.
     AwaitingMessage(PostedId),
-    /// Receive: gets.
+    /// A receive awaits the completion of its gets.
     Pulling(Box<Pull>),
-    /// Receive: DATA or STREAM packets, or its buffer, into which it reads the bytes.
+    /// A receive awaits DATA or STREAM packets; or, if it reads the bytes from exposed memory, that its buffer is lent.
     AwaitingData(Box<Inflow>),
-    /// A round of a partitioned send or receive: the rest is with its half.
+    /// A round of a partitioned send or receive awaits its partitions. Its state is in its half.
     Partitioned { half: PartitionedId, sends: bool },
-    /// Nothing.
+    /// The operation has ended.
     Over,
 }
 

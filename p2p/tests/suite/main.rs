@@ -59,7 +59,7 @@ impl Simulated {
         Self(Net::new(1, SimConfig::default()))
     }
 
-    /// A network without puts and gets, which cannot fence a peer off.
+    /// A network that has no puts and gets, and no fence.
     fn poor() -> Self {
         let mut config = SimConfig::default();
         (config.caps.put, config.caps.get, config.caps.change) = (Reach::None, Reach::None, Reach::None);
@@ -75,7 +75,7 @@ impl Simulated {
     fn like(offer: &samite_fabric::ofi::offer::Offer) -> Self {
         let plan = offer.plan(&Default::default(), true).expect("the port can use it");
         let mut config = SimConfig { caps: plan.caps, ..SimConfig::default() };
-        // The limits for which the tests allocate memory.
+        // The tests send messages of this length, and a provider's limit may be larger than the memory.
         config.caps.rma_max = config.caps.rma_max.min(1 << 20);
         (config.jitter_ns, config.completion_delay_ns) = (2_000, 10_000);
         Self(Net::new(4, config))

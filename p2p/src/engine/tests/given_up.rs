@@ -56,7 +56,7 @@ fn a_verdict_of_this_rank_is_noted_once() {
         assert_eq!(noted(&mut engine), []);
         assert_eq!(peer_state(&engine, WorldRank(1)).failure(), Some(cause.clone()));
 
-        // The next incarnation is another one.
+        // A verdict on the rank's next incarnation is noted separately.
         engine.introduce(WorldRank(1), 8, next.address()).unwrap();
         fault(&mut engine, WorldRank(1), &cause);
         assert_eq!(noted(&mut engine), [GivenUp { rank: WorldRank(1), incarnation: 8, cause }]);

@@ -127,8 +127,8 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
 }
 
-/// Two messages have one name. The receiver requests the first and abandons it; the bytes of the second follow its
-/// envelope.
+/// The sender uses the operation number 77 for two messages. The receiver requests the first and its receive times out.
+/// The second is a stream, and is received although the first has the same number.
 #[test]
 fn a_stream_outlives_a_message_of_its_name() {
     // The sender is alive and sends nothing else.
