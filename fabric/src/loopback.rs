@@ -447,7 +447,8 @@ impl Port for Loopback {
     }
 
     fn disarm(&mut self) {
-        // Any event that has disarmed the port has woken its owner already.
+        // An event that arrives while the port is armed disarms it and rings the alarm, so a port that is already
+        // disarmed may have an alarm to reset.
         if !std::mem::take(&mut lock(&self.shared.inbox).armed)
             && let Some(alarm) = &self.shared.alarm
         {

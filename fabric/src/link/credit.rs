@@ -1,12 +1,12 @@
-//! Credit for data that is sent ahead of its receive, in bytes, one type for each direction. The sums are cumulative and wrap,
-//! so a packet that is lost with its news of credit leaves no error behind.
+//! Credit for data that is sent ahead of its receive, in bytes, with one type for each direction. Packets carry the
+//! total that was granted since the first contact, modulo 2^32, so the next packet makes up for a lost one.
 
 /// The credit for data to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowance {
-    /// The sum that the peer has granted.
+    /// The total that the peer has granted.
     granted: u32,
-    /// The sum that is spent.
+    /// The total that was spent.
     spent: u32,
     /// True if the peer was asked for more and has not answered.
     pub(super) is_asked: bool,
@@ -27,14 +27,14 @@ impl Allowance {
         self.spent = self.spent.wrapping_add(price);
     }
 
-    /// Returns true if a packet with this sum of grants brings news.
+    /// Returns true if the total of grants in a packet differs from the known one.
     #[inline(always)]
     pub(super) fn is_news(&self, granted: u32) -> bool {
         self.granted != granted
     }
 
-    /// Takes the sum of grants from a packet, which may say that there is no more. Returns true if either is news: then a
-    /// question for more is answered.
+    /// Takes the total of grants from a packet, which may also state that there is no more. Returns true if the packet
+    /// grants more or states that: it then answers a request for more.
     pub(super) fn update(&mut self, granted: u32, is_exhausted: bool) -> bool {
         let has_more = self.is_news(granted);
         self.granted = granted;
@@ -50,7 +50,7 @@ impl Allowance {
 /// The credit that is granted to a peer for its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// The sum that is granted.
+    /// The total that was granted.
     given: u32,
     /// The part of `given` that the peer was told of.
     told: u32,
@@ -63,13 +63,13 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// Returns the sum that is granted, as packets carry it.
+    /// Returns the total that was granted, which each packet carries.
     #[inline(always)]
     pub(super) fn given(&self) -> u32 {
         self.given
     }
 
-    /// Notes that a packet with the sum was sent.
+    /// Notes that a packet with the present total was sent.
     #[inline(always)]
     pub(super) fn note_told(&mut self) {
         self.told = self.given;
@@ -98,8 +98,8 @@ impl Grant {
         is_covered
     }
 
-    /// Returns true if it is time to grant more. At half the window, any packet can carry the news. At a quarter, a packet is
-    /// sent for that alone.
+    /// Returns true if it is time to grant more. Below half of the window, the grant can wait for the next packet.
+    /// Below a quarter, a packet is sent for it alone.
     #[inline(always)]
     pub(super) fn runs_short(&self) -> bool {
         let known = self.known();
@@ -116,8 +116,8 @@ impl Grant {
         self.unused() < self.window / 2
     }
 
-    /// Fills the window up with at most `room` bytes of credit. Grants nothing if there is room neither for `least` bytes nor
-    /// for the whole rest of the window. Returns the granted credit.
+    /// Fills the window up with at most `room` bytes of credit. Grants nothing if there is room neither for `least`
+    /// bytes nor for the whole rest of the window. Returns the granted credit.
     pub(super) fn refill(&mut self, room: u32, least: u32) -> u32 {
         let wanted = self.window.saturating_sub(self.unused());
         let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };

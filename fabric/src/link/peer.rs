@@ -44,7 +44,8 @@ pub struct PeerState {
     pub(super) path: Option<PeerId>,
     /// True if the peer's address is wanted.
     pub(super) sought: bool,
-    /// Longest message that the protocol of tagged messages sends at once, set by [`Link::set_at_once`](super::Link).
+    /// The maximum length of a tagged message that is sent within the call, in one packet. The protocol of tagged
+    /// messages sets it once the path to the peer is known.
     pub(super) at_once_max: usize,
 
     /// The number that the peer has given to this side, in its hello.
@@ -286,7 +287,7 @@ impl PeerState {
         self.allowance.is_exhausted
     }
 
-    /// Returns the longest message that tagged messages may send at once.
+    /// Returns the maximum length of a tagged message that is sent within the call, in one packet.
     #[inline]
     #[must_use]
     pub fn at_once_max(&self) -> usize {
@@ -336,7 +337,7 @@ impl PeerState {
         &self.traffic
     }
 
-    /// Returns the counts of messages exchanged with it, for the protocols to raise.
+    /// Returns the counts of messages exchanged with the peer, which the protocols increase.
     #[inline]
     pub fn traffic_mut(&mut self) -> &mut Traffic {
         &mut self.traffic
@@ -348,25 +349,25 @@ impl PeerState {
         self.allowance.spend(price);
     }
 
-    /// Sets the longest message that tagged messages may send at once.
+    /// Sets the maximum length of a tagged message that is sent within the call, in one packet.
     pub fn set_at_once_max(&mut self, bytes: usize) {
         self.at_once_max = bytes;
     }
 
-    /// Notes that a packet has asked it for credit.
+    /// Notes that a packet has asked the peer for credit.
     pub fn set_asked(&mut self) {
         self.allowance.is_asked = true;
     }
 
-    /// Accounts for a packet to it that the port took.
+    /// Records that the port has accepted a packet to the peer, which carried the sum of granted credit.
     #[inline]
     pub fn sent(&mut self) {
         self.sequence = self.sequence.next();
         self.grant.note_told();
     }
 
-    /// Returns true if the launcher will still report how the peer's process ended: it said goodbye, or the port lost
-    /// it.
+    /// Returns true if the launcher has not reported yet how the peer's process ended, and the peer has said goodbye or
+    /// was lost by the port.
     pub(super) fn awaits_word(&self) -> bool {
         !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
     }

@@ -9,7 +9,7 @@ use crate::wire::Protocol;
 pub enum Outcome {
     /// The request has not ended.
     Pending,
-    /// Not yet, but a peer failed for which a receive from any source might have waited.
+    /// The request, a receive from any source, has not ended, but a peer failed that might have sent its message.
     FailurePending,
     /// The request has ended: collect it. If there is nothing to collect, its lender was informed by
     /// [`Lent::received`](super::Lent::received).
@@ -19,10 +19,11 @@ pub enum Outcome {
 /// The result of a request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The message: of a receive, with its source; of a send, with its destination.
+    /// The envelope of the message, or the error. `Status::source` is the sender if the request was a receive, and the
+    /// destination if it was a send.
     pub result: Result<Status, Error>,
-    /// The memory that the request owned. `None` if it was borrowed, or if a port may still access it: then it is kept
-    /// until the port has finished, and dropped.
+    /// The memory that the request owned. `None` if the memory was borrowed, or if a port may still access it. In the
+    /// second case it is kept until the port has finished, and then dropped.
     pub memory: Option<Memory>,
 }
 

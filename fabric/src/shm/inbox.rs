@@ -103,7 +103,7 @@ impl Inbox {
         Ok(packets)
     }
 
-    /// Returns true if there is a packet in the ring of the last packet.
+    /// Returns true if the ring from which the last packet was read contains another one.
     #[inline(always)]
     pub(super) fn has_packet(&self) -> bool {
         match self.rings.get(self.last) {
@@ -112,11 +112,11 @@ impl Inbox {
         }
     }
 
-    /// Reads that packet.
+    /// Reads one packet from the ring from which the last packet was read. Returns true if there was one.
     #[inline(always)]
     pub(super) fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
         match self.rings.get_mut(self.last) {
-            // Every poll handles the other outcomes.
+            // Other outcomes, such as a ring that was closed, recur at the next poll, which handles them.
             Some(Some(incoming)) => incoming.read(1, &mut self.scratch, 1, sink) == Read::Packets(1),
             _ => false,
         }

@@ -13,7 +13,9 @@ pub(super) trait Word: Sized {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64;
 
-    /// Writes bytes to lines, their words included. The rest of the last line is undefined.
+    /// Writes bytes to whole lines. The first word of each, which in other lines tells if a packet begins there, holds
+    /// bytes too.
+    /// The rest of the last line is undefined.
     fn fill(lines: &[Line<Self>], from: &[u8]) {
         fill_words(lines, from);
     }

@@ -109,8 +109,8 @@ fn moving_between_rings_keeps_order_under_every_interleaving() {
     });
 }
 
-/// A long packet whose body looks like words, and then short ones until the consumer waits where the body was: only
-/// published packets are read as packets.
+/// The body of a long packet contains values that would be valid as the first words of lines. Short packets follow
+/// until the consumer waits at a line that held the body. It must not read those values as a packet.
 #[test]
 fn a_body_never_passes_for_a_word() {
     loom::model(|| {
