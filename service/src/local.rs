@@ -43,7 +43,7 @@ impl Settings {
     /// Runs `body` as `n` ranks as [`local`] does, with these settings. Those of transports have no effect.
     ///
     /// # Panics
-    /// As there.
+    /// As [`local`].
     ///
     /// ```
     /// let mut settings = samite::Settings::default();
@@ -89,7 +89,7 @@ pub(crate) fn run<R: Send>(
         let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
             let mut engine = Engine::new(port, identity.clone(), config.clone());
             for (rank, address) in (0..n).zip(addresses) {
-                // Every rank is below `n`.
+                // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
             }
             let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of });
@@ -106,13 +106,15 @@ pub(crate) fn run<R: Send>(
     ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-/// Where the threads tell each other of their ends, and which rank they have given up: for each rank its unheard news.
+/// The notices of all ranks, which take the launcher's place: a thread posts one to the others when it leaves, panics,
+/// or gives up a rank.
 #[derive(Clone)]
 struct Board(Arc<[News]>);
 
+/// The notices that one rank has not polled yet.
 struct News {
     notices: Mutex<VecDeque<Notice>>,
-    /// Wakes the rank; none at the limit of open files.
+    /// Wakes the rank. `None` if the process had no free descriptor; the rank then only polls.
     alarm: Option<Alarm>,
 }
 
@@ -155,7 +157,7 @@ struct Member {
 
 impl Directory for Member {
     fn request_address(&mut self, _: u32) {
-        // All were introduced at the start.
+        // `Settings::local` introduces all ranks before they start.
     }
 
     fn poll(&mut self) -> Option<Notice> {

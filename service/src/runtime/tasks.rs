@@ -37,7 +37,7 @@ pub(super) struct Tasks {
     driver: Driver,
 }
 
-/// A future that waits. Its waker is gone once it was called.
+/// A waiting future. Its waker is taken out when it is called.
 struct Task {
     waker: Option<Waker>,
     cancel: Option<Cancel>,
@@ -56,7 +56,7 @@ enum Driver {
     #[default]
     Absent,
     Drives,
-    /// No future waits. It ends soon, unless it is unparked.
+    /// No future waits, and the thread is parked. It ends after [`STAYS`] unless it is unparked before.
     Parked(Thread),
 }
 
@@ -334,10 +334,10 @@ where
         Ok(())
     }
 
-    /// The driver. It ends when no future has waited for some time, or the runtime is closed: then nothing is left to
-    /// do, since `close` calls all wakers.
+    /// Runs the driver thread until no future has waited for [`STAYS`], or the runtime is closed. In the second case
+    /// nothing is left to do, because `close` calls all wakers.
     fn drive_tasks(&self) {
-        // It never spins: the threads of the executor need the processor.
+        // The driver never spins: the threads of the executor need the processor.
         let mut patience = Patience::new(true);
         let mut ready = Vec::new();
         let Ok(mut core) = self.core.lock() else { return };
@@ -349,7 +349,7 @@ where
                 self.rouse(&mut core);
             }
             if stepped.is_err() {
-                // Each future finds the error itself.
+                // Each future is polled again and receives the error from its own call.
                 ready = core.tasks.take_all();
             }
             let Core { engine, tasks, .. } = &mut *core;
@@ -385,7 +385,7 @@ where
 }
 
 impl<P: Port> Core<P> {
-    /// Returns the result of a request that has ended, or is to report a failure.
+    /// Returns the result of a request that has ended or must report a failure, and `None` if it continues.
     #[inline]
     fn take_ended(&mut self, id: RequestId) -> Option<Option<Completion>> {
         match self.engine.outcome(id) {

@@ -32,7 +32,8 @@ impl<P: Port> Runtime<P> {
         let mut slept = false;
         loop {
             let mut came = false;
-            // After a sleep, one look decides; and the awaited rank may need this core.
+            // After a sleep, one poll suffices: if it brings nothing, the thread sleeps again, and leaves this core to
+            // the awaited rank, which may need it.
             let polls = match (slept, self.crowded) {
                 (true, _) => 1,
                 (_, true) => 2,
@@ -83,7 +84,7 @@ impl<P: Port> Runtime<P> {
             }
             match core.attend(now) {
                 Ok(false) => {}
-                // The notices may end the wait of this thread or another.
+                // A notice arrived. It may have ended the wait of this thread or of another one.
                 Ok(true) => {
                     self.rouse(&mut core);
                     continue;

@@ -13,7 +13,7 @@ fn run(name: &str) {
     }
 }
 
-/// Returns the first number of a field of this process's memory, in bytes: its address space, or its resident part.
+/// Returns a field of `/proc/self/statm` in bytes: 0 is the size of the address space, 1 its resident part.
 fn memory(field: usize) -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(field).unwrap().parse().unwrap();

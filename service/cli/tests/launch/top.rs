@@ -94,9 +94,9 @@ fn with_job(name: &str, look: impl FnOnce(&Running, &Scratch)) {
 /// `samite top` on a terminal of its own.
 struct Terminal {
     top: Child,
-    /// The terminal's user side: keys are written to it, and the screen is read from it.
+    /// The controlling side of the pseudoterminal: keys are written to it, and the screen is read from it.
     keys: File,
-    /// The terminal's program side.
+    /// The side of the pseudoterminal that `samite top` has as its terminal.
     screen: OwnedFd,
     before: Termios,
     /// Output that was read and not yet examined.
