@@ -1,4 +1,5 @@
-//! Operations of the matching engine, on its default structure.
+//! Operations of the matching engine, on its default structure. Each function counts the instructions of one operation,
+//! which it executes `operations` times.
 
 use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, PostedId, Posting};
 
@@ -30,7 +31,7 @@ type Engine = Matcher<u64, u64>;
 
 const CONTEXT: u32 = 1;
 
-/// Counts the arrival of a message for the only receive.
+/// Counts the arrival of a message for the only posted receive.
 fn arrive_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -40,7 +41,7 @@ fn arrive_alone(operations: u64) {
     }
 }
 
-/// Counts a receive for the only message.
+/// Counts the posting of a receive for the only message.
 fn post_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -50,7 +51,7 @@ fn post_alone(operations: u64) {
     }
 }
 
-/// Counts messages for many receives, last posted first.
+/// Counts the arrival of a message while many receives are posted. The messages match the last posted receive first.
 fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -64,7 +65,7 @@ fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Counts receives for many messages, last arrived first.
+/// Counts the posting of a receive while many messages wait. The receives match the last message first.
 fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -78,8 +79,8 @@ fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Counts receives from any source, with the tags of the last messages first. More messages wait than a search compares
-/// one by one.
+/// Counts the posting of a receive from any source, with the tag of the last message. So many messages wait that the
+/// structure does not compare them one by one.
 fn post_any_source(operations: u64) {
     let mut engine = engine();
     for number in 0..operations + 300 {
@@ -91,7 +92,8 @@ fn post_any_source(operations: u64) {
     }
 }
 
-/// Counts receives from any source, with the tag of the last of 16 messages. A search compares so few one by one.
+/// Counts the posting of a receive from any source, with the tag of the last of 16 messages. The structure compares so
+/// few one by one.
 fn post_any_source_few(operations: u64) {
     const WAITING: u32 = 15;
     let mut engine = engine();
@@ -105,7 +107,7 @@ fn post_any_source_few(operations: u64) {
     }
 }
 
-/// Counts receives that match nothing.
+/// Counts the posting of a receive that matches no message.
 fn queue_receives(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -114,7 +116,7 @@ fn queue_receives(operations: u64) {
     }
 }
 
-/// Counts messages that match nothing.
+/// Counts the arrival of a message that matches no receive.
 fn queue_messages(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
