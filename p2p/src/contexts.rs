@@ -1,8 +1,8 @@
-//! Contexts: which ranks may use each, and which of them have ended.
+//! Contexts: the ranks that may use each of them, and those of these ranks that have ended.
 //!
 //! A message names its context, and only receives of that context match it. The contexts below [`FIRST`] belong to all
-//! ranks of the job, and are always there. Any other is opened for a group of ranks, its *members*. The members are
-//! incarnations: one that has ended has ended for the context, even if its rank is started again.
+//! ranks of the job, and are always open. Any other context is opened for a group of ranks, its *members*. The members
+//! are incarnations: if a rank is restarted, its new incarnation is not a member.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,18 +15,19 @@ pub(crate) const FIRST: u32 = 2;
 
 /// The contexts that are open.
 ///
-/// A name is used once by each rank. The names below [`next`](Self::next) that are not open were closed here, or are
-/// contexts of other ranks; what still arrives in them is dropped. So a closed context takes no memory.
+/// A rank uses each name at most once. A context below [`next`](Self::next) that is not open was closed by this rank,
+/// or belongs to other ranks. Messages that arrive in it are dropped, so a closed context takes no memory.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     all: Slab<Context>,
     by_name: HashMap<u32, usize>,
-    /// Members that have not ended, of which a message came or to which one went: the context in the high half, the rank
-    /// in the low one. It spares two searches. Cleared when anything ends.
+    /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
+    /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
+    /// ends.
     alive: [u64; ALIVE],
     /// The first name that this rank has never used.
     pub(crate) next: u32,
-    /// The number of contexts in which no member but this rank is left.
+    /// The number of contexts in which all members except this rank have ended.
     pub(crate) deserted: usize,
     /// Members that left a context before it was opened here, by name and rank.
     early: Vec<(u32, WorldRank)>,
@@ -36,22 +37,22 @@ pub(crate) struct Contexts {
 
 const ALIVE: usize = 256;
 
-/// The number of contexts not open yet of which a rank may have left. A rank creates that many at a time, if its
-/// threads do; for one that leaves more, the oldest are forgotten.
+/// The maximum number of entries in [`Contexts::early`] for one rank. A rank reaches it only if that many of its
+/// threads create communicators at the same time. Beyond it the oldest entries are dropped, to limit the memory.
 const EARLY_MAX: usize = 64;
 
 /// One context.
 #[derive(Debug)]
 struct Context {
     members: Group,
-    /// The ranks of the members that have ended, and the reason why the next incarnations of those ranks are none.
+    /// The ranks whose incarnations were members and have ended, with the cause that operations with them return.
     ended: BTreeMap<WorldRank, Cause>,
 }
 
 impl Default for Contexts {
     fn default() -> Self {
         let (all, by_name, early) = (Slab::new(), HashMap::new(), Vec::new());
-        // A name that can be opened is not 0.
+        // An entry of 0 is empty: context 0 cannot be opened, so no member has it.
         Self { all, by_name, alive: [0; ALIVE], next: FIRST, deserted: 0, early, ends: 0 }
     }
 }
@@ -60,7 +61,7 @@ impl Contexts {
     /// Opens a context, unless its name was used before. Returns the members that have left it already.
     #[cold]
     pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<WorldRank>> {
-        // The last name is kept, so that `next` is always one.
+        // The largest number is not opened, so that `next` cannot overflow.
         if name < self.next || name == u32::MAX {
             return None;
         }
@@ -82,7 +83,7 @@ impl Contexts {
         Some(left)
     }
 
-    /// Closes a context. Returns its members, `None` if it is not open.
+    /// Closes a context. Returns its members, or `None` if it is not open.
     pub(crate) fn close(&mut self, name: u32) -> Option<Group> {
         let context = self.all.remove(self.by_name.remove(&name)?);
         self.deserted -= usize::from(context.is_deserted());
@@ -101,17 +102,17 @@ impl Contexts {
         ended.map(|(rank, cause)| (*rank, cause.clone()))
     }
 
-    /// Returns true if a rank is known to be a member that has not ended. Of some, only [`member`](Self::member) knows.
+    /// Returns true if the cache contains a living member of a context. If it does not, ask [`member`](Self::member).
     #[inline(always)]
     pub(crate) fn is_alive(&self, name: u32, rank: WorldRank) -> bool {
         let (at, key) = alive_at(name, rank);
         self.alive[at] == key
     }
 
-    /// Returns whether a message of a peer in a context is to be received (true) or dropped (false).
+    /// Returns true if a peer's message in a context must be received, and false if it must be dropped.
     ///
     /// # Errors
-    /// The context is unknown, or the peer is no member.
+    /// [`WireError::Value`] if the context is unknown or the peer is not a member: the peer violates the protocol.
     #[inline(always)]
     pub(crate) fn admit(&mut self, name: u32, source: WorldRank) -> Result<bool, WireError> {
         if self.is_alive(name, source) { Ok(true) } else { self.admit_rare(name, source) }
@@ -131,8 +132,8 @@ impl Contexts {
         }
     }
 
-    /// Returns the reason why a member of an open context has ended, `Some(None)` if it has not, and `None` if the rank
-    /// is no member or the context is not open.
+    /// Returns the cause for which a member of an open context has ended, or `Some(None)` if it has not ended. Returns
+    /// `None` if the rank is not a member or the context is not open.
     #[cold]
     pub(crate) fn member(&mut self, name: u32, rank: WorldRank) -> Option<Option<Cause>> {
         if name < FIRST {
@@ -157,7 +158,8 @@ impl Contexts {
         self.get(name).is_some_and(|context| context.members.contains(rank))
     }
 
-    /// Returns true if only messages of this rank to itself can still arrive in an opened context, or none at all.
+    /// Returns true if all members of an open context except this rank have ended. Then only messages of this rank to
+    /// itself can still arrive there.
     pub(crate) fn is_deserted(&self, name: u32) -> bool {
         self.get(name).is_some_and(Context::is_deserted)
     }
@@ -177,7 +179,7 @@ impl Contexts {
     /// Notes that a peer has left a context. Returns true if it was a member that had not ended.
     ///
     /// # Errors
-    /// It is no member.
+    /// [`WireError::Value`] if the peer is not a member: it violates the protocol.
     #[cold]
     pub(crate) fn member_left(&mut self, name: u32, rank: WorldRank) -> Result<bool, WireError> {
         if name < FIRST {
@@ -193,7 +195,8 @@ impl Contexts {
             let is_member = context.members.contains(rank);
             return if is_member { Ok(has_changed) } else { Err(WireError::Value { field: "context" }) };
         }
-        // A context of which this rank is still to be told that all its members agree, or one that it has closed.
+        // The other members may have opened the context before this rank. If its name is below `next`, this rank has
+        // closed it, or is not a member.
         if name >= self.next {
             let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
             if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
@@ -240,20 +243,21 @@ impl Contexts {
     }
 }
 
-/// Returns the place of a member among those known to be alive, and what is there if it is.
+/// Returns the index of a member in [`Contexts::alive`], and the value of its entry there.
 #[inline(always)]
 fn alive_at(name: u32, rank: WorldRank) -> (usize, u64) {
     (name.wrapping_add(rank.0) as usize % ALIVE, u64::from(name) << 32 | u64::from(rank.0))
 }
 
 impl Context {
-    /// Returns the reason why a member has ended, `Some(None)` if it has not, and `None` if the rank is no member.
+    /// Returns the cause for which a member has ended, `Some(None)` if it has not, and `None` if the rank is not a
+    /// member.
     #[inline]
     fn member(&self, rank: WorldRank) -> Option<Option<&Cause>> {
         self.members.contains(rank).then(|| self.ended.get(&rank))
     }
 
-    /// Notes that a rank has ended, if it is a member that has not ended before. Returns true if it is one.
+    /// Notes that a rank has ended, if it is a member that had not ended. Returns true if it was one.
     fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
         let is_new = self.members.contains(rank) && !self.ended.contains_key(&rank);
         if is_new {
@@ -262,7 +266,7 @@ impl Context {
         is_new
     }
 
-    /// Returns true if every member but one has ended, which is this rank.
+    /// Returns true if all members except this rank have ended.
     fn is_deserted(&self) -> bool {
         self.members.len() > 1 && self.ended.len() + 1 >= self.members.len() as usize
     }

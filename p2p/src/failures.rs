@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use samite_fabric::link::{Cause, Error, WorldRank};
 
-/// The failures of peers. Each is reported to every receive from any source that waits when it becomes known, in the
-/// contexts of which the peer is a member. If none waits, it is reported to the next receive of the same context that
-/// has to wait, or finds nothing. So a program that receives from any source in a loop learns of each, even if it became
-/// known between two receives. (MPI's ULFM raises a failure until it is acknowledged; here the report itself
-/// acknowledges it.)
+/// The failures of peers, for receives from any source in the contexts of which the peer is a member.
+///
+/// When a failure becomes known, it is reported to every such receive that waits. If none waits in a context, it is
+/// reported to the context's next receive that must wait or finds no message. So a program that receives from any
+/// source in a loop learns of each failure, even if it became known between two receives. (MPI's ULFM raises a failure
+/// until it is acknowledged; here the report itself acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// The failures in the order in which they became known.
@@ -22,7 +23,7 @@ pub(crate) struct Failures {
 pub(crate) struct Failure {
     pub(crate) rank: WorldRank,
     pub(crate) cause: Cause,
-    /// The only context that it concerns, if the rank has not failed but left that context.
+    /// The context that the rank has left. `None` if the rank has failed, which concerns all its contexts.
     context: Option<u32>,
 }
 
@@ -49,13 +50,13 @@ impl Failures {
         self.known.iter().rfind(|known| known.is_of(rank)).map(|known| &known.cause)
     }
 
-    /// Returns how many of them need not be reported to a new wait in a context.
+    /// Returns the number of failures that a new receive in a context need not report.
     #[inline(always)]
     pub(crate) fn told(&self, context: u32) -> u32 {
         if self.known.is_empty() { 0 } else { self.told.get(&context).copied().unwrap_or(0) }
     }
 
-    /// Returns true if there are more than so many.
+    /// Returns true if more than `told` failures are known.
     #[inline(always)]
     pub(crate) fn more_than(&self, told: u32) -> bool {
         self.known.len() > told as usize

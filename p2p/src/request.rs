@@ -32,17 +32,17 @@ pub(crate) struct Request {
     pub(crate) watch: Watch,
 }
 
-/// The watcher that gets the end of a request, and its key for the request. It is part of the request, whose cache
-/// lines are in use anyway when it ends and when its end is taken.
+/// The watcher that is informed when a request ends, and the watcher's key for the request. It is a part of the
+/// request, because the cache lines of the request are loaded anyway at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
-    /// Not 0.
+    /// The watcher's number; 0 in [`Watch::NONE`].
     pub(crate) watcher: u32,
     pub(crate) key: u32,
 }
 
 impl Watch {
-    /// That of a request whose end is not reported.
+    /// The value in a request that has no watcher.
     pub(crate) const NONE: Self = Self { watcher: 0, key: 0 };
 }
 
@@ -50,7 +50,7 @@ impl Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partner {
     Rank(WorldRank),
-    /// Any rank, for a receive that has not matched, with the number of failures that were reported already.
+    /// Any rank, for a receive that has not matched. Failures before the one with number `told` need no report.
     Any {
         told: u32,
     },

@@ -370,8 +370,8 @@ impl Tagged {
         }
     }
 
-    /// Returns true if a member of a context has failed that a receive from any source has not reported, of which it
-    /// has reported or passed so many failures.
+    /// Returns true if a receive from any source must report a failure: if any failure after the first `told` ones is
+    /// that of a member of the context.
     #[inline]
     pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
         let is_member = |rank| self.contexts.is_member(context, rank);

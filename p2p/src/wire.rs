@@ -19,7 +19,7 @@
 //!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
 //!                                           A stream that has begun ends, matched or not: the rest will not come.
 //!
-//!  LEAVE context ─────────────────────────▶ the sender uses the context no more: it gave up creating it
+//!  LEAVE context ─────────────────────────▶ the sender has given up creating the context, and does not use it
 //! ```
 //! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
 //!

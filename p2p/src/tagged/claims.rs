@@ -112,7 +112,7 @@ impl Tagged {
         }
     }
 
-    /// Drops a message that waits for its receive. For its sender it is received.
+    /// Drops an unexpected message. For its sender it counts as received.
     #[cold]
     pub(crate) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
@@ -125,8 +125,7 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
-    /// Stops to receive in a context: its receives are cancelled, its messages dropped, and so are those that come
-    /// later.
+    /// Closes a context: cancels its receives and drops its unexpected messages. Later messages are dropped on arrival.
     #[cold]
     pub(crate) fn close_context(&mut self, link: &mut Link, context: u32) {
         if self.contexts.close(context).is_none() {

@@ -16,8 +16,8 @@ use crate::trace::event;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Verdict, kind};
 
 impl Tagged {
-    /// Handles a message that is whole. One that `is_alone` in its packet may go straight to a receive that is about
-    /// to be posted.
+    /// Handles a message whose bytes are all in its packet. If `is_alone` is true the packet contains no other message,
+    /// and the bytes may be copied directly to a receive that is about to be posted.
     #[inline(always)]
     #[expect(
         clippy::too_many_arguments,
