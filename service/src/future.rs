@@ -1,4 +1,4 @@
-//! Futures of requests and of messages that may come.
+//! Futures of requests, probes and claims.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,12 @@ use crate::request::{Done, Failed, Request};
 use crate::runtime::{Entry, Sought};
 use crate::{Comm, Error, Message, Status};
 
-/// The future of a [`Request`], made by awaiting it. Its result is that of [`Request::wait`], but the cause of a peer's
-/// failure is as far as it is known at once, as for [`Request::test`].
+/// The future of a [`Request`], made by awaiting it. It returns the same result as [`Request::wait`], with one
+/// difference: like [`Request::test`] it does not wait for the launcher's report of why a peer failed, so the cause may
+/// be less precise.
 ///
-/// It can be polled by any executor. While futures wait, a thread of the runtime's makes progress for them, and the
-/// deadline and the cancel of their communicator hold. Dropping the future drops the request.
+/// Any executor can poll it. While futures wait, a thread of the runtime makes progress for them, and the deadline and
+/// the cancel of their communicator apply. Dropping the future drops the request.
 ///
 /// ```
 /// # use std::{future::{Future, IntoFuture}, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
@@ -78,7 +79,8 @@ impl<B: Buffer> Future for RequestFuture<B> {
 }
 
 impl<B: Buffer> RequestFuture<B> {
-    /// Calls `body` with the result: now if it is known, otherwise when it is, by the thread that wakes futures.
+    /// Calls `body` with the result: in this call if the request has ended, otherwise later, in the thread that wakes
+    /// futures.
     pub(crate) fn call(self, body: impl FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static) {
         Arc::new(Callback(Mutex::new(Some((self, body))))).turn();
     }
@@ -94,7 +96,7 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
         let waker = Waker::from(Arc::clone(&self));
         let Poll::Ready(end) = Pin::new(future).poll(&mut Context::from_waker(&waker)) else { return };
         let taken = state.take();
-        // The function may take any lock, and wake this again.
+        // `body` and the drop of the future may take any lock, and may wake this callback again.
         drop(state);
         if let Some((future, body)) = taken {
             drop(future);
@@ -115,7 +117,7 @@ impl<B: Buffer> Drop for RequestFuture<B> {
     }
 }
 
-/// The future of a message that may come. Made by [`Comm::probe_async`].
+/// The future of a probe, which returns the status of a message that matches. Made by [`Comm::probe_async`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Probe(Search);

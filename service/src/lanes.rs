@@ -1,8 +1,8 @@
 //! Lanes: the runtimes of one rank, each with a port, a lock and an order of messages of its own.
 //!
 //! All lanes are opened when the rank joins its job. A rank publishes one address, which holds the addresses of its
-//! ports ([`Addresses`]), so a lane needs nothing from the launcher that the rank does not have anyway. The lanes share
-//! the launcher's connection ([`directory`]).
+//! ports ([`Addresses`]), so the control protocol is the same for any number of lanes. The lanes share the connection to
+//! the launcher ([`directory`]).
 
 mod directory;
 
@@ -18,7 +18,7 @@ use crate::transport::Transport;
 
 pub(crate) use directory::share;
 
-/// A lane, among those of its rank.
+/// The number of a lane, and the number of lanes of its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     /// The number of the lane, from 0.
@@ -28,7 +28,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// The lane of a rank that has one.
+    /// The lane of a rank that has only one.
     #[cfg(test)]
     pub(crate) const ONLY: Self = Self { number: 0, of: 1 };
 }
@@ -39,14 +39,15 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Joins the runtimes of a rank, which then know each other.
+    /// Makes the runtimes of a rank known to each other.
     pub(crate) fn new(runtimes: Vec<Arc<Runtime<Transport>>>) -> Arc<Self> {
         let lanes = Arc::new(Self { runtimes });
         for runtime in &lanes.runtimes {
             runtime.join_lanes(Arc::downgrade(&lanes));
         }
         if lanes.runtimes.len() > 1 {
-            // Its lock is held meanwhile. No thread takes it while it holds that of another lane.
+            // The first lane's lock is held while these functions take the locks of other lanes. This cannot deadlock:
+            // no thread takes the first lane's lock while it holds another lane's.
             let others = Box::new(Others(Arc::downgrade(&lanes)));
             lanes.first().act(|engine, _| engine.set_others(others));
         }
@@ -59,7 +60,7 @@ impl Lanes {
     }
 
     /// Ends the rank's part in the job: says goodbye in all lanes, then waits until the peers have taken the messages
-    /// sent to them. `tell` reports the end to the launcher; what the last lane reports counts.
+    /// sent to them. `tell` reports the end to the launcher, which receives it when the last lane reports.
     ///
     /// # Errors
     /// The first error of a lane.
@@ -100,7 +101,7 @@ impl Runtime<Transport> {
 
     /// Closes the contexts of a communicator in all lanes.
     pub(crate) fn close_contexts(&self, contexts: [u32; 2]) {
-        // Without lanes the rank has left the job.
+        // `None` if the rank has left the job, and its contexts have ended.
         let lanes = self.lanes();
         lanes
             .iter()
@@ -113,14 +114,14 @@ impl Runtime<Transport> {
     }
 }
 
-/// The lanes but the first: what the first opens, these open too.
+/// All lanes except the first. They open and close the same contexts as the first.
 #[derive(Debug)]
 struct Others(Weak<Lanes>);
 
 impl samite_p2p::Others for Others {
     fn open(&self, contexts: [u32; 2], members: &samite_p2p::Group) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
-        // A lane that is closed has no part in later agreements.
+        // An error means that the lane is closed. It has no part in the agreement, so it must not make it fail.
         let open =
             |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(contexts, members).unwrap_or(true);
         let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
@@ -146,8 +147,8 @@ impl samite_p2p::Others for Others {
 pub(crate) struct Addresses;
 
 impl Addresses {
-    /// Returns the address that a rank publishes. There are at most [`LANES_MAX`](samite_control::LANES_MAX) lanes, and an address has less than
-    /// 64 KiB.
+    /// Returns the address that a rank publishes. There are at most [`LANES_MAX`](samite_control::LANES_MAX) lanes, and
+    /// the address of a port has less than 64 KiB, so the numbers fit.
     pub(crate) fn encode(addresses: impl ExactSizeIterator<Item = Address>) -> Address {
         let mut bytes = vec![addresses.len() as u8];
         for Address(address) in addresses {
@@ -160,7 +161,7 @@ impl Addresses {
     /// Returns the address of a rank's port in a lane.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why the address cannot be read or has no such lane, for an error message.
     pub(crate) fn decode(Address(bytes): &Address, lane: Lane) -> Result<Address, String> {
         let malformed = || "its address is malformed".to_owned();
         let (&lanes, mut rest) = bytes.split_first().ok_or_else(malformed)?;

@@ -34,25 +34,25 @@ use crate::runtime::Bounds;
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 pub trait Attribute: Any + Send + Sync + Sized {
-    /// Returns what a duplicate gets ([`Comm::dup`]): nothing, unless it is implemented. Called by each rank, when it
-    /// has the duplicate. Other new communicators get nothing.
+    /// Returns the attribute of a duplicate of the communicator ([`Comm::dup`]). By default a duplicate has none. Each
+    /// rank calls this when it has the duplicate. Other new communicators have no attributes.
     fn duplicate(&self) -> Inherited<Self> {
         Inherited::Nothing
     }
 }
 
-/// What a duplicate of a communicator gets of an [`Attribute`].
+/// The value of an [`Attribute`] in a duplicate of its communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited<T> {
     /// No attribute of this type.
     Nothing,
-    /// The same value, which both share.
+    /// The same value, which both communicators share.
     Shared,
-    /// A value of its own.
+    /// A separate value for the duplicate.
     Own(T),
 }
 
-/// What programs attach to one communicator.
+/// The name and the attributes of one communicator.
 #[derive(Default)]
 pub(crate) struct Attached(Mutex<Parts>);
 
@@ -73,7 +73,7 @@ struct Value {
 
 impl Attached {
     fn parts(&self) -> MutexGuard<'_, Parts> {
-        // No call of the program's runs under the lock.
+        // The program's code never runs under this lock, so it cannot deadlock or panic there.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,8 +97,8 @@ impl fmt::Debug for Attached {
 }
 
 impl Comm {
-    /// Gives the communicator a name, which its `Debug` text has (`MPI_Comm_set_name`). Each rank names its own; a
-    /// communicator that is made of this one has none.
+    /// Gives the communicator a name, which its `Debug` text shows (`MPI_Comm_set_name`). The name is local to this
+    /// rank. A communicator that is created from this one has no name.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -114,17 +114,17 @@ impl Comm {
         self.with_attached(|attached| attached.parts().name = Some(name.into()));
     }
 
-    /// Returns the name that [`set_name`](Self::set_name) has given (`MPI_Comm_get_name`).
+    /// Returns the name that was given by [`set_name`](Self::set_name) (`MPI_Comm_get_name`).
     #[must_use]
     pub fn name(&self) -> Option<Arc<str>> {
         self.with_attached(|attached| attached.parts().name.clone())?
     }
 
-    /// Attaches a value, in place of the one of its type (`MPI_Comm_set_attr`). All handles of the communicator in this
-    /// process have it. See [`Attribute`].
+    /// Attaches a value, and drops the attached value of the same type, if any (`MPI_Comm_set_attr`). All handles of
+    /// the communicator in this process share it. See [`Attribute`].
     pub fn set_attribute<T: Attribute>(&self, value: T) {
         let value = Value { value: Arc::new(value), duplicate: duplicate::<T> };
-        // The value that it replaces is dropped without the lock.
+        // The replaced value is dropped without the lock, because its drop is the program's code.
         drop(self.with_attached(|attached| attached.put(TypeId::of::<T>(), Some(value))));
     }
 
@@ -136,12 +136,12 @@ impl Comm {
         value??.value.downcast().ok()
     }
 
-    /// Takes the attached value of a type away, and returns it (`MPI_Comm_delete_attr`).
+    /// Removes the attached value of a type, and returns it (`MPI_Comm_delete_attr`).
     pub fn remove_attribute<T: Attribute>(&self) -> Option<Arc<T>> {
         self.with_attached(|attached| attached.put(TypeId::of::<T>(), None))??.value.downcast().ok()
     }
 
-    /// Gives a duplicate of this communicator its attributes.
+    /// Attaches to a duplicate of this communicator the attributes that it inherits.
     pub(super) fn pass_attributes(&self, duplicate: &Self) {
         let all = self.with_attached(|attached| attached.parts().attributes.clone());
         for (key, Value { value, duplicate: of }) in all.into_iter().flatten() {

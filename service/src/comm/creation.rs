@@ -11,8 +11,8 @@ use crate::select::Rank;
 use crate::transport::Transport;
 
 impl Comm {
-    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`). It gets
-    /// the [attributes](crate::Attribute) that want it.
+    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
+    /// It gets the [attributes](crate::Attribute) that want it.
     ///
     /// All ranks of this communicator call it. Its creations ([`split`](Self::split) is another) are called in the same
     /// order by all of them, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
@@ -20,13 +20,14 @@ impl Comm {
     /// sender received.
     ///
     /// Its members are the processes that create it. A rank that is started again later
-    /// ([`incarnation`](Self::incarnation)) is no member of it: operations with it end with [`Error::PeerFailed`] and the
-    /// cause [`Cause::Restarted`](crate::Cause::Restarted).
+    /// ([`incarnation`](Self::incarnation)) is no member of it: operations with it end with [`Error::PeerFailed`] and
+    /// the cause [`Cause::Restarted`](crate::Cause::Restarted).
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that
-    /// live; [`Error::TimedOut`], [`Error::Cancelled`]. [`Error::Exhausted`] after 2^31 communicators. If a rank fails
-    /// at the very end, some ranks may have the communicator, and their operations in it end with an error.
+    /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up
+    /// ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that live; [`Error::TimedOut`],
+    /// [`Error::Cancelled`]. [`Error::Exhausted`] after 2^31 communicators. If a rank fails at the very end, some ranks
+    /// may have the communicator, and their operations in it end with an error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -106,8 +107,8 @@ impl Comm {
         self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
     }
 
-    /// Creates the communicator of a group (`MPI_Comm_create_group`). Only the members of the group call it, all with the
-    /// same group and tag. They are ranks of this communicator.
+    /// Creates the communicator of a group (`MPI_Comm_create_group`). Only the members of the group call it, all with
+    /// the same group and tag. They are ranks of this communicator.
     ///
     /// The tag tells apart creations that go on at the same time between the same ranks, in several threads. After one
     /// that failed, use another tag.
@@ -214,23 +215,23 @@ pub struct Creation<C> {
     parent: Comm,
     /// The first lane, in which the ranks agree.
     runtime: Arc<Runtime<Transport>>,
-    /// `None` once its result was returned.
+    /// The agreement; `None` once its result was returned.
     id: Option<AgreementId>,
     result: fn(&Comm, Option<Derived>) -> Result<C, Error>,
 }
 
 impl<C> Creation<C> {
-    /// Waits for the end, within the bounds of the communicator on which it was started.
+    /// Waits until the creation has ended, within the bounds of the communicator on which it was started.
     ///
     /// # Errors
-    /// [`Comm::dup`] has a list.
+    /// Returns the errors of [`Comm::dup`].
     pub fn wait(mut self) -> Result<C, Error> {
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let runtime = &self.runtime;
         let cancel = Bounds { timeout: None, cancel: self.parent.bounds.cancel.clone() };
         let mut seen = None;
         let end = loop {
-            // Reports name the rank that it waits for, which changes.
+            // Each wait ends when the awaited rank changes, so that reports name the right rank.
             let (rank, tag) = seen.unwrap_or((runtime.rank, 0));
             let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag, mask: !0 };
             let look = |engine: &mut Engine<_>| {
@@ -255,8 +256,8 @@ impl<C> Creation<C> {
     /// returned once; later calls return [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// [`Comm::dup`] has a list. After an error of the runtime itself ([`Error::Closed`], for example) it is still
-    /// under way.
+    /// Returns the errors of [`Comm::dup`]. After an error of the runtime itself, for example [`Error::Closed`], the
+    /// creation is still under way.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<C, Error>> {
         let Some(id) = self.id else { return Some(Err(Error::NoSuchRequest)) };
@@ -274,7 +275,7 @@ impl<C> Creation<C> {
         }
     }
 
-    /// Gives it up; [`wait`](Self::wait) and [`test`](Self::test) return the result. It may have ended already.
+    /// Gives the creation up, unless it has ended. [`wait`](Self::wait) and [`test`](Self::test) return the result.
     pub fn cancel(&self) {
         if let Some(id) = self.id {
             let cancelled = samite_p2p::Error::Cancelled { fate: Fate::NotDelivered };
@@ -282,7 +283,7 @@ impl<C> Creation<C> {
         }
     }
 
-    /// Returns the result. Waits for the cause of a failure, if `explains`.
+    /// Returns the result. Waits for the cause of a failure if `explains` is true.
     fn end(&self, end: Result<Option<Agreed>, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
         let parent = &self.parent;
         match end {
@@ -318,7 +319,7 @@ impl<C> std::fmt::Debug for Creation<C> {
 #[cfg(test)]
 mod tests {
 
-    /// A rank that was started again takes part in creations of the world, at any place in the tree.
+    /// A restarted rank takes part in creations of the world, at any place in the tree.
     #[test]
     fn a_rank_that_knows_no_number_learns_it_from_the_others() {
         for n in [2, 3, 5, 8] {

@@ -20,9 +20,10 @@ pub(crate) struct Derived {
     pub(super) group: Group,
     /// This rank in the communicator.
     pub(super) rank: Rank,
-    /// The context of its messages. In the next one its members agree on further communicators.
+    /// The context of the communicator's messages. In the context with the next number its members agree on further
+    /// communicators.
     context: u32,
-    /// What the program attaches to it; most have nothing.
+    /// The name and attributes, allocated when the program first uses them.
     pub(super) attached: OnceLock<Box<Attached>>,
 }
 

@@ -41,7 +41,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split_by(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
-        // A rank that does not know its place takes part all the same, so that the others do not wait for it.
+        // A rank that does not know its host takes part without a colour, so that the others do not wait for it.
         let host = host();
         let choice = Choice::Colour(host, key);
         let here = self.begin_creation(self.members(), None, choice, |comm, made| Ok(comm.derive(made)))?;
@@ -65,12 +65,12 @@ impl Comm {
 fn host() -> Option<u64> {
     let place = process::Place::current().ok()?;
     let low = u64::from_ne_bytes(*place.boot.last_chunk()?);
-    // This one is the word for no colour.
+    // `u64::MAX` means that a rank has no colour.
     Some(low.min(u64::MAX - 1))
 }
 
-/// Returns the first processor of the part of this host on which alone this thread may run, if there is one. Each
-/// part has a folder with the list of its processors.
+/// Returns the first processor of a part of this host, a NUMA node or a core, if the thread is bound to that part.
+/// Each part has a folder in `folder`, with the list of its processors.
 fn part_of(folder: &str, prefix: &str, list: &str) -> Option<u32> {
     let allowed = sched_getaffinity(None).ok()?;
     let mine: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -83,7 +83,7 @@ fn part_of(folder: &str, prefix: &str, list: &str) -> Option<u32> {
     u32::try_from(*part.first()?).ok()
 }
 
-/// Returns the processors of a list like `0-3,8`; those before the first part that is none.
+/// Returns the processors of a list like `0-3,8`, up to the first part that is malformed.
 fn processors(list: &str) -> Vec<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -120,7 +120,7 @@ mod tests {
             let core = world.comm().split_by(Kind::Core, 0).unwrap();
             core.map(|core| core.size())
         });
-        // A machine may have one core alone.
+        // If the machine has only one core, the last rank is bound to it too.
         let expected = match part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list") {
             Some(_) => [Some(4); 4],
             None => [Some(3), Some(3), Some(3), None],

@@ -12,11 +12,11 @@ use samite_os::alarm::Alarm;
 
 use crate::runtime::{Directory, Notice};
 
-/// Returns a directory for each lane. Any of them takes the notices of all: the others find theirs in a queue, and are
-/// woken.
+/// Returns a directory for each lane. When one lane polls, it takes all notices of the launcher, puts those for other
+/// lanes into their queues, and wakes them.
 ///
 /// # Errors
-/// At the limit of open files.
+/// The error of the system if the process has too many open files.
 pub(crate) fn share(directory: Box<dyn Directory>, lanes: usize) -> io::Result<Vec<Box<dyn Directory>>> {
     if lanes == 1 {
         return Ok(vec![directory]);
@@ -51,7 +51,7 @@ struct OfLane {
 
 struct Shared {
     directory: Box<dyn Directory>,
-    /// By lane.
+    /// The shares of the lanes, by number.
     shares: Vec<Share>,
     /// The known addresses of ranks that take part, with their incarnations.
     known: HashMap<u32, (u32, Address)>,
@@ -59,11 +59,11 @@ struct Shared {
     present: usize,
 }
 
-/// The share of a lane in the notices.
+/// The notices that one lane has not taken yet, and its last figures.
 struct Share {
     news: VecDeque<Notice>,
     alarm: Alarm,
-    /// The ranks whose address the lane has requested. It gets the addresses of their later incarnations too.
+    /// The ranks whose address the lane has requested. The lane receives the addresses of their later incarnations too.
     requested: HashSet<u32>,
     figures: Figures,
     peers: Vec<PeerStats>,
@@ -89,7 +89,7 @@ impl Share {
 }
 
 impl Shared {
-    /// Takes all notices, and gives each lane those that concern it.
+    /// Takes all notices from the launcher, and adds each to the queues of the lanes that it concerns.
     fn listen(&mut self) {
         while let Some(notice) = self.directory.poll() {
             match &notice {

@@ -46,12 +46,12 @@ pub struct Exchanged<S, R> {
 #[derive(Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct ExchangeFailed<S, R> {
-    /// The reason: of the half that failed first.
+    /// The error of the half that failed first.
     #[source]
     pub error: Error,
-    /// The data to send; `None` if a peer or a port may still read it, as [`Failed::buffer`].
+    /// The data to send. `None` if a peer or a port may still read it, as in [`Failed::buffer`].
     pub data: Option<S>,
-    /// The buffer to receive to; `None` if a peer or a port may still write to it. Its contents are undefined.
+    /// The buffer of the receive, with undefined contents. `None` if a peer or a port may still write to it.
     pub buffer: Option<R>,
 }
 
@@ -70,7 +70,7 @@ impl<S, R> From<ExchangeFailed<S, R>> for Error {
 type End<S, R> = Result<Exchanged<S, R>, ExchangeFailed<S, R>>;
 
 impl<S: Buffer, R: Buffer> Exchange<S, R> {
-    /// Returns the exchange of a receive that was started, and of a send or the reason why it was not.
+    /// Returns the exchange of a started receive and a send. If the send was not started, cancels the receive.
     pub(crate) fn new(comm: Comm, send: Result<Request<S>, Failed<S>>, receive: Request<R>) -> Self {
         let (send, failed) = match send {
             Ok(request) => (Half::UnderWay(request), None),
@@ -86,7 +86,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
     /// Waits for the end of both halves.
     ///
     /// # Errors
-    /// That of the half that failed first, as of [`Comm::send`](crate::Comm::send) or
+    /// The error of the half that failed first: see [`Comm::send`](crate::Comm::send) and
     /// [`Comm::recv`](crate::Comm::recv).
     pub fn wait(mut self) -> End<S, R> {
         loop {
@@ -153,7 +153,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
 #[derive(Debug)]
 enum Half<B: Buffer> {
     UnderWay(Request<B>),
-    /// Its buffer, and its message if it succeeded.
+    /// The buffer, and the status of the message if the operation succeeded.
     Ended(Option<B>, Option<Status>),
 }
 
@@ -165,7 +165,7 @@ impl<B: Buffer> Half<B> {
         }
     }
 
-    /// Notes the end of its request, and its error unless there was one before.
+    /// Keeps the result of the request, which has ended. Sets `failed` if the request failed and `failed` is `None`.
     fn note(
         &mut self,
         end: impl FnOnce(&mut Request<B>) -> Result<Done<B>, Failed<B>>,
@@ -181,10 +181,10 @@ impl<B: Buffer> Half<B> {
         };
     }
 
-    /// Makes progress, and notes the end of its request if it has ended.
+    /// Makes progress, and keeps the result of the request if it has ended.
     ///
     /// # Errors
-    /// Those after which a request is still under way.
+    /// An error after which the request is still under way: see [`Request::test`].
     fn test(&mut self, failed: &mut Option<Error>) -> Result<(), Error> {
         let Self::UnderWay(request) = self else { return Ok(()) };
         match request.test() {
@@ -205,7 +205,7 @@ impl<B: Buffer> Half<B> {
     }
 }
 
-/// A wait for the request that ends first, of two.
+/// Waits until one of two requests has ended, and knows which one.
 struct Either {
     ids: [Option<RequestId>; 2],
     ended: RequestId,

@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    /// Says goodbye. Every other call, waiting calls included, ends with an error from the beginning of this on.
+    /// Says goodbye to the peers. From now on every other call, waiting calls included, ends with an error.
     ///
     /// # Errors
     /// [`Error::Closed`] if it was closed before; [`Error::Forked`] in a child of the rank's process;
@@ -56,10 +56,10 @@ impl<P: Port> Runtime<P> {
         core.directory.panicked();
     }
 
-    /// Takes the engine out of the lock, and wakes the waiting threads. The flag is false if one of them slept.
+    /// Takes the engine out of the lock, and wakes the waiting threads. The flag is true if none of them slept.
     fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
-            // Before the wake-up, since callers reuse their buffers as soon as they know the end.
+            // This must precede the wake-up: a woken caller returns, and its borrowed buffer can be reused.
             core.now = self.clock.now();
             core.forget_lent();
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
@@ -78,8 +78,8 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// Drives the lanes of a rank until their peers have taken all messages. All of them, since a peer that is met in one
-/// lane now must learn of the goodbye there.
+/// Drives the lanes of a rank until their peers have taken all messages. All lanes are driven until the last has
+/// finished, because a peer may make its first contact in any of them, and must then receive the goodbye.
 fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     let Some(first) = goodbyes.first() else { return Ok(()) };
     let mut patience = Patience::new(first.runtime.crowded);
@@ -104,7 +104,8 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
                 let time = core.time_to_sleep(nap_time, until);
                 let Some(time) = core.arm(nap_time, time) else { continue };
                 match &runtime.watch {
-                    // The alarm that woke another thread may not be reset yet. Other lanes wake nobody here.
+                    // A thread that was woken may not have reset the alarm, so the sleep would end at once. And events
+                    // of other lanes do not wake a sleep on this lane's descriptors.
                     Some(watch) if *was_alone && is_only => watch.sleep(time),
                     _ => nap(nap_time.min(time)),
                 }
@@ -116,7 +117,7 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns a lane with a peer that has not taken all messages, and the peer.
+/// Returns the first peer that has not taken all messages, and its lane.
 fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)> {
     let lanes = goodbyes.iter().enumerate();
     lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.not_closed()?)))
@@ -126,7 +127,7 @@ fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)
 pub(crate) struct Goodbye<'a, P> {
     runtime: &'a Runtime<P>,
     core: Core<P>,
-    /// True if no thread slept in it.
+    /// True if no thread slept in this runtime when it said goodbye.
     was_alone: bool,
     start: Time,
     is_said: bool,

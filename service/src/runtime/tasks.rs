@@ -1,10 +1,10 @@
 //! Tasks: the futures that wait, and the thread that drives the engine for them.
 //!
-//! A future that has nothing to return leaves its [`Waker`] here. The *driver*, a thread that exists only while futures
+//! A future that has no result yet leaves its [`Waker`] here. The *driver*, a thread that exists only while futures
 //! wait, drives the engine as any waiting thread does, and sleeps on the same descriptors. After each step it takes the
-//! wakers of the futures that can go on, and calls them when the lock is free, since they run code of the executor's. A
-//! thread that makes progress meanwhile wakes it ([`Runtime::rouse`]), so it alone has to look for them, and the paths
-//! of other threads know nothing of futures.
+//! wakers of the futures that can continue. It calls them without the lock, because they run the executor's code. A
+//! thread that makes progress for itself wakes the driver ([`Runtime::rouse`]). So only the driver looks for such
+//! futures, and other threads do no work for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::patience::{Patience, Rest};
 /// The futures that wait for an engine.
 #[derive(Default)]
 pub(super) struct Tasks {
-    /// The engine's watcher of all requests that are awaited by futures, once there was one.
+    /// The engine's watcher of all requests that futures await. `None` before the first such future.
     watcher: Option<u32>,
     /// Futures of requests, by the watcher's key.
     requests: Slab<Task>,
     searches: Slab<Search>,
-    /// The number of futures of requests that end with a cancel.
+    /// The number of futures of requests that have a [`Cancel`].
     cancels: usize,
     driver: Driver,
 }
@@ -50,7 +50,7 @@ struct Search {
     deadline: Time,
 }
 
-/// The thread that drives for futures.
+/// The state of the thread that drives the engine for futures.
 #[derive(Default)]
 enum Driver {
     #[default]
@@ -60,7 +60,7 @@ enum Driver {
     Parked(Thread),
 }
 
-/// The key of a future among those that wait, if it waits. [`Runtime::end_task`] clears it.
+/// The key of a waiting future in [`Tasks`]. [`Runtime::end_task`] clears it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Entry {
     #[default]
@@ -69,7 +69,7 @@ pub(crate) enum Entry {
     Search(usize),
 }
 
-/// A search for a message that matches, by a future.
+/// A future's search for a message that matches.
 #[derive(Debug)]
 pub(crate) struct Sought {
     pub(crate) pattern: Pattern,
@@ -82,7 +82,7 @@ impl Task {
         Self { waker: Some(waker.clone()), cancel: cancel.cloned() }
     }
 
-    /// Takes the waker if the cancel was used.
+    /// Takes the waker if the caller has used the [`Cancel`].
     fn take_if_cancelled(&mut self) -> Option<Waker> {
         if !self.cancel.as_ref()?.is_cancelled() {
             return None;
@@ -97,19 +97,20 @@ impl Tasks {
         self.requests.is_empty() && self.searches.is_empty()
     }
 
-    /// Adds the future of a request. Returns the watcher, and its key for the request.
+    /// Adds the future of a request. Returns the watcher, and the watcher's key for the request.
     fn insert<P: Port>(&mut self, engine: &mut Engine<P>, task: Task) -> (u32, usize) {
         self.cancels += usize::from(task.cancel.is_some());
         let watcher = *self.watcher.get_or_insert_with(|| engine.add_watcher());
         (watcher, self.requests.insert(task))
     }
 
-    /// Returns true if the future of a request can go on, or could.
+    /// Returns true if a request may have ended whose future was not woken yet.
     pub(super) fn are_ready<P: Port>(&self, engine: &Engine<P>) -> bool {
         self.watcher.is_some_and(|watcher| engine.has_ends(watcher))
     }
 
-    /// Removes a future. The caller drops it when the lock is free: a waker may own other futures.
+    /// Removes a future. The caller drops it without the lock: its waker may own other futures, whose drop takes the
+    /// lock.
     fn remove(&mut self, entry: &mut Entry) -> Option<Task> {
         match std::mem::take(entry) {
             Entry::Nowhere => None,
@@ -129,11 +130,11 @@ impl Tasks {
         requests.chain(searches).collect()
     }
 
-    /// Takes the wakers of the futures that can go on. Returns the time at which others may have to.
+    /// Takes the wakers of the futures that can continue. Returns the earliest deadline of the other searches.
     fn take_ready<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, ready: &mut Vec<Waker>) -> Time {
         if let Some(watcher) = self.watcher {
             while let Some((id, key)) = engine.take_end(watcher) {
-                // A deserted receive would be returned again.
+                // Otherwise the engine would return a receive without possible senders at each step.
                 engine.unwatch(id);
                 ready.extend(self.requests.get_mut(key as usize).and_then(|task| task.waker.take()));
             }
@@ -162,8 +163,8 @@ impl<P: Port + 'static> Runtime<P>
 where
     Self: Send + Sync,
 {
-    /// Drives once. Returns the request's result as of [`finish`](Self::finish), without an explanation of a failure,
-    /// if it has ended. Otherwise `waker` is called when it may have.
+    /// Drives the engine once. If the request has ended, returns its result as [`finish`](Self::finish) does, but does
+    /// not wait for the cause of a failure. Otherwise `waker` is called when the request may have ended.
     pub(crate) fn poll_end(
         self: &Arc<Self>,
         id: RequestId,
@@ -176,7 +177,7 @@ where
             Err(refused) => return Poll::Ready(Some(unfinished(refused))),
         };
         let old = core.tasks.remove(entry);
-        // The end may be there already. A look at the clock and at the directory comes after that.
+        // If the request has ended, the clock and the directory need not be read.
         let mut end = core.poll(&mut ()).map(|events| (events, core.take_ended(id)));
         if let Ok((_, None)) = end {
             let cancel = bounds.cancel.as_ref();
@@ -190,14 +191,14 @@ where
             let news = core.attend(self.clock.now());
             end = news.map(|news| (usize::from(news), core.take_ended(id)));
             if let Ok((_, None)) = end {
-                // A matched receive continues after a cancel.
+                // A matched receive continues after a cancel, which must not wake the future again.
                 let task = Task::new(waker, cancel.filter(|_| !is_cancelled));
                 let pending = match self.start_driver(&mut core) {
                     Ok(()) => {
                         let Core { engine, tasks, .. } = &mut *core;
                         let (watcher, key) = tasks.insert(engine, task);
                         *entry = Entry::Request(key);
-                        // There are fewer than 2^32 requests.
+                        // There are fewer than 2^32 requests, so the key fits.
                         engine.watch(id, watcher, key as u32);
                         Poll::Pending
                     }
@@ -225,7 +226,8 @@ where
         Poll::Ready(end)
     }
 
-    /// Drives once, and then calls `look`. If it finds nothing, `waker` is called when it may.
+    /// Drives the engine once, and then calls `look`. If that finds nothing, `waker` is called when it may find
+    /// something.
     pub(crate) fn poll_search<R>(
         self: &Arc<Self>,
         sought: &mut Sought,
@@ -289,7 +291,7 @@ where
         None
     }
 
-    /// Forgets a future that does not wait any more.
+    /// Removes a future that does not wait any more.
     pub(crate) fn end_task(&self, entry: &mut Entry) {
         if let Entry::Nowhere = entry {
             return;
@@ -321,7 +323,7 @@ where
     fn spawn_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
         let runtime = Arc::clone(self);
         let thread = thread::Builder::new().name("samite-driver".to_owned()).stack_size(STACK_BYTES);
-        // Signals of the process are for the program's threads.
+        // Signals to the process are for the program's threads, so the driver blocks them.
         let spawned = signal::with_all_blocked(|| thread.spawn(move || runtime.drive_tasks()));
         if spawned.is_err() {
             core.tasks.driver = Driver::Absent;
@@ -403,10 +405,10 @@ pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// The stack of the driver, of which pages are allocated as they are used. Wakers of executors only queue their tasks;
-/// callbacks may call the library.
+/// The size of the driver's stack, whose pages are allocated when they are used. An executor's waker only queues a
+/// task, but a callback may call the library.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The time for which the driver stays after the last future: a new thread for each of several exchanges in turn would
-/// take longer than they do.
+/// The time for which the driver stays after the last future. If several exchanges follow each other, starting a thread
+/// for each would take longer than the exchanges.
 const STAYS: Duration = Duration::from_millis(20);
