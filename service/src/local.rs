@@ -157,7 +157,7 @@ struct Member {
 
 impl Directory for Member {
     fn request_address(&mut self, _: u32) {
-        // `Settings::local` introduces all ranks before they start.
+        // `run` introduces all ranks to each other before they start.
     }
 
     fn poll(&mut self) -> Option<Notice> {
