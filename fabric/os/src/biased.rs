@@ -13,10 +13,9 @@
 //! ```
 //! So either the owner sees that it has lost the bias, or the other thread sees that the owner has entered.
 //!
-//! A thread that must not wait can leave an *errand* ([`BiasedMutex::ask`]): a call with the value, which the lock owes
-//! from then on. If the lock is free, the thread makes the call itself; otherwise the holder does, when it releases the
-//! lock. Only the mutex has errands, so they need the bias to be given up ([`BiasedMutex::share`]), and cost its owner
-//! nothing.
+//! A thread that must not wait can leave an *errand* ([`BiasedMutex::ask`]): it requests a call with the value. If the
+//! lock is free, the thread makes the call itself; otherwise the holder makes it when it releases the lock. Errands
+//! require that the bias was given up ([`BiasedMutex::share`]), so the owner of a bias does not pay for them.
 //!
 //! The word with the owner of the bias also says that the lock is closed, or that this process is a child of the one
 //! that made the lock, since it lies in memory that children get as zeros. So these checks cost the owner nothing.
@@ -112,13 +111,14 @@ impl<T> BiasedMutex<T> {
         Ok(Self { hot, mutex: Mutex::new(()), errand: Errand::default(), call })
     }
 
-    /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. Waits until no other thread holds the lock.
+    /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. Waits until no other thread holds the
+    /// lock.
     ///
     /// # Errors
-    /// Errors as of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock).
     ///
     /// # Panics
-    /// Errors as of [`lock`](Self::lock).
+    /// If [`lock`](Self::lock) would panic.
     pub fn share(&self) -> Result<(), Refused> {
         let me = number_this_thread();
         let _mutex = self.bias().lock(&self.mutex)?;
@@ -127,9 +127,9 @@ impl<T> BiasedMutex<T> {
         Ok(())
     }
 
-    /// Has the errand's call made with the value, soon and without a wait: by this thread if the lock is free, otherwise
-    /// by the holder when it releases the lock. The call sees all that this thread did before. Several threads that ask
-    /// may get one call together. Nothing happens if the lock is closed, or another process's.
+    /// Requests the errand's call with the value, without waiting. This thread makes the call if the lock is free,
+    /// otherwise the holder makes it when it releases the lock. The call sees all writes of this thread before the
+    /// request. One call may serve several requests. Does nothing if the lock is closed or belongs to another process.
     ///
     /// # Panics
     /// If the lock was never [shared](Self::share).
@@ -140,8 +140,8 @@ impl<T> BiasedMutex<T> {
 
     /// Makes the errand's call. The caller holds the mutex, after [`share`](Self::share).
     fn run_errand(&self) {
-        // SAFETY: the callers hold the mutex by `try_lock`, which has seen that no thread has the bias any more and that
-        // the lock is not closed: see `Bias`. So this thread is the only one inside, and the value is present.
+        // SAFETY: the callers hold the mutex by `try_lock`, which has seen that no thread has the bias any more and
+        // that the lock is not closed: see `Bias`. So this thread is the only one inside, and the value is present.
         (self.call)(unsafe { (*self.value()).assume_init_mut() });
     }
 
@@ -191,7 +191,7 @@ impl<T> BiasedMutex<T> {
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
-    /// Takes the bias away from any thread, for this one, `me`, which holds the mutex.
+    /// Ends the bias of any thread. The calling thread, `me`, holds the mutex.
     fn take_bias(&self, me: u64) {
         match self.bias().owner() {
             SHARED => {}
@@ -304,7 +304,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
 #[inline(never)]
 fn unlock<T>(shared: Shared<'_, T>) {
     let Shared { mutex, lock } = shared;
-    // Read under the mutex, so it is known if a thread may have asked while this one held it.
+    // Errands are enabled under the mutex, so this value is valid for the whole time that this thread held it.
     let may_owe = lock.errand.is_enabled();
     drop(mutex);
     if may_owe {

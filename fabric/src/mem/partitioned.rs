@@ -1,14 +1,14 @@
-//! Memory cut into equal partitions, which several threads write, and which become readable one by one.
+//! Memory cut into equal partitions. Several threads write it, and each partition becomes readable by itself.
 //!
-//! A partition has at most one writer, and none once it is *marked*. A marked partition is read by any number of
-//! readers and stays as it is. The owner gets all of the memory back, and may begin a new round, when it is *quiet*: no
-//! reader is left, and each partition that was taken for writing is marked, or was returned.
+//! A partition has at most one writer, and no writer once it is *marked*. A marked partition does not change, and any
+//! number of readers may read it. The memory is *quiet* when no reader is left, and each partition that was taken for
+//! writing was marked or returned. Then the owner may access all of it, or begin a new round.
 //!
 //! ```text
 //!             take                      mark
 //!   free ──────────────▶ written by one ─────▶ read by all
 //!     ▲ ◀────────────────┘ drop                  │
-//!     └──────────────────────────────────────────┘ the owner begins a round, when all is quiet
+//!     └──────────────────────────────────────────┘ the owner begins a round, when the memory is quiet
 //! ```
 
 mod marks;
@@ -30,7 +30,7 @@ pub struct Partitioned(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Present until the owner takes it out.
+    /// The memory, until the owner takes it out.
     memory: UnsafeCell<Option<Memory>>,
     origin: NonNull<u8>,
     /// Bytes of all partitions, and of one.
@@ -46,13 +46,14 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Some neighbouring partitions, for writing by this value alone. Those that are not marked when it is dropped are
-/// free again, with their bytes as they are.
+/// Neighbouring partitions that only this value may write. Partitions that are not marked when it is dropped become
+/// free again, and keep their bytes.
 #[derive(Debug)]
 pub struct PartitionsMut {
     shared: Arc<Shared>,
     parts: Range<usize>,
-    /// Partitions that are not marked. At 0 this value has no access any more, and the owner may have begun a new round.
+    /// The number of partitions of this value that are not marked. At 0 it has no access any more, and the owner may
+    /// have begun a new round.
     left: usize,
 }
 
@@ -70,7 +71,7 @@ impl Partitioned {
     /// Cuts a vector into partitions.
     ///
     /// # Errors
-    /// Returns the vector if it cannot be cut into so many equal partitions.
+    /// Returns the vector if its length is not a multiple of `partitions`, or `partitions` is 0.
     pub fn new<T: Element>(vec: Vec<T>, partitions: usize) -> Result<Self, Vec<T>> {
         if partitions == 0 || !vec.len().is_multiple_of(partitions) {
             return Err(vec);
@@ -105,7 +106,8 @@ impl Partitioned {
         self.0.marks.len()
     }
 
-    /// Begins a round: no partition is marked or taken. Returns false, and changes nothing, unless all is quiet.
+    /// Begins a round, in which no partition is marked or taken yet. Returns false, and changes nothing, if the memory
+    /// is not quiet.
     #[must_use]
     pub fn begin(&mut self) -> bool {
         let is_quiet = self.0.marks.is_quiet();
@@ -160,7 +162,7 @@ impl Partitioned {
         self.0.marks.are_marked(parts)
     }
 
-    /// Returns all elements. `None` unless all is quiet.
+    /// Returns all elements, or `None` if the memory is not quiet.
     ///
     /// # Panics
     /// If the vector was one of another type.
@@ -170,21 +172,21 @@ impl Partitioned {
         if !self.0.marks.is_quiet() {
             return None;
         }
-        // SAFETY: these are the elements of a vector of `T`. All is quiet, so no writer or reader is left that has
-        // access, and as the owner is borrowed exclusively, none can be made meanwhile.
+        // SAFETY: these are the elements of a vector of `T`. The memory is quiet, so no writer or reader is left that
+        // has access, and none can be made while the owner is borrowed exclusively.
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast(), count_of::<T>(&(0..self.0.len))) })
     }
 
     /// Returns the memory.
     ///
     /// # Errors
-    /// Returns this value unless all is quiet.
+    /// Returns this value if the memory is not quiet.
     pub fn into_memory(self) -> Result<Memory, Self> {
         if !self.0.marks.is_quiet() {
             return Err(self);
         }
-        // SAFETY: all is quiet, and the owner is gone after this: nothing else has access to the cell or the memory, and
-        // nothing can get it.
+        // SAFETY: the memory is quiet, and the owner does not exist after this. So nothing else has access to the cell
+        // or the memory, and nothing can get access.
         match unsafe { (*self.0.memory.get()).take() } {
             Some(memory) => Ok(memory),
             None => unreachable!("the memory is taken out once, with its owner"),
@@ -237,8 +239,8 @@ impl PartitionsMut {
         self.shared.marks.len()
     }
 
-    /// Returns some bytes of the memory for writing. `None` if they touch a partition that this value does not have, or
-    /// that is marked.
+    /// Returns the bytes of `span` for writing. Returns `None` if they touch a partition that is marked or does not
+    /// belong to this value.
     pub fn span_mut(&mut self, span: Range<usize>) -> Option<&mut [u8]> {
         if span.start > span.end || span.end > self.shared.len {
             return None;
@@ -246,8 +248,8 @@ impl PartitionsMut {
         if !self.may_write(&self.shared.parts_of(&span)) {
             return None;
         }
-        // SAFETY: the bytes lie in the memory. Each partition that they touch was taken by this value, and is not marked,
-        // so no other writer and no reader has access; this value is borrowed exclusively.
+        // SAFETY: the bytes lie in the memory. Each partition that they touch was taken by this value, and is not
+        // marked, so no other writer and no reader has access; this value is borrowed exclusively.
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.at(span.start), span.len()) })
     }
 
@@ -278,14 +280,14 @@ impl PartitionsMut {
         })
     }
 
-    /// Makes partitions readable, and gives up the access to them. Those that are marked stay so.
+    /// Makes partitions readable, and gives up the right to write them. Has no effect on marked ones.
     ///
     /// # Panics
     /// If this value does not have one of them.
     pub fn mark(&mut self, parts: Range<usize>) {
         let is_own = parts.is_empty() || self.parts.start <= parts.start && parts.end <= self.parts.end;
         assert!(is_own, "partitions {parts:?} are not among {:?}", self.parts);
-        // Once all are marked, the marks may be those of a later round.
+        // If all partitions of this value are marked, the owner may have begun a later round, which must not be marked.
         if self.left > 0 {
             self.left -= self.shared.marks.mark(parts);
         }
@@ -301,7 +303,7 @@ impl PartitionsMut {
         if parts.is_empty() {
             return true;
         }
-        // Unless all are marked, all is not quiet, so the marks are those of this round.
+        // While one is not marked, the memory is not quiet and the owner cannot begin a round, so the marks are valid.
         self.left > 0
             && self.parts.start <= parts.start
             && parts.end <= self.parts.end
@@ -336,13 +338,15 @@ impl Marked {
         self.shared.marks.len()
     }
 
-    /// Returns true if a partition may have been marked since the last call. Each mark is noticed by a later call.
+    /// Returns true if a partition may have been marked since the last call. A mark that this call misses makes a later
+    /// call return true.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.shared.marks.take_news()
     }
 
-    /// Returns neighbouring partitions that are marked, as many as possible, and that it has not returned before.
+    /// Returns the longest run of neighbouring partitions that are marked and were not returned before, from the first
+    /// such partition on. Returns `None` if there is none.
     pub fn next_run(&mut self) -> Option<Range<usize>> {
         let marks = &self.shared.marks;
         let mut run: Option<Range<usize>> = None;
@@ -369,7 +373,7 @@ impl Marked {
         run
     }
 
-    /// Returns some bytes of the memory. `None` if they touch a partition that is not marked.
+    /// Returns the bytes of `span`, or `None` if they touch a partition that is not marked.
     #[must_use]
     pub fn bytes(&self, span: Range<usize>) -> Option<&[u8]> {
         if span.start > span.end || span.end > self.shared.len {

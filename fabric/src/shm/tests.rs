@@ -413,16 +413,16 @@ fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     for _ in 0..1000 {
         assert!(burst(5, 8));
     }
-    // The receiver has not read when the ring is full. The next lap of packets goes through the large one.
+    // The small ring is full before the receiver reads. The next packets go through the large ring, for one lap of it.
     let full = SMALL.ring_bytes_min / 64;
     assert!(!burst(full, 8));
     let left = (1..).find(|_| burst(1, 8));
     assert!(left.is_some_and(|left| (lap - full..=lap).contains(&left)), "{left:?} of {lap}");
-    // A packet that is too long for it follows too soon: two laps.
+    // A packet that is too long for the small ring follows soon after, so the sender uses the large ring for two laps.
     assert!(!burst(1, 2000));
     assert!((0..2 * lap - 33).all(|_| !burst(1, 8)));
     assert!(burst(1, 8));
-    // The next one follows after more than that: one lap.
+    // The next long packet follows more than two laps later, so the sender uses the large ring for one lap only.
     assert!((0..2 * lap).all(|_| burst(1, 8)));
     assert!(!burst(1, 2000));
     assert!((0..lap - 33).all(|_| !burst(1, 8)));

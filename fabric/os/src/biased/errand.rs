@@ -1,4 +1,4 @@
-//! A call that a lock owes to threads that must not wait for it.
+//! A call that a thread requests of a lock without waiting for the lock.
 //!
 //! ```text
 //!   asking thread                                holder
@@ -7,11 +7,12 @@
 //!     yes: owed ← 0, call, releases it             yes: lock free? ─ no ─▶ done, its holder comes here
 //!                                                    yes: owed ← 0, call, releases it, looks again
 //! ```
-//! No call is lost. `owed` is only ever changed by read-modify-write operations, with acquire and release order, and the
-//! holder's look at it is one too. So they have one order. Assume that the asking thread finds the lock held by H, and
-//! take H's look after that release. If it comes after the asking thread's change, H sees that a call is owed, or
-//! another holder has set `owed` to 0 meanwhile and makes the call. If it came before, H's release would happen before
-//! the asking thread's attempt to lock, which then could not find the lock held by H.
+//! No call is lost. All accesses to `owed` are read-modify-write operations with acquire and release order, the
+//! holder's check included, so they have a total order. Assume that the asking thread finds the lock held by H, and
+//! consider the check that H makes after releasing the lock. If the check comes after the asking thread's change, H
+//! sees that a call is owed, or another holder has set `owed` to 0 in between and makes the call. The check cannot come
+//! before that change: H's release would then happen before the asking thread's attempt to lock, which could not find
+//! the lock held by H.
 
 use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Whether the call is owed.
+/// The state of a requested call.
 pub(super) struct Errand {
     enabled: AtomicBool,
     owed: AtomicU64,
@@ -33,7 +34,7 @@ impl Default for Errand {
 }
 
 impl Errand {
-    /// Permits to ask. The caller holds the lock.
+    /// Permits [`ask`](Self::ask). The caller holds the lock.
     pub(super) fn enable(&self) {
         self.enabled.store(true, Ordering::Relaxed);
     }
@@ -42,13 +43,13 @@ impl Errand {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Has `call` made: here if `try_lock` locks, otherwise by the thread that holds the lock.
+    /// Requests `call`. This thread makes it if `try_lock` succeeds, otherwise the thread that holds the lock makes it.
     pub(super) fn ask<G>(&self, try_lock: impl Fn() -> Option<G>, call: impl Fn(&G)) {
         self.owed.swap(1, Ordering::AcqRel);
         self.serve(try_lock, call);
     }
 
-    /// Makes the call if it is owed, after each release of the lock.
+    /// Makes the call if one is owed. The holder calls this after each release of the lock.
     pub(super) fn released<G>(&self, try_lock: impl Fn() -> Option<G>, call: impl Fn(&G)) {
         if self.owed.fetch_or(0, Ordering::AcqRel) != 0 {
             self.serve(try_lock, call);
