@@ -1,25 +1,25 @@
-//! Partitioned communication (MPI 4.1, chapter 4): a send and a receive that are initialized once, and whose message
-//! travels in parts, as its sender marks them.
+//! Partitioned communication (MPI 4.1, chapter 4): a send and a receive are initialized once. In each round a message
+//! travels from one to the other in partitions, each when the sender marks it as ready.
 //!
 //! ```text
 //!  sender                                       receiver
-//!  PART_INIT tag, length, partitions ─────────▶ matched in order with a receive, or kept   against a budget
-//!                  ◀─ PART_ACCEPT name, length  the lengths are equal, or both halves end
+//!  PART_INIT tag, length, partitions ─────────▶ matched in order with a receive, or kept within a budget
+//!                  ◀─ PART_ACCEPT name, length  if the lengths differ, both halves end
 //!
-//!                  ◀───────── PART_START round  a round began here: its memory is ready
-//!  PART_DATA round, offset, bytes ────────────▶ … as partitions are marked, in any order, until all have come
+//!                  ◀───────── PART_START round  the receiver has begun a round: its memory is ready
+//!  PART_DATA round, offset, bytes ────────────▶ … for marked partitions, in any order, until all have arrived
 //!
 //!  PART_END ───────────────────────────────── ▶ the other half has ended, or is dropped
 //! ```
-//! The two *halves* of a pair find each other by context, rank and tag, in the order of their initialization, and never
-//! meet ordinary messages. The receiver's memory is there when a round begins, so data needs no credit.
+//! The two *halves* of a pair are matched by context, rank and tag, in the order of their initialization, and never
+//! match ordinary messages. PART_START shows that the receiver has memory for the whole round, so data needs no credit.
 //!
-//! A sender sends a run of neighbouring partitions to its end before it begins another. So the receiver needs one bit
-//! for each of the sender's partitions, and the place of the next bytes of a partition that has not come whole, to know
-//! that no byte comes twice.
+//! A sender finishes a run of neighbouring partitions before it begins another run. So the receiver detects a byte that
+//! arrives twice with little state: one bit for each of the sender's partitions, and the offset of the next byte if the
+//! last packet ended within a partition.
 //!
-//! A round that ends with an error ends its pair: each later round has the same error. The receiver keeps the partitions
-//! that had arrived.
+//! A round that ends with an error ends its pair: each later round returns the same error. The receiver keeps the
+//! partitions that had arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,25 +39,26 @@ use crate::contexts::FIRST;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::wire::{PartAccept, PartData, PartEnd, PartInit, PartStart, kind};
 
-/// The name of a half in its engine. It is not given again.
+/// The name of a half in its engine. No two halves of an engine have the same name, at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionedId(u64);
 
-/// The halves of this rank, and the initializations of other ranks that wait for theirs.
+/// The halves of this rank, and initializations from other ranks that wait for a receive of this rank.
 #[derive(Debug, Default)]
 pub(crate) struct Partitioned {
     halves: BTreeMap<PartitionedId, Half>,
-    /// Receives and initializations that wait for each other, by place: for one envelope only one of them waits.
+    /// Receives that wait for an initialization, and below it initializations that wait for a receive. For one envelope
+    /// only one of the maps has entries, because a new one is matched with the first of the other kind.
     receives: BTreeMap<Waiting, PartitionedId>,
     inits: BTreeMap<Waiting, Init>,
-    /// Initializations, and receives that have one, by the sender and its name for its half.
+    /// Waiting initializations and matched receives, by the sender and the sender's name for its half.
     senders: BTreeMap<(Peer, u64), Met>,
-    /// Sends with a round.
+    /// Sends whose round is under way.
     sending: BTreeSet<PartitionedId>,
     last: u64,
 }
 
-/// A place in the order of those that wait under one envelope: context, source, tag, number.
+/// The key of a waiting half or initialization: context, source, tag, and a number that increases in their order.
 type Waiting = (u32, WorldRank, u64, u64);
 
 /// An initialization that waits for its receive.
@@ -87,7 +88,7 @@ struct Half {
     /// The number of rounds that have begun, and the request of the last one until it has ended.
     rounds: u64,
     round: Option<RequestId>,
-    /// The reason why no round can begin any more.
+    /// The error of the pair, after which no round can begin. `None` while the pair exists.
     ended: Option<Error>,
     side: Side,
 }
@@ -107,9 +108,9 @@ enum Side {
         waits_at: Option<Waiting>,
         /// Bytes of one of the sender's partitions.
         part_len: usize,
-        /// A bit for each of the sender's partitions of which bytes have come in this round.
+        /// A bit for each of the sender's partitions, which is set when its first bytes arrive in this round.
         begun: Vec<u64>,
-        /// Bytes that have not come, of each partition of the receiver's.
+        /// The number of missing bytes of each of the receiver's partitions.
         missing: Vec<usize>,
         flow: Option<Inflow>,
     },
@@ -119,9 +120,9 @@ enum Side {
 #[derive(Debug)]
 struct Outflow {
     marked: Marked,
-    /// Bytes of marked partitions that are being sent.
+    /// The bytes of the present run of marked partitions that were not sent.
     run: Range<usize>,
-    /// Partitions that are not marked as far as known, and bytes not sent.
+    /// The number of partitions whose mark was not seen yet, and the number of bytes that were not sent.
     unmarked: usize,
     left: usize,
 }
@@ -130,13 +131,13 @@ struct Outflow {
 #[derive(Debug)]
 struct Inflow {
     memory: PartitionsMut,
-    /// The end of the bytes that came last, unless it is the end of a partition: the next ones must follow.
+    /// The offset at which the next bytes must start, if the last packet ended within a partition.
     next: Option<usize>,
     left: usize,
 }
 
 impl Partitioned {
-    /// Returns the number of halves, and of initializations that wait.
+    /// Returns the number of halves, and the number of waiting initializations.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.halves.len(), self.inits.len())
     }
@@ -154,7 +155,7 @@ impl Partitioned {
         (half.bytes, awaited)
     }
 
-    /// Returns the reason why a half has ended, if it has.
+    /// Returns the error with which a half has ended, or `None` if it has not ended.
     pub(crate) fn end(&self, id: PartitionedId) -> Option<Error> {
         self.halves.get(&id)?.ended.clone()
     }
@@ -166,7 +167,8 @@ impl Partitioned {
         id
     }
 
-    /// Returns the half of that name if it belongs to a pair with the peer and has not ended.
+    /// Returns the half with this name if it belongs to a pair with the peer and has not ended. Otherwise the packet
+    /// that names it is counted as stale.
     fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<(PartitionedId, &mut Half)> {
         let id = PartitionedId(name);
         let half = self.halves.get_mut(&id).filter(|half| half.peer == peer && half.ended.is_none());
@@ -177,9 +179,9 @@ impl Partitioned {
     }
 }
 
-/// Calls.
+/// Calls of the user.
 impl Tagged {
-    /// Initializes a send. Its announcement is in the queue of its peer.
+    /// Initializes a send, and queues its PART_INIT.
     pub(crate) fn psend_init(
         &mut self,
         link: &mut Link,
@@ -299,13 +301,13 @@ impl Tagged {
         Ok(request)
     }
 
-    /// Returns the number of rounds of sends.
+    /// Returns the number of sends whose round is under way.
     pub(crate) fn sending(&self) -> usize {
         self.partitioned.sending.len()
     }
 
-    /// Queues the partitions that were marked since the last call. Returns true if some are marked whose receiver has not
-    /// begun the round as far as known.
+    /// Queues the partitions that were marked since the last call. Returns true if partitions were marked that cannot
+    /// be sent yet, because their receiver's PART_START has not arrived.
     pub(crate) fn harvest(&mut self, link: &mut Link) -> bool {
         let mut has_waiting = false;
         let mut fresh = Vec::new();
@@ -325,16 +327,16 @@ impl Tagged {
         has_waiting
     }
 
-    /// Drops a half, whose memory is free after this. A round that has not ended is cancelled.
+    /// Removes a half. Cancels its round if one is under way. The engine does not use the half's memory afterwards.
     pub(crate) fn free_half(&mut self, link: &mut Link, id: PartitionedId) {
         self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
         self.partitioned.halves.remove(&id);
     }
 }
 
-/// Packets out.
+/// Sending.
 impl Tagged {
-    /// Announces a send.
+    /// Sends the PART_INIT of a send.
     pub(super) fn announce<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -369,7 +371,7 @@ impl Tagged {
         }
     }
 
-    /// Sends the marked partitions of one peer's sends. Returns `Again` if there is more to send that may go.
+    /// Sends the marked partitions of the queued sends to one peer. Returns `Again` if the port has no room for all.
     pub(super) fn push_partitions<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -417,7 +419,7 @@ impl Tagged {
                         flow.run = parts.start * part_len..parts.end * part_len;
                         continue;
                     }
-                    // The end of a round without bytes is one packet.
+                    // A message without bytes is one empty packet, sent when all partitions are marked.
                     None if half.bytes == 0 && flow.unmarked == 0 => {}
                     None => return Ok(Post::Done),
                 }
@@ -460,9 +462,9 @@ impl Tagged {
     }
 }
 
-/// Packets in.
+/// Receiving.
 impl Tagged {
-    /// Handles an initialization: it meets its receive here, or waits for it.
+    /// Handles PART_INIT: matches it with the first waiting receive, or keeps it until such a receive is initialized.
     pub(super) fn part_init(
         &mut self,
         link: &mut Link,
@@ -504,7 +506,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Joins a receive and an initialization.
+    /// Makes a pair of a receive and an initialization, and answers with PART_ACCEPT.
     fn pair(&mut self, link: &mut Link, id: PartitionedId, init: Init) {
         let Init { sender, send, bytes, partitions } = init;
         let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
@@ -514,7 +516,7 @@ impl Tagged {
         let (ours, is_active, round) = (half.bytes, half.round.is_some(), half.rounds);
         if bytes == ours {
             *part_len = bytes / partitions;
-            // No more than a bit for each byte of this side's memory.
+            // The memory is limited: the lengths are equal, and each partition has a byte at least.
             *begun = vec![0; if bytes == 0 { 0 } else { partitions.div_ceil(64) }];
         }
         self.partitioned.senders.insert((sender, send), Met::Half(id));
@@ -561,7 +563,7 @@ impl Tagged {
         let Side::Send { cleared, .. } = &mut half.side else {
             return Err(WireError::Value { field: "send" });
         };
-        // The receiver begins a round when it has all of the one before.
+        // A receiver begins a round only after it has received all of the previous one.
         if half.theirs.is_none() || *cleared != sent || start.round.get() != sent + 1 {
             return Err(WireError::Value { field: "round" });
         }
@@ -596,7 +598,7 @@ impl Tagged {
         }
         if start < end {
             flow.admit(start..end, *part_len, begun).ok_or(invalid("offset"))?;
-            // A byte that has not come lies in no partition that has arrived.
+            // These bytes have not arrived before, so none of their partitions is complete, and the span is writable.
             let into = flow.memory.span_mut(start..end).ok_or(invalid("offset"))?;
             bytes.copy_to(into);
             flow.arrived(start..end, half.bytes / missing.len(), missing);
@@ -616,7 +618,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Handles the end of the other half.
+    /// Handles PART_END: the other half has ended.
     pub(super) fn part_end(&mut self, link: &mut Link, peer: Peer, end: &PartEnd) -> Result<(), WireError> {
         let (by_receiver, is_refused) = end.read()?;
         let (rank, send) = (link.peer(peer).rank(), end.send.get());
@@ -648,9 +650,9 @@ impl Tagged {
     }
 }
 
-/// Ends.
+/// Ending.
 impl Tagged {
-    /// Ends a half, and its round if it has one. If `tells`, the other half is told.
+    /// Ends a half, and its round if one is under way. Informs the peer if `tells` is true.
     pub(super) fn end_half(&mut self, link: &mut Link, id: PartitionedId, error: Error, tells: bool) {
         let Some(half) = self.partitioned.halves.get_mut(&id) else { return };
         if half.ended.is_some() {
@@ -680,7 +682,7 @@ impl Tagged {
         }
     }
 
-    /// Ends the halves with a peer: all, or those of one context.
+    /// Ends all halves with a failed peer, or only those in one context, and drops the peer's waiting initializations.
     pub(super) fn fail_halves(&mut self, link: &mut Link, peer: Peer, only: Option<u32>, cause: &Cause) {
         let rank = link.peer(peer).rank();
         for id in
@@ -698,21 +700,21 @@ impl Tagged {
         places.into_iter().for_each(|place| self.drop_init(place));
     }
 
-    /// Ends the halves with a peer with an error, and tells the peer.
+    /// Ends all halves with a peer with `error`, and informs the peer.
     pub(super) fn end_halves(&mut self, link: &mut Link, peer: Peer, error: &Error) {
         for id in self.halves_of(|half| half.peer == peer) {
             self.end_half(link, id, error.clone(), true);
         }
     }
 
-    /// Ends the halves that have a round, whose memory is free after this.
+    /// Ends the halves whose round is under way. The engine does not use their memory afterwards.
     pub(crate) fn end_rounds(&mut self, link: &mut Link, tells: bool) {
         for id in self.halves_of(|half| half.round.is_some()) {
             self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, tells);
         }
     }
 
-    /// Ends the sends to a peer, which gets nothing after the goodbye.
+    /// Ends the sends to a peer to which the goodbye was sent, because the peer ignores later packets.
     pub(super) fn end_sends_after_goodbye(&mut self, link: &mut Link, peer: Peer) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
         for id in self.halves_of(|half| half.peer == peer && matches!(half.side, Side::Send { .. })) {
@@ -782,7 +784,7 @@ impl Half {
         Self { peer, context, tag, bytes, theirs: None, rounds: 0, round: None, ended: None, side }
     }
 
-    /// Ends a round: its memory is free, and its request is returned.
+    /// Ends a round: gives its memory up, and returns its request.
     fn end_round(&mut self) -> Option<RequestId> {
         match &mut self.side {
             Side::Send { flow, .. } => *flow = None,
@@ -793,7 +795,8 @@ impl Half {
 }
 
 impl Inflow {
-    /// Checks that some bytes have not come before, and notes them. `None` if they must not come.
+    /// Notes that the bytes of `span` have arrived. Returns `None` if the sender violates the protocol: if one of them
+    /// has arrived before, or if the span does not begin where it must.
     fn admit(&mut self, span: Range<usize>, part_len: usize, begun: &mut [u64]) -> Option<()> {
         let first = match self.next {
             Some(next) if next == span.start => span.start / part_len + 1,
@@ -811,7 +814,7 @@ impl Inflow {
         Some(())
     }
 
-    /// Counts bytes that are in the memory, and marks the partitions that are complete.
+    /// Counts bytes that were copied to the memory, and marks the partitions that they complete.
     fn arrived(&mut self, span: Range<usize>, part_len: usize, missing: &mut [usize]) {
         self.left -= span.len();
         let (mut at, mut done) = (span.start, None::<Range<usize>>);
@@ -830,7 +833,7 @@ impl Inflow {
     }
 }
 
-/// Returns the first of those that wait under an envelope.
+/// Returns the first of the waiting entries with this envelope.
 fn first_of<T>(
     waiting: &BTreeMap<Waiting, T>,
     context: u32,
@@ -840,7 +843,8 @@ fn first_of<T>(
     waiting.range((context, source, tag, 0)..=(context, source, tag, u64::MAX)).next()
 }
 
-/// A half is removed when its owner drops it, and then from all lists.
+/// Panics because a list names a half that does not exist or has the wrong side. A dropped half is removed from all
+/// lists, so this is a bug.
 #[cold]
 fn no_half(id: PartitionedId) -> ! {
     unreachable!("{id:?} is in a list, and is no such half")

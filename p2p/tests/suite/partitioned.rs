@@ -102,7 +102,7 @@ fn assert_unharmed<M: Medium>(mut job: Job<M>, sides: impl IntoIterator<Item = S
     assert!(job.usages().iter().all(|usage| usage.partitioned == 0));
 }
 
-/// Exchanges rounds of a message that is cut in so many partitions on each side, marked in a random order.
+/// Exchanges rounds of a message that is cut into a given number of partitions on each side, marked in a random order.
 fn rounds<M: Medium>(medium: M, len: usize, cuts: (usize, usize), sender_first: bool) {
     let mut job = pair(medium);
     let mut random = SplitMix64::new(len as u64);
@@ -130,7 +130,7 @@ fn rounds<M: Medium>(medium: M, len: usize, cuts: (usize, usize), sender_first: 
             job.poll();
         }
         if round == 2 {
-            // The marked half arrives, and no more.
+            // Only the marked partitions arrive.
             let (theirs, ours) = (len / cuts.0, len / cuts.1);
             let is_marked = |at: usize| order[..half].contains(&(at / theirs.max(1)));
             let marked: Vec<_> =
@@ -253,7 +253,7 @@ struct Begun {
     received: Option<Op>,
 }
 
-/// Begins a round as far as the stage says, on this side at least.
+/// Begins a round and continues it to the given stage. This side has always begun it.
 fn begin<M: Medium>(job: &mut Job<M>, stage: Stage, on: usize) -> Begun {
     let mut send = (on == 0 || stage != Stage::Alone).then(|| send_init(job, 5, 100, 2));
     let mut recv = (on == 1 || stage != Stage::Alone).then(|| recv_init(job, 5, 100, 2));
