@@ -1,7 +1,9 @@
-//! The time from the last partition that becomes ready to the end of the receive, beside a message that is sent at once.
+//! Measures the time from the last partition that becomes ready to the end of the receive, compared with an ordinary
+//! message that is sent at that moment.
 //!
-//! Rank 0 prepares the partitions one after the other, in a random order, asleep in between. Its main thread waits for
-//! the end of the round meanwhile. All processes of the machine share a clock.
+//! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. The main
+//! thread waits for the end of the round meanwhile. Both ranks run on one machine, so their times are of the same
+//! clock.
 
 use std::error::Error;
 use std::process::ExitCode;

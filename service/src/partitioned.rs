@@ -16,16 +16,16 @@ use crate::select::Rank;
 use crate::transport::Transport;
 use crate::{Comm, Element};
 
-/// A message that is sent in partitions, each when it is ready, and repeatedly (MPI 4.1, chapter 4): made by
-/// [`Comm::psend_init`].
+/// A send whose message travels in partitions, each when it is ready, and which can be repeated (MPI 4.1, chapter 4).
+/// Made by [`Comm::psend_init`].
 ///
-/// [`start`](Self::start) begins a round. Then each partition is written and marked as [ready](Part::ready) once, by any
-/// threads and in any order; it travels at once, if the receiver has begun its round too. [`wait`](Self::wait) or
+/// [`start`](Self::start) begins a round. Then each partition is written and marked as [ready](Part::ready) once, by
+/// any threads and in any order; it travels at once, if the receiver has begun its round too. [`wait`](Self::wait) or
 /// [`test`](Self::test) ends the round, when all partitions are marked and sent. The buffer is accessible between two
 /// rounds.
 ///
-/// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping it during
-/// a round does the same. Its memory is freed when no thread has a [`Part`] of it any more.
+/// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping a
+/// `PartitionedSend` during a round has the same effect. Its memory is freed when no thread has a [`Part`] of it.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -65,7 +65,8 @@ use crate::{Comm, Element};
 #[must_use = "dropped, it ends the pair"]
 pub struct PartitionedSend<T: Element>(Half<T>);
 
-/// A message that is received in partitions, and repeatedly (MPI 4.1, chapter 4): made by [`Comm::precv_init`].
+/// A receive whose message arrives in partitions, and which can be repeated (MPI 4.1, chapter 4). Made by
+/// [`Comm::precv_init`].
 ///
 /// [`start`](Self::start) begins a round. [`arrived`](Self::arrived) tests partitions, and
 /// [`partition`](Self::partition) reads one that has arrived. [`wait`](Self::wait) or [`test`](Self::test) ends the
@@ -76,10 +77,11 @@ pub struct PartitionedSend<T: Element>(Half<T>);
 #[must_use = "dropped, it ends the pair"]
 pub struct PartitionedRecv<T: Element>(Half<T>);
 
-/// A partition of a [`PartitionedSend`] in one round, for one thread to write and to mark. Dropped without a mark, it can
-/// be taken again.
+/// A partition of a [`PartitionedSend`] in one round, which one thread writes and marks as ready. If it is dropped
+/// before that, the partition can be taken again.
 ///
-/// It may outlive the round, if that fails, and the `PartitionedSend`. While it exists, no other round can begin.
+/// A `Part` may outlive its round, if the round fails, and its `PartitionedSend`. While it exists, no other round can
+/// begin.
 ///
 /// A partition cannot be marked twice:
 /// ```compile_fail,E0382
@@ -107,28 +109,29 @@ pub struct Part<T: Element> {
 struct Half<T: Element> {
     comm: Comm,
     id: PartitionedId,
-    /// Present until the owner takes the buffer.
+    /// The buffer, until the owner takes it.
     memory: Option<Partitioned>,
-    /// The request of the round, until it has ended.
+    /// The request of the present round; `None` outside of rounds.
     round: Option<RequestId>,
     element: PhantomData<fn() -> T>,
 }
 
 impl Comm {
-    /// Initializes a send of `buffer` in `partitions` equal partitions to rank `to`: see [`PartitionedSend`]. Sends nothing
-    /// of it yet, and does not wait.
+    /// Initializes a send of `buffer` in `partitions` equal partitions to rank `to`: see [`PartitionedSend`]. Sends no
+    /// data yet, and does not wait.
     ///
-    /// The pair is the send and the receive of two ranks that were initialized in the same order, of those with the same
-    /// tag ([`precv_init`](Self::precv_init)). They never match other messages. Their buffers need one length in bytes, and
-    /// may have different elements and partitions.
+    /// Sends and receives ([`precv_init`](Self::precv_init)) with the same ranks and tag are paired in the order in
+    /// which they are initialized. They never match other messages. Both buffers must have the same length in bytes,
+    /// but their elements and partitions may differ.
     ///
-    /// From the first call on, a call of this process takes some nanoseconds more for its lock, which threads that mark
-    /// partitions share.
+    /// After the first call, each call of this process takes some nanoseconds longer, because the threads that mark
+    /// partitions share its lock.
     ///
     /// MPI: `MPI_Psend_init`.
     ///
     /// # Errors
-    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the buffer.
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the
+    /// buffer.
     pub fn psend_init<T: Element>(
         &self,
         buffer: Vec<T>,
@@ -148,7 +151,8 @@ impl Comm {
     /// MPI: `MPI_Precv_init`.
     ///
     /// # Errors
-    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the buffer.
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the
+    /// buffer.
     pub fn precv_init<T: Element>(
         &self,
         buffer: Vec<T>,
@@ -201,21 +205,21 @@ impl<T: Element> PartitionedSend<T> {
         self.0.partitions()
     }
 
-    /// Begins a round, bounded by the time-out of the [`Comm`] from here on. Does not wait.
+    /// Begins a round. The time-out of the [`Comm`] applies to the round, from this call on. Does not wait.
     ///
     /// MPI: `MPI_Start`.
     ///
     /// # Errors
-    /// [`Error::RoundActive`] if the round before has not ended, or a [`Part`] of it exists; otherwise the reason why the pair
-    /// has ended: [`Error::LengthsDiffer`], [`Error::Abandoned`], [`Error::Exhausted`], [`Error::PeerFailed`], or the
-    /// error of the last round.
+    /// [`Error::RoundActive`] if the previous round has not ended, or a [`Part`] of it exists. Otherwise the error with
+    /// which the pair has ended: [`Error::LengthsDiffer`], [`Error::Abandoned`], [`Error::Exhausted`],
+    /// [`Error::PeerFailed`], or the error of the last round.
     pub fn start(&mut self) -> Result<(), Error> {
         self.0.start(|memory, half, engine, now, deadline| {
             engine.start_psend(now, half, memory.marked(), deadline)
         })
     }
 
-    /// Takes a partition, to write it and mark it as ready. For several threads.
+    /// Takes a partition, to write it and mark it as ready. Several threads may call it at the same time.
     ///
     /// # Errors
     /// [`Error::Inactive`] outside of a round, [`Error::NoSuchPartition`], [`Error::PartitionTaken`].
@@ -248,7 +252,8 @@ impl<T: Element> PartitionedSend<T> {
         Ok(parts.map(|(index, memory)| self.part_of(index, memory)))
     }
 
-    /// Marks partitions as ready: all of them, or none if it fails. For several threads. Does not wait.
+    /// Marks all partitions of a range as ready, or none of them if one cannot be marked. Several threads may call it
+    /// at the same time. Does not wait.
     ///
     /// MPI: `MPI_Pready`, `MPI_Pready_range`.
     ///
@@ -260,15 +265,14 @@ impl<T: Element> PartitionedSend<T> {
         Ok(())
     }
 
-    /// Waits for the end of the round: all partitions are marked, and sent. A round that has ended is never waited for
-    /// twice.
+    /// Waits until all partitions of the round are marked and sent.
     ///
     /// MPI: `MPI_Wait`.
     ///
     /// # Errors
     /// [`Error::Inactive`] outside of a round. [`Error::TimedOut`], [`Error::Cancelled`], [`Error::PeerFailed`],
-    /// [`Error::Abandoned`] if the receiver gave up, [`Error::LengthsDiffer`], [`Error::Exhausted`]: the receiver may have
-    /// some of the partitions, and never all. They end the pair.
+    /// [`Error::Abandoned`] if the receiver gave up, [`Error::LengthsDiffer`], [`Error::Exhausted`]: these errors end
+    /// the pair. The receiver may have received some of the partitions, but not all.
     pub fn wait(&mut self) -> Result<Status, Error> {
         self.0.wait()
     }
@@ -317,7 +321,7 @@ impl<T: Element> PartitionedRecv<T> {
         self.0.partitions()
     }
 
-    /// Begins a round, bounded by the time-out of the [`Comm`] from here on. Does not wait.
+    /// Begins a round. The time-out of the [`Comm`] applies to the round, from this call on. Does not wait.
     ///
     /// MPI: `MPI_Start`.
     ///
@@ -332,14 +336,14 @@ impl<T: Element> PartitionedRecv<T> {
         })
     }
 
-    /// Returns true if all of these partitions have arrived in this round, or in the last one if it has ended. Makes
-    /// progress if they have not. For several threads.
+    /// Returns true if all partitions of a range have arrived in the present round, or in the last round if none is
+    /// under way. Makes progress if they have not. Several threads may call it at the same time.
     ///
     /// MPI: `MPI_Parrived`.
     ///
     /// # Errors
-    /// [`Error::NoSuchPartition`]. If they have not arrived, and the pair has ended: the reason, as of
-    /// [`wait`](Self::wait). So a loop until they arrive ends.
+    /// [`Error::NoSuchPartition`]. If the partitions have not arrived and the pair has ended, the error of
+    /// [`wait`](Self::wait), so that a loop that waits for them ends.
     pub fn arrived(&self, range: Range<usize>) -> Result<bool, Error> {
         let memory = self.0.memory();
         self.0.check(&range)?;
@@ -348,15 +352,15 @@ impl<T: Element> PartitionedRecv<T> {
         }
         let runtime = &self.0.comm.runtime;
         let end = runtime.look(|engine| engine.partitioned_end(self.0.id).map_or(Ok(()), Err));
-        // They may have come in this call, and the end after them.
+        // The call above may have received the partitions, and the end of the pair after them.
         match (memory.are_marked(range), end) {
             (true, _) => Ok(true),
             (false, end) => end.map(|()| false).map_err(|error| self.0.comm.local_error(error)),
         }
     }
 
-    /// Returns the elements of a partition that has arrived in this round, or in the last one if it has ended. `None` if
-    /// it has not arrived. Makes no progress. For several threads.
+    /// Returns the elements of a partition that has arrived in the present round, or in the last round if none is under
+    /// way. Returns `None` if it has not arrived. Makes no progress. Several threads may call it at the same time.
     ///
     /// # Errors
     /// [`Error::NoSuchPartition`].
@@ -366,14 +370,14 @@ impl<T: Element> PartitionedRecv<T> {
         Ok(self.0.memory().read(range))
     }
 
-    /// Waits for the end of the round: all partitions have arrived.
+    /// Waits until all partitions of the round have arrived.
     ///
     /// MPI: `MPI_Wait`.
     ///
     /// # Errors
     /// [`Error::Inactive`] outside of a round. [`Error::TimedOut`], [`Error::Cancelled`], [`Error::PeerFailed`],
-    /// [`Error::Abandoned`] if the sender gave up, [`Error::LengthsDiffer`]: the contents of the partitions that have not
-    /// arrived are undefined. They end the pair.
+    /// [`Error::Abandoned`] if the sender gave up, [`Error::LengthsDiffer`]: these errors end the pair. The contents of
+    /// partitions that have not arrived are undefined.
     pub fn wait(&mut self) -> Result<Status, Error> {
         self.0.wait()
     }
@@ -421,15 +425,14 @@ impl<T: Element> PartitionedRecv<T> {
 }
 
 impl<T: Element> Part<T> {
-    /// Returns its number among the partitions.
+    /// Returns the number of the partition, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Marks the partition as ready: it travels now, if its receiver has begun the round. Does not wait: if another
-    /// thread is inside a call of the library, that thread sends the partition when it leaves the call, or when it next
-    /// pauses in it.
+    /// Marks the partition as ready. It is sent at once if its receiver has begun the round. Does not wait: if another
+    /// thread is in a call of the library, that thread sends the partition when it leaves the call or pauses in it.
     ///
     /// MPI: `MPI_Pready`.
     pub fn ready(self) {

@@ -106,7 +106,7 @@ impl Kind {
 
             (Self::Looks | Self::Asks, S::Stopped, end) => end.is_ok(),
             (Self::Asks, _, end) => end.is_ok(),
-            // While its peer is present, it returns at once.
+            // Such a call returns at once if its peer is present, and otherwise waits until its deadline.
             (Self::Returns, _, end) => matches!(end, Ok(()) | Err(Error::TimedOut { .. })),
             (_, S::Stopped, end) => matches!(end, Err(Error::TimedOut { .. })),
 
