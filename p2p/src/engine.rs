@@ -19,7 +19,7 @@ use crate::trace::event;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
 ///
-/// All times are nanoseconds of one monotonic clock of the caller's; a deadline of [`Time::NEVER`] is none.
+/// All times are of one monotonic clock of the caller. A deadline of [`Time::NEVER`] means no deadline.
 #[derive(Debug)]
 pub struct Engine<P> {
     pub(crate) inner: link::Engine<P, Tagged>,
@@ -47,7 +47,7 @@ pub enum Received {
 /// The result of [`Engine::harvest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harvest {
-    /// True if marked partitions wait for a packet of their receiver, which has not begun its round as far as known.
+    /// True if marked partitions wait for a packet of their receiver: that the receiver has begun its round.
     pub must_poll: bool,
     /// True if requests have ended.
     pub has_ends: bool,
@@ -83,11 +83,12 @@ impl<P: Port> Engine<P> {
 
     /// Opens a context for a group of ranks, its members. Returns false if this rank has used it or a later one before.
     ///
-    /// The contexts 0 and 1 are always open to all ranks. In any other one, operations that name a rank which is no
-    /// member end with [`Error::InvalidRank`], and receives from any source are about the members alone. The members are
-    /// the incarnations that take part now: with one that has ended every operation ends with [`Error::PeerFailed`],
-    /// also when its rank is started again. A peer that sends in a context which is not open, or of which it is no
-    /// member, has failed. So the members agree on a context first, and each opens it before any other can send in it.
+    /// The contexts 0 and 1 are always open to all ranks. In any other context, operations that name a rank which is
+    /// not a member end with [`Error::InvalidRank`], and receives from any source concern the members alone. The
+    /// members are the incarnations that take part now. After a member has ended, operations with it end with
+    /// [`Error::PeerFailed`], even if its rank is restarted. A peer that sends in a context that is not open, or of
+    /// which it is not a member, has failed. So the members agree on a context first, and each opens it before any
+    /// other member can send in it.
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
@@ -99,8 +100,9 @@ impl<P: Port> Engine<P> {
         Ok(tagged.open_context(out.link, context, members))
     }
 
-    /// Closes a context to this rank: its receives there are cancelled, the messages that wait there are dropped, and so
-    /// are those that come later. For their senders they are received. Sends that are under way continue.
+    /// Closes a context to this rank. Cancels this rank's receives there, and drops its unexpected messages. Messages
+    /// that arrive later are dropped too. For their senders, dropped messages count as received. Sends under way
+    /// continue.
     #[cold]
     pub fn close_context(&mut self, now: Time, context: u32) {
         let (out, tagged) = self.inner.parts();
@@ -120,9 +122,9 @@ impl<P: Port> Engine<P> {
         contexts.into_iter().for_each(|context| self.leave_context(now, context));
     }
 
-    /// Closes a context to this rank, and tells its other members: their operations with this rank there end with
-    /// [`Cause::LeftContext`]. For a rank that gave up while the members agreed on the context, since others may take it
-    /// for created.
+    /// Closes a context to this rank, and informs the other members: their operations with this rank there end with
+    /// [`Cause::LeftContext`]. A rank calls this if it gave up the agreement on the context, because other members may
+    /// have been informed that the context exists.
     #[cold]
     pub fn leave_context(&mut self, now: Time, context: u32) {
         let (out, tagged) = self.inner.parts();
@@ -237,7 +239,7 @@ impl<P: Port> Engine<P> {
         Ok(id)
     }
 
-    /// Returns a request that has ended with a message which this rank knows without its peer, and owns `memory`.
+    /// Returns a request that owns `memory` and has already ended with `status`, without any communication.
     pub fn ended(&mut self, now: Time, context: u32, status: Status, memory: Memory) -> RequestId {
         let buffer = Buffer::Owned(memory);
         let partner = Partner::Rank(status.source);
@@ -255,10 +257,10 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Starts to receive to a borrowed buffer, which its lender finds at `place`, among those `lent`: see [`Lent`].
+    /// Starts to receive to a borrowed buffer, which `lent` returns for `place`: see [`Lent`].
     ///
-    /// First it looks for packets that have arrived: a message among them goes straight to its buffer, and its receive
-    /// need not be queued. So other requests may end in this call.
+    /// Before the receive is queued, packets that have arrived are taken. If its message is among them, it is copied
+    /// directly to the buffer, and the receive is not queued. So other requests may end in this call.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
@@ -395,14 +397,14 @@ impl<P: Port> Engine<P> {
         id
     }
 
-    /// Drops a claimed message. Its sender takes it for received.
+    /// Drops a claimed message. For its sender it counts as received.
     pub fn discard(&mut self, now: Time, claimed: Claimed) {
         let id = self.recv_claimed(now, claimed, Ok(Memory::zeroed(0)), Time::NEVER);
         self.forget(id);
     }
 
-    /// Initializes a partitioned send of `bytes` bytes in `partitions` equal partitions. It meets the receiver's half that
-    /// was initialized in the same order, of those with this context and tag.
+    /// Initializes a partitioned send of `bytes` bytes in `partitions` equal partitions. Sends and receives of two
+    /// ranks with the same context and tag are paired in the order of their initialization.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
@@ -460,15 +462,15 @@ impl<P: Port> Engine<P> {
         Ok(id)
     }
 
-    /// Begins a round of a partitioned send. Its request ends when all partitions are marked and sent; then, and if it
-    /// fails, the engine has dropped `marked`. After each mark, [`Engine::harvest`] must be called. A failed round ends
-    /// the pair: later ones return its error.
+    /// Begins a round of a partitioned send. Its request ends when all partitions are marked and sent, or with an
+    /// error. In both cases the engine has dropped `marked` by then. [`Engine::harvest`] must be called after each
+    /// mark. A failed round ends the pair: later rounds return its error.
     ///
     /// # Errors
-    /// The reason why the pair has ended.
+    /// The error with which the pair has ended.
     ///
     /// # Panics
-    /// If a round has not ended, or the memory has not the initialized length and partitions.
+    /// If the previous round has not ended, or the memory does not have the initialized length and partitions.
     pub fn start_psend(
         &mut self,
         now: Time,
@@ -485,8 +487,9 @@ impl<P: Port> Engine<P> {
         Ok(request)
     }
 
-    /// Begins a round of a partitioned receive into `memory`, which has all partitions of its memory. They are marked as
-    /// their bytes arrive. The request ends when all have; then, and if it fails, the engine has dropped `memory`.
+    /// Begins a round of a partitioned receive into `memory`, which contains all partitions. Each is marked when its
+    /// bytes have arrived. The request ends when all are marked, or with an error. In both cases the engine has dropped
+    /// `memory` by then.
     ///
     /// # Errors
     /// Returns the errors of [`Engine::start_psend`].
@@ -520,12 +523,12 @@ impl<P: Port> Engine<P> {
         Harvest { must_poll, has_ends: self.inner.stack().sending() < rounds }
     }
 
-    /// Returns the reason why no round of a partitioned message can begin any more, if there is one.
+    /// Returns the error with which a pair has ended, or `None` if a round can begin.
     pub fn partitioned_end(&self, id: PartitionedId) -> Option<Error> {
         self.inner.stack().partitioned.end(id)
     }
 
-    /// Drops one half of a partitioned message. A round that has not ended is cancelled, and the other half is told.
+    /// Drops one half of a partitioned message. Cancels its round if one is under way, and informs the other half.
     pub fn free_partitioned(&mut self, now: Time, id: PartitionedId) {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
@@ -535,7 +538,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sets the place of a send's borrowed data, with which [`Lent`] is asked for it.
+    /// Sets the place of a send's borrowed data, which is passed to [`Lent`] to get the data.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);
         if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = request {
@@ -564,14 +567,14 @@ impl<P: Port> Engine<P> {
         self.inner.stack_mut().unwatch(request);
     }
 
-    /// Makes a watcher get the end of a request, by [`Engine::take_end`], with a key that the caller chooses.
+    /// Reports the end of a request to a watcher: [`Engine::take_end`] returns the request with `key`.
     pub fn watch(&mut self, request: RequestId, watcher: u32, key: u32) {
         let (out, tagged) = self.inner.parts();
         tagged.watch(out.link, request, watcher, key);
     }
 
-    /// Takes a request whose outcome is not [`Outcome::Pending`] any more, of those that the watcher watches, and
-    /// its key. The cost does not depend on how many it watches.
+    /// Takes a watched request whose outcome is not [`Outcome::Pending`] any more, and its key. The cost does not
+    /// depend on the number of watched requests.
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
         let (out, tagged) = self.inner.parts();
         tagged.take_end(out.link, watcher)
@@ -582,8 +585,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack().has_ends(watcher)
     }
 
-    /// Returns a failure to which [`Outcome::FailurePending`] refers, each once. It may have become known before the
-    /// request: a failure that was not reported to this context before is reported too.
+    /// Returns a failure to which [`Outcome::FailurePending`] refers. Each failure is returned once. It may have become
+    /// known before the request was started, if it was not reported to this context then.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
         let Failure { rank, cause, .. } = self.inner.stack_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
@@ -697,8 +700,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it. Ends the
-    /// rounds of partitioned messages in the same way.
+    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it. Ends
+    /// the rounds of partitioned messages in the same way.
     pub fn conceal(&mut self) {
         let (out, tagged) = self.inner.parts();
         tagged.end_rounds(out.link, false);
@@ -721,7 +724,7 @@ impl<P: Port> Engine<P> {
         tagged.set_deadline(out.link, id, deadline);
     }
 
-    /// Drives everything: see [`link::Engine::poll`].
+    /// Drives the port, the link and the messages: see [`link::Engine::poll`].
     ///
     /// # Errors
     /// [`Error::Port`] if the port is broken.
@@ -745,8 +748,9 @@ impl<P: Port> Engine<P> {
         self.inner.due().min(self.agreements.due())
     }
 
-    /// Takes packets that have arrived until one is the message that a receive asks for, and returns which message that
-    /// is, if one came. The messages sent before it and the receives that are posted come first.
+    /// Takes packets that have arrived until one of them contains a message for the receive that is about to be posted.
+    /// Returns that message, or `None` if none has arrived. Other packets go their usual way: earlier messages, and
+    /// messages for posted receives.
     #[inline(never)]
     fn receive_unposted<L: Lent>(
         &mut self,
@@ -826,7 +830,7 @@ impl<P: Port> Engine<P> {
 struct Unposted<'a, L> {
     pattern: Pattern,
     buffer: &'a mut [u8],
-    /// The message that it got. One that is too long is not in the buffer, and used up all the same.
+    /// The message that the receive has got. A message that is too long is used up, but not copied to the buffer.
     got: Option<Status>,
     lent: &'a mut L,
 }
@@ -863,7 +867,7 @@ impl<L: Lent> Lent for Unposted<'_, L> {
     }
 }
 
-/// Meeting peers and ending them.
+/// Peers: their addresses, and the launcher's reports about them.
 impl<P: Port> Engine<P> {
     /// Asks for the address of a rank that has not been met, as a message to it does.
     ///
@@ -902,18 +906,18 @@ impl<P: Port> Engine<P> {
         self.inner.expect_word();
     }
 
-    /// Returns since when a rank takes no part whose end the launcher has not reported: see
+    /// Returns the time at which a rank ended, if the launcher has not reported its end yet: see
     /// [`link::Engine::unexplained_since`].
     pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         self.inner.unexplained_since(rank)
     }
 
-    /// Returns why a rank takes no part, or why its latest incarnation failed that took part before.
+    /// Returns the cause for which a rank takes no part, or if it takes part, for which its latest incarnation failed.
     pub fn latest_failure(&mut self, rank: WorldRank) -> Option<Cause> {
         self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
     }
 
-    /// Tells that a rank is dead, on the word of the launcher: see [`link::Engine::peer_failed`].
+    /// Ends a peer because the launcher reports that its rank has failed: see [`link::Engine::peer_failed`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -926,7 +930,7 @@ impl<P: Port> Engine<P> {
         self.inner.peer_failed(rank, incarnation, cause)
     }
 
-    /// Tells that a living rank has given up this one: see [`link::Engine::peer_gave_up`].
+    /// Ends a peer because it has given up this rank: see [`link::Engine::peer_gave_up`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -940,7 +944,7 @@ impl<P: Port> Engine<P> {
         self.inner.peer_gave_up(rank, incarnation, verdict_on, why)
     }
 
-    /// Tells whether the launcher starts a rank again that has failed: see [`link::Engine::peer_returns`].
+    /// Records if the launcher restarts a failed rank: see [`link::Engine::peer_returns`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -948,7 +952,7 @@ impl<P: Port> Engine<P> {
         self.inner.peer_returns(rank, incarnation, returns)
     }
 
-    /// Tells that a rank has ended in good order, on the word of the launcher: see [`link::Engine::peer_left`].
+    /// Ends a peer because the launcher reports that its rank has left: see [`link::Engine::peer_left`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -956,7 +960,7 @@ impl<P: Port> Engine<P> {
         self.inner.peer_left(rank, incarnation)
     }
 
-    /// Tells that a rank's process is stopped, or goes on: see [`link::Engine::peer_stopped`].
+    /// Records that a rank's process was stopped or continued: see [`link::Engine::peer_stopped`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].

@@ -202,7 +202,7 @@ impl Tagged {
         }
     }
 
-    /// Ends everything that involves a peer.
+    /// Ends all operations and drops all state that involve a peer.
     pub(super) fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
         let rank = link.peer(peer).rank();
         match ending {
@@ -311,13 +311,13 @@ impl Tagged {
             && self.is_deserted(link, request.context)
     }
 
-    /// Leaves a context: tells its other members, and closes it.
+    /// Leaves a context: informs its other members, and closes it.
     #[cold]
     pub(crate) fn leave_context(&mut self, link: &mut Link, context: u32) {
         let Some(members) = self.contexts.members(context).cloned() else { return };
         let mine = link.identity().rank;
         for rank in members.iter().filter(|rank| *rank != mine) {
-            // One that has ended need not be told.
+            // A member that has ended needs no packet.
             if let Ok(peer) = link.alive(rank) {
                 self.answer(link, peer, kind::LEAVE, &Leave { context: context.into() });
                 link.seek(peer);
@@ -339,7 +339,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Ends the requests that involve a rank: all, or those of one context.
+    /// Ends all requests that involve a rank, or only those in one context.
     #[cold]
     fn fail_requests(&mut self, link: &mut Link, rank: WorldRank, only: Option<u32>, cause: &Cause) {
         let mine = self.requests.select(|request| {
@@ -415,7 +415,7 @@ impl Tagged {
 const COUNTED_MAX: usize = 1024;
 
 impl Request {
-    /// Returns the fate of its message if it ends now.
+    /// Returns the fate of the request's message if the request ends now.
     fn fate(&self) -> Fate {
         match &self.state {
             State::AwaitingMatch { .. } => Fate::Unknown,
@@ -433,7 +433,7 @@ impl Request {
         }
     }
 
-    /// Returns its kind and the event that it awaits; `peer` is its peer, if known.
+    /// Returns the kind of the operation and the event that it awaits. `peer` is its peer, if known.
     fn report(&self, now: Time, peer: Option<&PeerState>, mask: u64) -> Report {
         let (operation, awaited) = match &self.state {
             State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path().is_none()) => {
@@ -447,7 +447,7 @@ impl Request {
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
             State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
             State::Pushing(_) => (Operation::Send, Awaited::Bytes),
-            // The half knows more.
+            // The half of the pair knows the awaited event: see `Partitioned::awaited`.
             State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
             State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
