@@ -12,12 +12,13 @@ use crate::runtime::Completion;
 use crate::select::{Destination, Rank, Source, Tag};
 use crate::{Comm, Error, Status};
 
-/// A send that is prepared once and started any number of times (`MPI_Send_init`; MPI 4.1, section 3.9): made by
+/// A send that is prepared once and started any number of times (`MPI_Send_init`; MPI 4.1, section 3.9). Made by
 /// [`Comm::send_init`].
 ///
-/// It is *inactive* at first, and owns its buffer. [`start`](Self::start) makes it *active*: the message has the values
-/// that the buffer has then. [`wait`](Self::wait) or [`test`](Self::test) return the result, and it is inactive again.
-/// Between two rounds the buffer can be changed. The bounds of its `Comm` hold for each round from its start.
+/// A persistent send owns its buffer, and is *inactive* at first. [`start`](Self::start) makes it *active* and begins a
+/// round, which sends the present contents of the buffer. When [`wait`](Self::wait) or [`test`](Self::test) has
+/// returned the result, the send is inactive again. Between two rounds the buffer can be changed. The time-out of its
+/// `Comm` applies to each round, from its start.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -37,17 +38,17 @@ use crate::{Comm, Error, Status};
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 ///
-/// Dropping it while it is active cancels the round, as of a [`Request`](crate::Request).
+/// Dropping an active send cancels its round, like dropping a [`Request`](crate::Request).
 #[derive(Debug)]
 pub struct PersistentSend<B: Buffer> {
     comm: Comm,
-    /// The rank in the communicator and the job; `None` if it is absent.
+    /// The destination's rank in the communicator, and its rank in the job. `None` if the destination is absent.
     to: Option<(Rank, WorldRank)>,
     tag: u64,
     round: Round<B>,
 }
 
-/// A receive that is prepared once and started any number of times (`MPI_Recv_init`): made by [`Comm::recv_init`]. See
+/// A receive that is prepared once and started any number of times (`MPI_Recv_init`). Made by [`Comm::recv_init`]. See
 /// [`PersistentSend`].
 ///
 /// ```
@@ -76,7 +77,7 @@ pub struct PersistentSend<B: Buffer> {
 /// # Ok::<(), samite::Error>(())
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
-/// A reference to it does not outlive the next start:
+/// A reference to the buffer cannot be used after the next start:
 ///
 /// ```compile_fail,E0502
 /// # samite::local(1, |world| {
@@ -91,7 +92,7 @@ pub struct PersistentSend<B: Buffer> {
 #[derive(Debug)]
 pub struct PersistentRecv<B: BufferMut> {
     comm: Comm,
-    /// `None` if its source is absent.
+    /// The messages that the receive accepts; `None` if its source is absent.
     pattern: Option<Pattern>,
     tag: u64,
     round: Round<B>,
@@ -121,7 +122,7 @@ pub trait Sealed {
     fn check_inactive(&self, call: &'static str) -> Result<(), Error>;
 }
 
-/// Starts several persistent operations, in this order (`MPI_Startall`).
+/// Starts several persistent operations, in the order of the slice (`MPI_Startall`).
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -136,8 +137,9 @@ pub trait Sealed {
 /// ```
 ///
 /// # Errors
-/// [`Error::Active`] or [`Error::BufferKept`] if any of them cannot be started: then none was. After the errors of
-/// [`PersistentSend::start`] those before the failed one are active, and those from it on are not.
+/// [`Error::Active`] or [`Error::BufferKept`] if one of the operations is not ready to start: then none was started.
+/// After any other error of [`PersistentSend::start`], the operations before the failed one are active, and the others
+/// are not.
 pub fn start_all(operations: &mut [&mut dyn Persistent]) -> Result<(), Error> {
     operations.iter().try_for_each(|operation| operation.check_inactive("start_all"))?;
     operations.iter_mut().try_for_each(|operation| operation.start_round())
@@ -178,19 +180,19 @@ impl Comm {
 macro_rules! operation {
     ($name:ident, $buffer:ident) => {
         impl<B: $buffer> $name<B> {
-            /// Starts a round. Its time-out is counted from now.
+            /// Starts a round. The time-out applies from this call on.
             ///
             /// # Errors
-            /// [`Error::Active`] if the result of the last round was not taken, and [`Error::BufferKept`]: misuse, and
-            /// nothing is started. [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`]: it stays inactive.
+            /// [`Error::Active`] if the result of the last round was not taken, [`Error::BufferKept`],
+            /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`]. After an error no round was started.
             pub fn start(&mut self) -> Result<(), Error> {
                 self.start_round()
             }
 
-            /// Waits for the end of the round. Then it is inactive.
+            /// Waits until the round has ended. The operation is inactive afterwards.
             ///
             /// # Errors
-            /// [`Error::Inactive`] if no round was started; else as the nonblocking operation, see
+            /// [`Error::Inactive`] if no round was started. Otherwise the errors of the nonblocking operation: see
             /// [`Request::wait`](crate::Request::wait).
             pub fn wait(&mut self) -> Result<Status, Error> {
                 self.round.wait(&self.comm)
@@ -206,7 +208,7 @@ macro_rules! operation {
                 self.round.test(&self.comm)
             }
 
-            /// Cancels the round; [`wait`](Self::wait) returns the result. Does nothing if there is none. See
+            /// Cancels the round if one is under way; [`wait`](Self::wait) returns the result. See
             /// [`Request::cancel`](crate::Request::cancel).
             pub fn cancel(&self) {
                 if let Round::UnderWay(id) = self.round
@@ -222,7 +224,7 @@ macro_rules! operation {
                 matches!(self.round, Round::Ended(..) | Round::UnderWay(_))
             }
 
-            /// Returns the buffer while it is inactive.
+            /// Returns the buffer of an inactive operation.
             ///
             /// # Errors
             /// [`Error::Active`], [`Error::BufferKept`].
@@ -233,7 +235,7 @@ macro_rules! operation {
                 }
             }
 
-            /// Returns the buffer for changes, while it is inactive. The length of a `Vec` may change too.
+            /// Returns the buffer of an inactive operation for changes. The length of a `Vec` may change too.
             ///
             /// # Errors
             /// [`Error::Active`], [`Error::BufferKept`].
@@ -244,8 +246,8 @@ macro_rules! operation {
                 }
             }
 
-            /// Gives it another buffer while it is inactive, and returns the last one; `None` if a peer or a port may
-            /// still access that one.
+            /// Replaces the buffer of an inactive operation, and returns the old one. Returns `None` if a peer or a
+            /// port may still access the old one.
             ///
             /// # Errors
             /// [`Error::Active`].
@@ -326,7 +328,7 @@ impl<B: BufferMut> Sealed for PersistentRecv<B> {
 }
 
 impl<B: Buffer> Round<B> {
-    /// Takes the buffer for a start.
+    /// Takes the buffer out, to start a round with it.
     #[inline]
     fn take(&mut self) -> Result<Memory, Error> {
         match std::mem::replace(self, Self::Kept) {
@@ -345,7 +347,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Returns the error of a call that needs the buffer, which is not there.
+    /// Returns the error of a call that needs the buffer while the operation does not hold it.
     #[cold]
     fn refusal(&self, call: &'static str) -> Error {
         match self {
@@ -354,7 +356,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Keeps the buffer of a round that was not started.
+    /// Puts the buffer back after a round could not be started.
     #[cold]
     fn refuse(&mut self, memory: Memory, error: Error) -> Result<(), Error> {
         self.take_back(Some(memory));
@@ -373,7 +375,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Begins a round, or keeps the buffer of one that could not be started.
+    /// Begins a round, or puts the buffer back if the round could not be started.
     #[inline]
     fn begin(
         &mut self,
@@ -389,7 +391,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Is inactive from now on, with its buffer if there is one.
+    /// Makes the operation inactive, with its buffer if a peer or a port cannot access it any more.
     #[inline]
     fn take_back(&mut self, memory: Option<Memory>) {
         let buffer = memory.and_then(|memory| B::of_memory(memory).ok());
@@ -432,7 +434,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Returns the result of a round, and takes its buffer back.
+    /// Returns the result of a round that has ended, and puts its buffer back.
     fn end(&mut self, comm: &Comm, completion: Option<Completion>) -> Result<Status, Error> {
         let (result, buffer) = match result_of::<B>(comm.derived.as_deref(), completion) {
             Ok(Done { buffer, status }) => (Ok(status), Some(buffer)),

@@ -11,8 +11,8 @@ use crate::comm::Derived;
 use crate::runtime::{Completion, Entry};
 use crate::{Comm, Error, Status};
 
-/// A send or receive under way that owns its buffer. A forgotten request leaks, and never dangles; a dropped one is
-/// cancelled if possible.
+/// A send or receive under way that owns its buffer. A request that is forgotten leaks its buffer, and leaves no
+/// dangling reference. A request that is dropped is cancelled if possible.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -110,21 +110,21 @@ impl<B: Buffer> Request<B> {
         Request { comm: self.comm.clone(), id: self.id.take(), buffer: PhantomData }
     }
 
-    /// Makes progress, and returns true once the request has ended: then [`wait`](Self::wait) returns at once
-    /// (`MPI_Request_get_status`; MPI 4.1, section 3.7.6). Unlike [`test`](Self::test) it takes no result.
+    /// Makes progress, and returns true if the request has ended, so that [`wait`](Self::wait) returns at once
+    /// (`MPI_Request_get_status`; MPI 4.1, section 3.7.6). Unlike [`test`](Self::test) it does not take the result.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let Some(id) = self.id else { return true };
-        // An error of the runtime itself ends a wait too.
+        // After an error of the runtime itself `wait` returns at once too.
         self.comm.runtime.look(|engine| Ok(engine.outcome(id) != Outcome::Pending)).unwrap_or(true)
     }
 
-    /// Calls `body` with the result: at once in this thread if the request has ended, and otherwise when it ends, in the
-    /// thread of the runtime's that makes progress for futures, or in the thread that drops the
-    /// [`World`](crate::World).
+    /// Calls `body` with the result. If the request has ended, this thread calls it at once. Otherwise it is called
+    /// when the request ends, by the thread of the runtime that makes progress for futures, or by the thread that drops
+    /// the [`World`](crate::World).
     ///
-    /// `body` is called once. It may make any call of Samite's, waiting calls included, but meanwhile the same thread
-    /// wakes no future of this `World`. A panic of `body` there is reported, and ends nothing else.
+    /// `body` is called once. It may make any call of Samite, waiting calls included, but until it returns, that thread
+    /// wakes no future of this `World`. If `body` panics there, the panic is reported, and the thread continues.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -144,7 +144,7 @@ impl<B: Buffer> Request<B> {
         self.into_future().call(body);
     }
 
-    /// Returns the result once the request has ended; otherwise `waker` is called when it may have.
+    /// Returns the result if the request has ended. Otherwise `waker` is called when the request may have ended.
     #[inline]
     pub(crate) fn poll(&mut self, entry: &mut Entry, waker: &Waker) -> Poll<Result<Done<B>, Failed<B>>> {
         let Some(id) = self.id else { return Poll::Ready(result_of(None, None)) };
@@ -152,7 +152,7 @@ impl<B: Buffer> Request<B> {
         runtime.poll_end(id, entry, bounds, waker).map(|completion| self.end(completion))
     }
 
-    /// Forgets the waker that a poll has left.
+    /// Removes the waker that a poll has left in the runtime.
     pub(crate) fn end_task(&self, entry: &mut Entry) {
         self.comm.runtime.end_task(entry);
     }
@@ -163,11 +163,11 @@ impl<B: Buffer> Request<B> {
         result_of(self.comm.derived.as_deref(), completion)
     }
 
-    /// Waits for the end.
+    /// Waits until the request has ended.
     ///
     /// # Errors
-    /// As the operation. A receive from any source ends with [`Error::FailurePending`] at a failure that was not
-    /// reported before; use [`test`](Self::test) instead to let it continue.
+    /// Returns the errors of the operation. A receive from any source ends with [`Error::FailurePending`] if a failure
+    /// was not reported before; use [`test`](Self::test) instead to let it continue.
     pub fn wait(mut self) -> Result<Done<B>, Failed<B>> {
         let completion = self.id.and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
         self.end(completion)
@@ -177,9 +177,9 @@ impl<B: Buffer> Request<B> {
     /// returned once; after it the request is finished, and returns [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// As the operation. After [`Error::FailurePending`], which comes once for each failure that a receive from any
-    /// source must report, and after an error of the runtime itself, the request is still under way: test it again, or
-    /// wait for it.
+    /// Returns the errors of the operation. A receive from any source returns [`Error::FailurePending`] once for each
+    /// failure that it must report. After that error, and after an error of the runtime itself, the request is still
+    /// under way: test it again, or wait for it.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Done<B>, Failed<B>>> {
         let Some(id) = self.id else { return Some(result_of(None, None)) };
@@ -190,8 +190,8 @@ impl<B: Buffer> Request<B> {
         }
     }
 
-    /// Cancels it; [`wait`](Self::wait) returns the result. A send ends at once, unless the network may be reading
-    /// its buffer: then it waits for its receiver's answer. A receive that was matched runs to its end.
+    /// Cancels the request; [`wait`](Self::wait) returns the result. A send ends at once, unless the network may be
+    /// reading its buffer: then it waits for its receiver's answer. A receive that was matched continues.
     pub fn cancel(&self) {
         if let Some(id) = self.id
             && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
@@ -236,17 +236,17 @@ pub(crate) fn result_of<B: Buffer>(
     }
 }
 
-/// The requests of one lender, of which one is awaited.
+/// One or more requests whose caller waits for the end of any of them, and lends their buffers.
 pub(crate) trait Awaiting: Lent {
-    /// Returns the request that ended first, with which the wait ends. Asked after every poll. `None` if the group does
-    /// not keep the order of ends.
+    /// Returns the request that ended first, which ends the wait. Called after every poll. `None` if no request has
+    /// ended, or the implementation does not keep the order of ends.
     #[inline]
     fn first<P: Port>(&mut self, _engine: &mut Engine<P>) -> Option<RequestId> {
         None
     }
 
-    /// Returns another request that has ended, with which the wait ends too. Asked now and then. `None` if one request
-    /// is waited for alone.
+    /// Returns any other request that has ended, which ends the wait too. Called once per burst of polls. `None` if no
+    /// request has ended, or the caller waits for one request only.
     #[inline]
     fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
         None
