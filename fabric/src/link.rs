@@ -202,7 +202,7 @@ pub trait Stack {
     fn said_goodbye(&mut self, _: &mut Link, _peer: Peer) {}
 }
 
-/// The way in which a peer ends.
+/// The way in which a peer ends, or what became known about its end.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
     /// The peer said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
@@ -213,8 +213,8 @@ pub enum Ending<'a> {
     FailedAfterGoodbye(&'a Cause),
     /// The launcher has reported the cause of its failure.
     Explained(&'a Cause),
-    /// A later incarnation of the rank is about to take part. If the former one failed, nothing of it may be taken for
-    /// the later one's.
+    /// A later incarnation of the rank is about to take part. If the former one failed, drop its messages, so that none
+    /// can be taken for a message of the later one.
     Renewed {
         /// True if the former incarnation failed, false if it left.
         has_failed: bool,
@@ -495,7 +495,7 @@ impl Link {
     #[inline(always)]
     #[must_use]
     pub fn has_work(&self) -> bool {
-        // Every poll asks.
+        // Every poll calls this. `|` instead of `||` avoids a branch.
         self.has_work | (self.timers.next() <= self.now)
     }
 
@@ -587,9 +587,9 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is [`Time::NEVER`]. `is_current` returns true
-    /// if a deadline is still that of its request; it is called for requests of the same protocol. Void deadlines of
-    /// the protocol are dropped from time to time.
+    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is [`Time::NEVER`]. `is_current` returns
+    /// true if a deadline is still that of its request; it is called for requests of the same protocol. Void deadlines
+    /// of the protocol are dropped from time to time.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
@@ -642,7 +642,7 @@ impl Link {
             sequence: state.sequence.get(),
             ack: state.expected.get(),
             grant: state.grant.given(),
-            // The address arrived with the incarnation that listens there.
+            // The incarnation is known here, because the address that leads to the peer arrived with it.
             to: state.incarnation.map_or(0, Incarnation::low),
             context,
         };

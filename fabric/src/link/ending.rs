@@ -12,12 +12,12 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.expects_word = true;
     }
 
-    /// Returns the time, since which a rank has ended without a report by the launcher. The known cause
-    /// is then the goodbye or the lost connection; the report may say more.
+    /// Returns the time at which a rank ended, if the launcher has not reported its end yet. Until then the known cause
+    /// is the goodbye or the lost connection. The report may give a more precise one.
     pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
-        // After a lost connection a short wait pays even if the launcher may never report.
+        // After a lost connection a short wait is worth it, even if it is not known that the launcher reports ends.
         let may_come = self.link.expects_word || state.standing == Standing::Failed(Cause::Lost);
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }

@@ -28,8 +28,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Self { port, link: Link::new(identity, config), stack }
     }
 
-    /// Drives everything: the port's events, queued packets, transfers, deadlines. Returns the number of events; 0
-    /// means idle.
+    /// Handles the port's events, queued packets, transfers and deadlines. Returns the number of events, or 0 if the
+    /// engine is idle.
     ///
     /// # Errors
     /// [`Error::Port`] if the port is broken.
@@ -63,8 +63,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns the time of the next required [`Engine::poll`], independent of the port's events: the next deadline or
-    /// repeated hello; [`Time::ZERO`] (at once) if work waits for room in the port, an address is wanted, or [`Engine::next_packet`]
-    /// has taken packets, which may have ended requests; [`Time::NEVER`] otherwise.
+    /// repeated hello; [`Time::ZERO`] (at once) if work waits for room in the port, an address is wanted, or
+    /// [`Engine::next_packet`] has taken packets, which may have ended requests; [`Time::NEVER`] otherwise.
     pub fn due(&self) -> Time {
         let link = &self.link;
         if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
@@ -97,7 +97,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
         }
         if let Some(events) = polled {
-            // After the receives have taken their bytes.
+            // Timers come after `Stack::drive`, in which receives take the bytes that have arrived.
             self.take_timers(events > 0);
         }
         for _ in 0..self.link.senders.len() {
@@ -107,7 +107,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             // If the port had no room, the peer is listed again, and its packets come first.
             if !self.link.peers[peer].listed {
                 self.push(peer, lent);
-                // A goodbye comes after.
+                // A goodbye that waited for these bytes can be sent now.
                 self.flush(peer);
             }
         }
@@ -138,14 +138,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 }
                 Timer::Hello(peer) => {
                     let state = &mut self.link.peers[peer];
-                    // Otherwise a former incarnation of the peer has set it, and the next one has set an earlier one.
+                    // A different time means that the timer is void: a former incarnation of the peer has set it.
                     if state.greeting_due != due {
                         continue;
                     }
                     state.greeting_due = Time::NEVER;
                     let waits = state.packets.front().is_some_and(super::Packet::is_hello);
                     if state.is_alive() && state.path.is_some() && !state.answered && !waits {
-                        // The lost one may have said that there is no credit.
+                        // If the lost hello reported that there is no credit, the repeated one must report it too.
                         let has_none = state.heard && state.grant.given() == 0;
                         self.greet(peer, if has_none { Flags::EXHAUSTED } else { Flags::empty() });
                     }
@@ -198,7 +198,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Returns the port and link, and the protocols, for a protocol's calls.
+    /// Returns the port and the link in one value, and the protocols, for a protocol's calls.
     #[inline(always)]
     pub fn parts(&mut self) -> (Out<'_, P>, &mut S) {
         (Out { port: &mut self.port, link: &mut self.link }, &mut self.stack)

@@ -381,13 +381,14 @@ pub(super) struct Peers {
     recent: Recent,
 }
 
-/// The ranks looked up last, and their names. The place is the rank modulo the length: most traffic is with few ranks.
+/// A cache of the ranks that were looked up last, with their peers. The place of a rank is the rank modulo the length.
+/// Most traffic is with few ranks, so most lookups need not search the map.
 #[derive(Debug)]
 struct Recent([(WorldRank, Peer); 16]);
 
 impl Default for Recent {
     fn default() -> Self {
-        // The rank of each entry belongs to another place, so it is never found.
+        // An empty entry has a rank that belongs to another place, so no lookup finds it.
         Self(std::array::from_fn(|place| (WorldRank(place as u32 + 1), Peer(0))))
     }
 }
@@ -427,8 +428,8 @@ impl Peers {
     /// Forgets all but the rank and its traffic: the peer begins another incarnation.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
-        // The peer may still be in the link's lists; the code that works through them finds no work for it. Its timer
-        // goes off.
+        // These flags are kept, because the peer may still be in the link's lists, and its timer may still go off. The
+        // code that handles them then finds no work for the peer.
         let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
         let greeting_due = state.greeting_due;
         *state = PeerState { listed, starving, traffic, greeting_due, ..PeerState::new(state.rank) };
