@@ -9,7 +9,7 @@ const LONG: usize = 256 << 10;
 
 fn trio<M: Medium>(medium: M) -> Job<M> {
     let mut config = Config::default();
-    // Credit for several such messages.
+    // So much credit that several long messages can be sent ahead of their receives.
     config.window_min = 1 << 20;
     Job::new(medium, 3, &config)
 }

@@ -120,8 +120,8 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// Peers that send nothing keep their credit. If that is all the credit there is, the others' messages travel
-/// as envelopes: later by a round trip, but all of them, and with credit again when a peer with credit leaves.
+/// Peers that send nothing keep their credit. If they hold all the credit, the messages of other peers travel as
+/// envelopes: all arrive, each a round trip later. When a peer leaves, its credit becomes available to the others.
 pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.unexpected_max, config.window_min) = (10_000, 5_000);
@@ -130,7 +130,7 @@ pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let stream = |job: &mut Job<M>, from: usize| {
         let before = job.engine(from).counters();
         for number in 0..40 {
-            // Expected, unexpected, and both.
+            // In turn: both receives are posted first, one is, or none is.
             let late = number % 3;
             let recvs = (late..2).map(|tag| job.recv(1, exact(from as u32, tag), 400)).collect::<Vec<_>>();
             let sends = [0, 1].map(|tag| job.send(from, 1, tag, &bytes(from, 400)));

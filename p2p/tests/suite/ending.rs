@@ -183,7 +183,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
             match result {
                 Err(Error::Cancelled { .. }) => assert!(!by_deadline),
                 Err(Error::TimedOut { .. }) => assert!(by_deadline),
-                // The receiver had the message before the cancel arrived.
+                // The receiver received the message before the cancel arrived, so the send has succeeded.
                 other => assert!(other.is_ok() && is_registered && !by_deadline, "{other:?}"),
             }
         }
@@ -263,7 +263,7 @@ pub(crate) fn forget_a_long_send<M: Medium>(medium: M) {
 pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Borrowed, NEVER);
-    // Matched before the receiver learns of the cancel, with the data gone.
+    // The receive matches the envelope before the receiver learns that the send was abandoned.
     job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
     let recv = job.recv(1, exact(0, 5), LONG);
     if job.medium.reads() {
@@ -460,7 +460,8 @@ pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The envelope has arrived, and the rest is at the port: an expired deadline must not prevent its receipt.
+/// The envelope has arrived, and the other bytes wait in the port. A receive whose deadline has passed must still get
+/// them.
 fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let mut config = Config::default();
     config.window_min = 1 << 20;

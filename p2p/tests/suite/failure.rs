@@ -18,7 +18,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
     let Error::PeerFailed { rank: WorldRank(1), cause, fate, .. } = error else { panic!("{error:?}") };
-    // The port may have noticed before the report.
+    // The port may notice the lost connection before the launcher reports the cause.
     assert!(*cause == killed() || *cause == Cause::Lost, "{error:?}");
     assert_eq!(*fate, expected, "{error:?}");
 }

@@ -126,7 +126,7 @@ pub(crate) fn a_depth_of_one<M: Medium>(medium: M) {
     crosses(medium, &config, |job| job.caps().packet_max + 12_345);
 }
 
-/// Buffers that are not lent while the bytes come are filled when they are.
+/// A buffer that is not lent while its message arrives is filled when it is lent again.
 pub(crate) fn borrowed_buffers_withheld<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &config());
     for len in [100, job.caps().packet_max, 300_000] {
@@ -163,7 +163,8 @@ pub(crate) fn a_buffer_larger_than_the_message<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// The bytes of a lent buffer that is not at hand wait in a smaller one, which is not written over before they are taken.
+/// While a borrowed buffer is not lent, its bytes wait in a smaller bounce buffer, which must not be overwritten before
+/// they are copied.
 pub(crate) fn a_buffer_withheld_until_all_could_have_come<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.pull_chunk, config.pull_depth) = (4096, 2);

@@ -1,4 +1,4 @@
-//! Ports that have no room for another peer: the caller hears it, and the peer has not failed.
+//! Ports that have no room for another peer: operations with the peer return an error, and the peer has not failed.
 
 use samite_fabric::Port;
 use samite_fabric::sim::{Config as SimConfig, Net};
@@ -7,7 +7,7 @@ use samite_p2p::{Config, Error, WorldRank};
 use crate::Simulated;
 use crate::job::{Done, INCARNATION, Job, NEVER, Op, Owned, bytes, exact, killed};
 
-/// Tells rank 0, as often as it asks, where rank 2 is, until an operation of it has ended.
+/// Waits until an operation of rank 0 has ended. Whenever rank 0 asks for the address of rank 2, provides it.
 fn ended(job: &mut Job<Simulated>, op: Op) -> Done {
     let address = job.engine(2).port().address();
     job.poll_until(|job| {
@@ -24,7 +24,7 @@ fn ended(job: &mut Job<Simulated>, op: Op) -> Done {
 #[test]
 fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
     let mut network = SimConfig::default();
-    // Rank 0 itself, and rank 1.
+    // There is room for two peers: rank 0 itself, and rank 1.
     network.caps.peers_max = 2;
     let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
     let both_ways = |job: &mut Job<Simulated>, to: u32| {
@@ -55,7 +55,7 @@ fn a_peer_that_had_no_room_answers_once_it_has() {
     let mut network = SimConfig::default();
     network.caps.peers_max = 2;
     let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
-    // Rank 1 knows ranks 0 and 1.
+    // The port of rank 1 has room for two peers, which are ranks 0 and 1.
     let send = job.send(2, 1, 5, &bytes(1, 3));
     job.settle();
     assert!(!job.is_over(&send), "it has no answer");
