@@ -88,7 +88,8 @@ fn threads_that_wait_hear_of_the_end() {
     for others_come in [false, true] {
         samite::local(2, |world| {
             if world.comm().rank() == 1 {
-                // A message whose bytes it did not get ends with an error too.
+                // Rank 0 sends no message with this tag. The receive keeps this rank polling until rank 0 has left, and
+                // then fails.
                 assert!(world.comm().recv_vec::<u8>(Rank(0), 5).is_err());
                 return;
             }

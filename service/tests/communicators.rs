@@ -180,7 +180,7 @@ fn a_failure_is_named_by_both_ranks() {
     }
 }
 
-/// What is left in a communicator is dropped with its last handle, and the messages that come later too.
+/// The unexpected messages of a communicator are dropped with its last handle, as are messages that arrive later.
 #[test]
 fn dropped_communicators_leave_nothing() {
     all(2, |comm| {
@@ -231,7 +231,8 @@ fn a_creation_that_a_rank_does_not_survive_fails_at_all() {
     }
 }
 
-/// The others have an error too if a rank gives up, whether it has taken part or not. Later creations succeed.
+/// If a rank gives up a creation, before or after it has taken part, the other ranks get an error too. Later creations
+/// succeed.
 #[test]
 fn a_creation_that_a_rank_gives_up_fails_at_all() {
     for n in [2, 5, 8] {
@@ -254,7 +255,7 @@ fn a_creation_that_a_rank_gives_up_fails_at_all() {
                         assert_eq!(rank.0, quitter)
                     }
                     Err(Error::Cancelled { .. }) => assert_eq!(comm.rank(), quitter),
-                    // It gave up at the very end: operations in the communicator tell so.
+                    // The rank gave up after others had received the communicator: operations in it report that.
                     Ok(apart) => {
                         let error = apart.recv(&mut [0u8], Rank(quitter), 1).unwrap_err();
                         assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
@@ -284,7 +285,7 @@ fn a_creation_that_some_do_not_call_times_out() {
             assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
         }
         ring(&comm.dup()?)?;
-        // The tardy messages of the first call are dropped by the second.
+        // Messages of a creation that was given up may arrive late. The next creation drops them.
         comm.dup()?;
         barrier.wait();
         assert_eq!(comm.stats().unexpected_messages, 0);
@@ -369,14 +370,15 @@ fn several_creations_are_under_way_at_once() {
     }
 }
 
-/// A creation goes on while its rank waits for something else.
+/// A creation makes progress while its rank waits for another message.
 #[test]
 fn any_waiting_call_drives_creations() {
     all(3, |comm| {
         let (me, n) = (comm.rank().0, comm.size());
         let creation = comm.idup()?;
         if me == 1 {
-            // Its messages go to rank 0 alone, which waits for rank 2 too.
+            // Rank 1 exchanges messages with rank 0 only. Rank 0 answers after rank 2 has sent too, so the creation
+            // cannot end unless the ranks that wait in `recv` make progress with it.
             creation.wait()?;
             (0..n).filter(|rank| *rank != me).try_for_each(|rank| comm.send(&[0u8], Rank(rank), 1))?;
         } else {
@@ -387,7 +389,7 @@ fn any_waiting_call_drives_creations() {
     });
 }
 
-/// A dropped creation is given up: at the others it fails, or operations with this rank do.
+/// Dropping a creation gives it up: it fails at the other ranks, or their operations with this rank fail.
 #[test]
 fn a_dropped_creation_fails_at_the_others() {
     for n in [2, 3, 8] {
@@ -406,7 +408,7 @@ fn a_dropped_creation_fails_at_the_others() {
                     };
                     assert_eq!(rank.0, quitter);
                 }
-                // One that has ended is left.
+                // If the dropped creation has already succeeded, the rank leaves the new communicator.
                 let mut creation = comm.idup()?;
                 if comm.rank() == quitter {
                     comm.sendrecv(&[0u8], comm.rank(), 1, &mut [0u8], comm.rank(), 1)?;
@@ -422,7 +424,7 @@ fn a_dropped_creation_fails_at_the_others() {
     }
 }
 
-/// The deadline of a creation holds without a call that waits for it.
+/// The deadline of a creation applies even if no call waits for the creation.
 #[test]
 fn a_creation_has_the_deadline_of_its_start() {
     let barrier = Barrier::new(2);
@@ -501,7 +503,7 @@ fn attributes_are_passed_to_duplicates_and_dropped_with_the_last_handle() {
             let count = Arc::default();
             let first = comm.dup()?;
             first.set_attribute(Counted::new(&count, passes));
-            // In place of the first.
+            // This value replaces the first one, which is dropped.
             first.set_attribute(Counted::new(&count, passes));
             assert_eq!(count.load(Ordering::Relaxed), 1);
             let second = first.dup()?;

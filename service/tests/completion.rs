@@ -120,7 +120,7 @@ fn an_end_that_comes_again_and_again_keeps_no_other_waiting() {
             let (key, end) = set.wait_any().unwrap();
             end.unwrap();
             if key == once {
-                // It comes behind the one that ended before it.
+                // Ends are reported in order: in round 50 the request of tag 1 ended first.
                 assert_eq!(round, 51);
                 return;
             }
@@ -140,7 +140,7 @@ fn callbacks_run_once_call_the_library_and_may_panic() {
         receive(1).on_end(|_| panic!("a callback panics, as intended"));
         let (inner, told) = (comm.clone(), sender.clone());
         receive(2).on_end(move |end| {
-            // Calls that wait, and another callback.
+            // A callback may make calls that wait, and may set another callback.
             inner.sendrecv(&[end.unwrap().buffer[0] + 1], me, 3, &mut [0_u8], me, 3).unwrap();
             let receive = inner.irecv(vec![0_u8; 1], me, 4).unwrap();
             receive.on_end(move |end| told.send(end.map(|done| done.buffer[0])).unwrap());
@@ -149,7 +149,7 @@ fn callbacks_run_once_call_the_library_and_may_panic() {
         comm.send(&[2_u8], me, 2).unwrap();
         comm.send(&[3_u8], me, 4).unwrap();
         assert_eq!(ends.recv().unwrap().unwrap(), 3);
-        // The end is known already, so it runs in this thread.
+        // The request has ended, so this thread runs the callback.
         comm.send(&[9_u8], me, 5).unwrap();
         let (ended, this) = (receive(5), std::thread::current().id());
         while !ended.is_finished() {}

@@ -84,7 +84,7 @@ fn the_driver_lives_while_futures_wait_and_takes_little() {
         while !drivers().is_empty() {
             thread::yield_now();
         }
-        // Another one is started for the next.
+        // The next future that waits starts another driver.
         thread::scope(|threads| {
             let waits = threads.spawn(|| block_on(comm.irecv(vec![0_u8; 1], me, 1).unwrap()).0);
             while drivers().is_empty() {

@@ -68,7 +68,7 @@ async fn find(comm: Comm) -> Result<(), Error> {
             assert_eq!(message.irecv(vec![0; 1])?.await?.buffer, [round]);
             comm.isend(vec![round], other, round)?.await?;
         } else {
-            // It finds nothing, and waits no more.
+            // Dropping the probe, which was not polled, has no effect on later messages.
             drop(probe);
             comm.isend(vec![round], other, round)?.await?;
             let message = comm.claim_async(Source::ANY, round).await?;
@@ -113,7 +113,7 @@ fn ten_thousand_futures_are_polled_three_times_at_most() {
     samite::local(2, |world| {
         let comm = world.comm().clone();
         if comm.rank() == Rank(1) {
-            // All of them wait then.
+            // Rank 0 sends this message when all of its futures wait.
             comm.recv(&mut [0_u8], Rank(0), FUTURES).unwrap();
             for tag in (0..FUTURES).rev() {
                 comm.send(&[tag], Rank(0), tag).unwrap();
@@ -159,7 +159,7 @@ fn a_select_leaves_the_other_future_usable_or_drops_it() {
                     done = sent.into_future() => assert_eq!(done.unwrap().buffer, [round]),
                 }
             }
-            // The dropped ones do not take the message.
+            // The dropped receives and claims do not take the message that is sent afterwards.
             for _ in 0..3 {
                 let receive = comm.irecv(vec![0_u8; 1], me, 3).unwrap();
                 assert!(tokio::time::timeout(SHORT, receive.into_future()).await.is_err());
@@ -174,7 +174,7 @@ fn a_select_leaves_the_other_future_usable_or_drops_it() {
     });
 }
 
-/// Polls a future so many times, and drops it.
+/// Polls a future up to `polls` times, and drops it.
 fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -226,7 +226,7 @@ fn deadlines_and_cancels_end_futures() {
                 assert!(matches!(thread.join().unwrap(), Error::Cancelled { .. }));
             }
         });
-        // It had been cancelled before.
+        // The cancel was used before this receive was started.
         let late = block_on(comm.irecv(vec![0_u8; 1], me, 1).unwrap()).unwrap_err();
         assert!(matches!(late.error, Error::Cancelled { .. }));
 

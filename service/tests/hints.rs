@@ -115,7 +115,7 @@ fn a_tag_in_the_place_of_a_rank_is_refused() {
         ("probe", "a.probe(Rank(1), 7)", "a.probe(7, Rank(1))"),
         ("claim", "a.claim(Rank(1), 7)", "a.claim(7, Rank(1))"),
         ("begin", "scope.isend(&[1u8], Rank(1), 7)", "scope.isend(&[1u8], 7, Rank(1))"),
-        // Two numbers have no kind.
+        // Two numbers: a rank must have the type `Rank`, so that it cannot be confused with the tag.
         ("numbers", "a.send(&[1u8], Rank(1), 7)", "a.send(&[1u8], 1, 7)"),
         ("from", "a.recv(&mut [0u8], Rank(1), 7)", "a.recv(&mut [0u8], 1, 7)"),
     ] {

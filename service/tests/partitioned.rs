@@ -77,7 +77,8 @@ fn marks_travel_while_no_thread_is_inside() {
             let mut send = comm.psend_init(vec![1_u8; 3_000], 3, Rank(1), TAG).unwrap();
             comm.send(&[0_u8; 0], Rank(1), TAG).unwrap();
             for round in 0..50 {
-                // So it is known here that the receiver has begun the round.
+                // The receiver sends this message after it has begun the round. So the packet that tells of the round
+                // has arrived too, and the marked partitions can be sent at once.
                 comm.recv(&mut [0_u8; 0], Rank(1), TAG).unwrap();
                 send.start().unwrap();
                 let parts: Vec<_> = send.parts().unwrap().collect();
@@ -86,14 +87,15 @@ fn marks_travel_while_no_thread_is_inside() {
                         threads.spawn(|| part.ready());
                     }
                 });
-                // This thread makes no call until the receiver has both partitions.
+                // This thread makes no call of Samite until the receiver has both partitions, so the marking threads
+                // must have sent them.
                 has_arrived.wait();
                 send.ready(round % 3..round % 3 + 1).unwrap();
                 send.wait().unwrap();
             }
         },
         |comm| {
-            // So the initialization of the sender is known here.
+            // The sender sends this message after its initialization, so that has arrived too.
             comm.recv(&mut [0_u8; 0], Rank(0), TAG).unwrap();
             let mut recv = comm.precv_init(vec![0_u8; 3_000], 3, Rank(0), TAG).unwrap();
             for round in 0..50 {

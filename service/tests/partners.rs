@@ -85,7 +85,7 @@ fn the_absent_rank_is_no_rank() {
         let comm = world.comm();
         let sent = comm.send(&[1_u8], Rank::ABSENT, 7);
         assert!(matches!(sent, Err(Error::InvalidRank { rank: Rank::ABSENT, size: 1 })), "{sent:?}");
-        // Nothing was sent to this rank either.
+        // The failed send has sent nothing, not even to this rank.
         assert_eq!(comm.try_probe(Source::ANY, Tag::ANY), Ok(None));
         assert_eq!(
             comm.recv(&mut [0_u8], Rank::ABSENT, 7).err(),
@@ -143,7 +143,7 @@ fn a_receive_that_fails_cancels_its_send() {
         let comm = world.comm().with_timeout(Duration::from_secs(60));
         if comm.rank() == 1 {
             comm.send(&[1_u64; 2], Rank(0), 7)?;
-            // Rank 0 has the end of its exchange although this rank never receives the long message.
+            // This rank never receives the long message, but the exchange of rank 0 ends, and rank 0 sends this one.
             return comm.recv(&mut [0_u8], Rank(0), 9).map(drop);
         }
         let exchange = comm.isendrecv(vec![5_u8; LONG], Rank(1), 8, vec![6_u64], Rank(1), 7)?;
@@ -174,7 +174,7 @@ fn a_send_that_fails_cancels_its_receive() {
         assert_eq!(failed.buffer, Some(vec![6]));
         let again = exchange.test().expect("it has ended").expect_err("its result was returned");
         assert_eq!((again.error, again.data, again.buffer), (Error::NoSuchRequest, None, None));
-        // Now the send cannot start, and its receive takes no message.
+        // Rank 1 has left, so the send cannot start. The receive is cancelled, and takes no message.
         let exchange = comm.isendrecv(vec![5_u8; LONG], Rank(1), 8, vec![6_u8], Rank(0), 7)?;
         let failed = exchange.wait().expect_err("rank 1 has left");
         assert!(matches!(failed.error, Error::PeerFailed { rank: Rank(1), .. }), "{failed}");

@@ -45,7 +45,7 @@ fn exchange(world: &samite::World) {
         let data: Vec<_> = (0..MESSAGES).map(|number| vec![number as u8; length(number)]).collect();
         let result = world.comm().scope(|scope| {
             let mut sends = PendingSet::default();
-            // In another order than the receives are posted.
+            // The messages are sent in another order than the one in which their receives are posted.
             for number in (0..MESSAGES).map(|index| index * 17 % MESSAGES) {
                 sends.insert(scope.isend(&data[number], Rank(0), tag(world.comm().rank().0, number))?);
             }

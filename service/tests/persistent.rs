@@ -83,11 +83,11 @@ fn misuse_names_the_call_and_changes_nothing() {
             assert_eq!(error, Error::Active { call });
             assert!(error.to_string().ends_with(&format!("before {call}")), "{error}");
         }
-        // The receive is not started either.
+        // `start_all` starts nothing if one operation is active.
         assert_eq!(start_all(&mut [&mut receive, &mut send]), Err(Error::Active { call: "start_all" }));
         assert!(send.is_active() && !receive.is_active());
         send.wait()?;
-        // One message was sent.
+        // Only one message was sent, so the failed calls have sent none.
         let mut buffer = [0_u8];
         comm.recv(&mut buffer, myself, 7)?;
         assert_eq!((buffer, comm.try_probe(Source::ANY, Tag::ANY)?), ([1], None));
@@ -143,14 +143,14 @@ fn each_round_has_the_bounds_of_its_communicator() {
             receive.start()?;
             receive.cancel();
             assert!(matches!(receive.wait(), Err(Error::Cancelled { .. })));
-            // A round that is dropped takes no message.
+            // A receive that is dropped during a round takes no message.
             receive.start()?;
             drop(receive);
             comm.send(&[0_u8], other, 9)?;
             comm.recv(&mut [0_u8], other, 7)?;
             return comm.send(&[0_u8], other, 9);
         }
-        // Nobody receives these messages, so each is given up.
+        // The other rank does not receive these messages, so each round ends by a cancel or a time-out.
         comm.recv(&mut [0_u8], other, 9)?;
         let mut send = comm.send_init(vec![3_u8; LONG], other, 8)?;
         let mut late = comm.with_timeout(Duration::from_millis(5)).send_init(vec![3_u8; LONG], other, 8)?;

@@ -61,11 +61,11 @@ fn the_table_has_all_public_calls() {
             "Creation",
         ] {
             let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
-            // Generics, the method and its arguments follow.
+            // The line goes on with generics, the method and its arguments.
             let rest = &line[at + "fn samite::".len() + owner.len()..];
             let Some((generics, method)) = rest.split_once("::") else { continue };
             let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            // Methods of traits.
+            // The methods of these traits are not in the table.
             if (generics.is_empty() || generics.starts_with('<'))
                 && !["drop", "fmt", "clone", "default", "poll", "deref", "deref_mut"]
                     .contains(&method.as_str())
@@ -201,7 +201,8 @@ impl Drop for Killed {
     }
 }
 
-/// Never returns: until the signal has reached the thread, the rank could go on and leave in good order.
+/// Sends a signal to this process, and never returns. If it returned before the signal takes effect, the rank could
+/// leave in good order.
 fn signal_itself(_world: &World, signal: Signal) {
     kill_process(getpid(), signal).unwrap();
     loop {

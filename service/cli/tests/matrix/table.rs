@@ -161,22 +161,22 @@ fn gives_parts(comm: &Comm) -> Result<(), Error> {
     send.wait().map(drop)
 }
 
-/// Returns a send in partitions that has begun, or the error.
+/// Initializes a partitioned send to the peer, and begins a round.
 fn in_parts(comm: &Comm, tag: u64) -> Result<PartitionedSend<u8>, Error> {
     let mut send = comm.psend_init(long(), 4, PEER, tag)?;
     send.start()?;
     Ok(send)
 }
 
-/// Returns a receive in partitions that has begun, or the error.
+/// Initializes a partitioned receive from the peer, and begins a round.
 fn of_parts(comm: &Comm, tag: u64) -> Result<PartitionedRecv<u8>, Error> {
     let mut recv = comm.precv_init(long(), 2, PEER, tag)?;
     recv.start()?;
     Ok(recv)
 }
 
-/// Returns the rest of a call that depends on no peer, on a message in partitions that has not begun, if it could be
-/// initialized.
+/// Returns the rest of a call on a partitioned send or receive outside of rounds, which depends on no peer. It does
+/// nothing if the initialization failed.
 fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)) -> Rest {
     Box::new(move || {
         let _ = half.map(call);
@@ -200,13 +200,13 @@ fn creates(comm: &Comm) -> Result<(), Error> {
     comm.create(&comm.group(), 0).map(drop)
 }
 
-/// Returns the rest of a call that starts nothing before.
+/// Returns the rest of a call that has no part before the situation arises: all of the call.
 fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
     let comm = comm.clone();
     Box::new(move || call(&comm))
 }
 
-/// The same, for a call that cannot fail.
+/// Returns the rest as [`whole`] does, for a call that cannot fail.
 fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
     let comm = comm.clone();
     Box::new(move || {
@@ -215,7 +215,7 @@ fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
     })
 }
 
-/// Starts an operation, or returns the error of starting it.
+/// Returns the rest of a call on an operation that was started before. If the start failed, the rest returns its error.
 fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Result<(), Error>) -> Rest {
     let begun = begun.map_err(Into::into);
     Box::new(move || rest(begun?))
@@ -271,7 +271,7 @@ fn first(
     Ok(result.map(drop)?)
 }
 
-/// Receives into a buffer by a set of a scope, whose results `take` takes.
+/// Receives into a borrowed buffer, in a set of a scope. `take` takes the results of the set.
 fn scoped(
     comm: &Comm,
     from: impl Into<Source>,
