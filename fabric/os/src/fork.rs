@@ -154,7 +154,7 @@ fn this_process() -> u64 {
     }
 }
 
-/// Without a lock, which might be held by a thread that a child does not have.
+/// Numbers this process. Uses no lock: in a child of a fork, a lock may be held forever by a thread of the parent.
 #[cold]
 fn number_this_process() -> u64 {
     if NUMBER.load(Ordering::Acquire).is_null() {

@@ -37,15 +37,16 @@ pub fn pass_fd(command: &mut Command, fd: OwnedFd) -> RawFd {
     number
 }
 
-/// A duplicate of the descriptor that the parent passed to this process as `number`; see [`pass_fd`].
+/// Returns a duplicate of the descriptor that the parent passed to this process as `number`: see [`pass_fd`].
 ///
-/// The original stays open, so that a child which inherits the same number finds the same thing.
+/// The original stays open, so that a child of this process finds it under the same number.
 ///
 /// # Errors
-/// `EBADF` when nothing is open there, or when it is a descriptor that this process opened itself.
+/// `EBADF` if no descriptor has this number, or if this process has opened it itself.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // A descriptor that survived an exec is not close-on-exec, and one that std opens is: one that another value of
-    // this process owns is refused here. (A wrong guess duplicates a descriptor; it closes none.)
+    // An inherited descriptor is not close-on-exec, because it has survived an exec. The descriptors that std opens are
+    // close-on-exec, so the descriptors that values of this process own are refused here. (A wrong guess only
+    // duplicates a descriptor, and closes none.)
     if fcntl(number, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0 {
         return Err(Errno::BADF.into());
     }
@@ -54,10 +55,11 @@ pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
-/// The same, once: neither a later call nor a process started from here finds the descriptor again.
+/// Takes the descriptor that the parent passed to this process as `number`: neither a later call nor a child of this
+/// process finds it again.
 ///
 /// # Errors
-/// As of [`inherited_fd`].
+/// Returns the errors of [`inherited_fd`].
 pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     let duplicate = inherited_fd(number)?;
     fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC)?;

@@ -107,7 +107,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
-        // Another process has it, seen at bind or at listen.
+        // Other processes use the ports, which is detected at bind or at listen.
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
             "all ports of its range are in use: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
