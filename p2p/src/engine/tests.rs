@@ -24,7 +24,7 @@ fn pair(config: &Config) -> [Engine<Loopback>; 2] {
     pair_of(2, config)
 }
 
-/// Two of the ranks of a job of so many.
+/// Returns the engines of ranks 0 and 1 of a job of `size` ranks.
 fn pair_of(size: u32, config: &Config) -> [Engine<Loopback>; 2] {
     let hub = Hub::new();
     pair_over(size, [hub.port(), hub.port()], config)
@@ -71,7 +71,7 @@ fn peer_state<P: Port>(engine: &Engine<P>, rank: WorldRank) -> &PeerState {
     engine.inner.link().peer(peer_of(engine, rank))
 }
 
-/// Messages that wait for a rank.
+/// Returns the number of messages that are queued to a rank.
 fn messages_to<P: Port>(engine: &mut Engine<P>, rank: WorldRank) -> usize {
     let peer = peer_of(engine, rank);
     engine.inner.stack_mut().queues(peer).messages.len()
@@ -202,7 +202,7 @@ fn deadlines_and_cancels_end_operations_in_every_state() {
         .isend(Time::ZERO, WorldRank(1), 1, 6, Memory::zeroed(100_000), Time::from_nanos(100))
         .unwrap();
     for engine in &mut engines {
-        // A receive times out once nothing more comes.
+        // A receive does not time out while polls bring events.
         while engine.poll(Time::from_nanos(200), &mut ()).unwrap() > 0 {}
     }
     let Err(Error::TimedOut { fate: Fate::NotDelivered, report }) =
@@ -365,7 +365,7 @@ fn sends_that_end_before_their_turn_leave_nothing() {
     assert_eq!(messages_to(&mut engine, WorldRank(2)), 0);
 }
 
-/// A sink that stands for a provider's loss of packets.
+/// A sink that drops all packets, as a provider that loses them.
 struct Lost;
 
 impl Sink for Lost {
@@ -390,7 +390,7 @@ fn a_hello_is_repeated_until_it_is_answered() {
     for engine in &mut engines {
         while engine.port_mut().poll(&mut Lost).unwrap() > 0 {}
     }
-    // The last of each crosses that of the other, and each answers with one more.
+    // Both engines repeat their hello at the same time, and each answers the other's.
     for engine in &mut engines {
         engine.poll(Time::from_nanos(750_000_000), &mut ()).unwrap();
     }
@@ -481,7 +481,7 @@ fn however_many_sends_wait_for_room_a_poll_tries_one() {
             Sent::Now => panic!("it is too long to be sent at once"),
         })
         .collect();
-    // All are called for, and none is at hand.
+    // The receiver requests the bytes of all sends, but no buffer is lent.
     settle(&mut engines);
     assert_eq!(engines[0].usage().queued, sends.len());
     let before = engines[0].counters().again;
@@ -516,7 +516,7 @@ fn what_is_at_hand_is_received_without_a_request() {
     };
     let status = Status { source: WorldRank(0), tag: 5, bytes: 8 };
     settle(&mut engines);
-    // From here on the receiver looks at this peer first.
+    // After this message the receiver first checks the ring of this peer.
     send(&mut engines, &[0; 8]);
     settle(&mut engines);
 

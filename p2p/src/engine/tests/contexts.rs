@@ -1,4 +1,5 @@
-//! Tests of opened contexts: who may use them, what is left at their end, and which failures concern them.
+//! Tests of opened contexts: the ranks that may use them, the state after their end, and the failures that concern
+//! them.
 
 use super::incarnations::{LONG, Restarts};
 use super::strangers::{arrive, packet};
@@ -85,7 +86,7 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     assert_eq!(engines[1].usage().unexpected_messages, 5);
     engines[1].close_context(Time::ZERO, OPENED);
     settle(&mut engines);
-    // Credit comes back for what is dropped: otherwise these sends would wait.
+    // The credit for dropped messages is granted again. Otherwise these sends would wait.
     for _ in 0..100 {
         send(&mut engines);
     }
@@ -146,7 +147,7 @@ fn calls_that_name_no_member_are_refused() {
     );
 }
 
-/// A rank that is started again is in the job, and in no context that was opened before.
+/// A restarted rank takes part in the job, but in no context that was opened before.
 #[test]
 fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     let mut job = Restarts::new(Config::default());
@@ -179,13 +180,13 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
             receiver.forget(recv.unwrap());
         }
     }
-    // A watched receive ends too.
+    // A receive that a watcher watches ends with `Deserted` too.
     let watcher = receiver.add_watcher();
     let recv = receiver.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     receiver.watch(recv, watcher, 3);
     assert_eq!(receiver.take_end(watcher), Some((recv, 3)));
     assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
-    // The next incarnation violates the protocol if it sends there.
+    // The next incarnation is not a member of the context, so it violates the protocol if it sends there.
     assert_eq!(job.engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
     job.engines[0].send(Time::ZERO, WorldRank(1), OPENED, 5, &[1], NEVER).unwrap();
     settle(&mut job.engines);
@@ -193,8 +194,8 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     job.engines[1].check_invariants();
 }
 
-/// A member that leaves ends what waits for it in that context alone, also if it leaves before the others have opened
-/// the context, or before the two ranks have met.
+/// When a member leaves a context, operations that wait for it end in this context only. The same holds if it leaves
+/// before the other ranks have opened the context, or before the two ranks have met.
 #[test]
 fn a_member_that_leaves_ends_what_waits_for_it_there() {
     for (has_met, is_early) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -253,7 +254,7 @@ fn a_peer_that_leaves_what_it_is_no_member_of_has_failed() {
     }
 }
 
-/// Garbage about contexts that nobody has opened takes limited memory.
+/// Packets about leaving contexts that were never opened take a limited amount of memory.
 #[test]
 fn ranks_that_leave_unknown_contexts_without_end_are_forgotten() {
     let mut engines = pair(&Config::default());
@@ -301,7 +302,7 @@ fn failures_are_reported_where_the_rank_is_a_member() {
     engine.peer_failed(WorldRank(2), Some(7), Cause::Lost).unwrap();
     assert_eq!(reported(&mut engine), [Some(WorldRank(2)), None, Some(WorldRank(2))]);
     assert_eq!(engine.outcome(recvs[1]), Outcome::Pending, "rank 1 takes part");
-    // A receive that is posted later need not report what its context has reported.
+    // A failure that was reported in a context is not reported again to later receives there.
     let later = engine.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     assert_eq!(engine.outcome(later), Outcome::Pending);
     engine.check_invariants();

@@ -5,7 +5,7 @@ use super::*;
 use crate::wire::{Rts, TransferMode, kind};
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
 
-/// The hello of rank 0, which has heard nothing.
+/// The hello of rank 0, before it has received any packet.
 fn first_hello() -> Vec<u8> {
     packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4))
 }
@@ -53,7 +53,8 @@ impl Sink for Grants {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// The peer has heard a hello, so it ignores the credit in a later one.
+/// The peer has received a hello, so it ignores the credit in a repeated one. A credit packet that was queued behind
+/// the hello must be sent too.
 #[test]
 fn a_hello_that_waits_for_room_does_not_replace_an_answer_about_credit() {
     let [mut sender, mut receiver] = pair(&Config::default());
@@ -122,7 +123,8 @@ fn a_peer_that_is_reached_late_gets_its_credit() {
     assert!(engines[0].usage().credit_granted > 0);
 }
 
-/// The answer that says so is lost, and repeated without a question.
+/// The first answer, which reports that there is no credit, is lost. It is repeated although the peer does not ask
+/// again.
 #[test]
 fn a_repeated_hello_says_that_there_is_no_credit() {
     let config = Config { unexpected_max: 0, ..Config::default() };
@@ -157,7 +159,8 @@ fn of_several_incarnations_in_one_poll_only_the_last_has_messages() {
         assert_eq!(peer_of(&receiver, WorldRank(0)), peer, "a rank keeps its number");
     }
     let before = receiver.counters();
-    // These are late: a hello, and packets with the number of the rank, of which one would be the next.
+    // These packets of earlier incarnations arrive late: a hello, and two envelopes with the right number of the
+    // sender. One of them has the sequence number that is expected next.
     for late in [of(8, first_hello()), envelope(8, 2, 20), envelope(7, 1, 21)] {
         arrive(&mut receiver, &late);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A receiver, and a sender that is started again.
+/// A receiver, and a sender that is restarted.
 pub(super) struct Restarts {
     hub: Hub,
     /// The sender's present incarnation, and the receiver.
@@ -18,7 +18,7 @@ impl Restarts {
         Self { hub, engines, config }
     }
 
-    /// Sends a short message and a long one, which waits with its sender for its receive.
+    /// Sends a short message, and a long one whose bytes stay with the sender until the receive is posted.
     fn send(&mut self, tag: u64) {
         let incarnation = self.engines[0].inner.link().identity().incarnation.to_le_bytes();
         assert_eq!(
@@ -53,7 +53,7 @@ impl Restarts {
         settle(&mut self.engines);
     }
 
-    /// The incarnations whose messages wait for a receive, in the order in which they are received.
+    /// Receives all unexpected messages with a tag, and returns the incarnations of their senders in order.
     fn received(&mut self, tag: u64) -> Vec<u32> {
         let mut senders = Vec::new();
         while let Ok(Some((status, claimed))) = self.engines[1].claim(&Pattern::exact(1, 0, tag)) {
@@ -66,7 +66,7 @@ impl Restarts {
         senders
     }
 
-    /// Nothing is left at the receiver.
+    /// Asserts that no state of messages or requests is left at the receiver.
     fn assert_empty(&self) {
         let Usage { requests, unexpected, unexpected_messages, envelopes, .. } = self.engines[1].usage();
         assert_eq!((requests, unexpected, unexpected_messages, envelopes), (0, 0, 0, 0));
@@ -148,8 +148,9 @@ fn a_failure_after_the_goodbye_counts_as_one() {
     job.assert_empty();
 }
 
-/// Has a sender leave whose message waits for its receive, or is on its way. The receiver calls for bytes before it
-/// hears the goodbye. Returns how the send and the receive end.
+/// Lets a sender leave before its long message is received completely. The receiver requests bytes before the goodbye
+/// arrives. If `begun` is true, the first window of bytes was sent before. Returns the results of the send and the
+/// receive.
 fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let config = Config { push_window: window, stream_max: 0, ..Config::default() };
     let mut engines = pair(&config);
@@ -161,7 +162,7 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     settle(&mut engines);
     let recv = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(LONG), NEVER).unwrap();
     if begun {
-        // The first window goes, and the next is called for.
+        // The first window is sent, and the receiver requests the next one.
         engines[0].poll(Time::ZERO, &mut Reading(send, &data)).unwrap();
         engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }

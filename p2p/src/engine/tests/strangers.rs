@@ -188,7 +188,9 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
     }
 }
 
-/// Rank 0, which lives, and rank 1 with a receive that has got the envelope of a stream from rank 0, named 77.
+/// Rank 0, which is alive, and rank 1. A receive of rank 1 has matched the envelope of a stream from rank 0, whose name
+/// is
+/// 77.
 struct Streaming {
     _sender: Engine<Loopback>,
     receiver: Engine<Loopback>,
@@ -321,12 +323,12 @@ fn a_rank_that_speaks_another_version_fails_with_both_versions() {
         packet[0] = 1;
         packet
     };
-    // The first is of a stranger, the second no hello.
+    // The first packet has the wrong secret, and the second is not a hello, so rank 0 does not fail.
     for packet in [of_version_1(control::HELLO, [8; 16]), of_version_1(control::CREDIT, [9; 16])] {
         arrive(&mut receiver, &packet);
         assert!(peer_state(&receiver, WorldRank(0)).is_alive());
     }
-    // The place of the packet's number is this version's own.
+    // Other versions may have another field in place of the sequence number, so its value must not matter.
     let mut hello_of_version_1 = of_version_1(control::HELLO, [9; 16]);
     hello_of_version_1[12..16].fill(5);
     arrive(&mut receiver, &hello_of_version_1);
@@ -422,7 +424,8 @@ fn the_messages_of_a_bundle_arrive_in_order() {
         assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
     }
     assert_eq!(receiver.usage().unexpected_messages, 1, "the envelope");
-    // A receive that is about to be posted gets the first message only, when it is posted.
+    // A receive that is about to be posted takes no message out of a bundle. It gets the first message when it is
+    // posted.
     let (mut receiver, expected) = acquainted(&Config::default());
     let (pattern, mut buffer) = (Pattern::exact(0, 0, 9), [0]);
     let mut unposted = Unposted { pattern, buffer: &mut buffer, got: None, lent: &mut () };

@@ -20,7 +20,8 @@ fn receive(engines: &mut [Engine<Loopback>; 2], tag: u64, len: usize) -> Request
     engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, tag), Memory::zeroed(len), NEVER).unwrap()
 }
 
-/// Has the bytes that one call sends of a message come, and no more: the port is full before its end.
+/// Sends a message, and then a part of a second one: the bytes that are sent within one call, until the port is full.
+/// The receiver gets these bytes.
 fn begin(engines: &mut [Engine<Loopback>; 2], deadline: Time) -> RequestId {
     assert_eq!(send(engines, 1, NEVER), Sent::Now);
     let Sent::Pending(begun) = send(engines, 2, deadline) else { panic!("the port has room for both") };
@@ -28,14 +29,14 @@ fn begin(engines: &mut [Engine<Loopback>; 2], deadline: Time) -> RequestId {
     begun
 }
 
-/// Takes the message that [`begin`] sends before that one.
+/// Receives the first message that [`begin`] sends.
 fn take_first(engines: &mut [Engine<Loopback>; 2]) {
     let first = receive(engines, 1, LEN);
     settle(engines);
     assert_eq!(engines[1].collect(first, &mut ()).unwrap().memory.unwrap().as_bytes(), bytes(LEN));
 }
 
-/// Sends the rest.
+/// Sends the rest of the second message.
 fn go_on(engines: &mut [Engine<Loopback>; 2], id: RequestId) {
     let data = bytes(LEN);
     while engines[0].outcome(id) != Outcome::Ready {
@@ -113,7 +114,7 @@ fn a_sender_that_gives_up_takes_back_what_has_come() {
 
 #[test]
 fn a_sender_is_told_that_nobody_wants_the_rest() {
-    // The receive ends before the message has come, or has no room for it.
+    // The receive times out before all of the message has arrived, or its buffer is too short for the message.
     for (len, given_up) in [(LEN, true), (8, false)] {
         let mut engines = rich();
         let recv = receive(&mut engines, 2, len);
@@ -211,7 +212,7 @@ fn a_claimed_message_goes_on_coming() {
     }
 }
 
-/// Ends a sender in one of several ways.
+/// Ends a sender: it leaves (0), the launcher reports its death (1), or its next incarnation is introduced (2).
 fn end_sender(engines: &mut [Engine<Loopback>; 2], way: usize) {
     match way {
         0 => {
@@ -249,7 +250,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
     }
 }
 
-/// Names of messages begin anew with each incarnation.
+/// Each incarnation names its messages from the beginning, so two incarnations use the same names.
 #[test]
 fn a_claimed_message_of_a_former_incarnation_leaves_one_of_the_same_name_alone() {
     let hub = Hub::new();
@@ -301,7 +302,8 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
             panic!("its sender has ended")
         };
         let died = Cause::Died("signal 9".into());
-        // The port, which cut the address off, takes the next incarnation there for lost too.
+        // In the third case the next incarnation has the same address. The port has fenced that address, so it reports
+        // the peer as lost.
         assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
         assert_eq!((engines[1].usage().requests, engines[1].inner.stack().claims.len()), (0, 0));
     }
@@ -309,7 +311,7 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
 
 #[test]
 fn claimed_messages_are_kept_within_the_budget() {
-    // Room for two such messages, claimed or not.
+    // The budget has room for two messages, claimed or not.
     let budget = 2 * (LEN + 96);
     let mut engines = pair(&Config { window_min: 1 << 20, unexpected_max: budget, ..Config::default() });
     settle(&mut engines);
