@@ -90,8 +90,8 @@ impl AgentHandle {
         line.push(b'\n');
         let mut input = child.stdin.take().expect("it is piped");
         let takes_input = ranks.start == 0;
-        // A thread, since it is unknown when the remote shell reads. A failure here shows in that no
-        // agent connects.
+        // A thread writes the line, because the remote shell may read it late, and the write would block. If the write
+        // fails, no agent connects, and that is reported.
         thread::Builder::new()
             .name("input".to_owned())
             .spawn(move || {
