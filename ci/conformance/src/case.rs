@@ -210,7 +210,7 @@ macro_rules! expect_error {
 }
 pub(crate) use expect_error;
 
-/// How long an operation may take that must not end.
+/// The time-out of an operation that cannot succeed, or that may be cut off at any point.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// Repeats until `look` returns a value: at most until the case's time is over.
@@ -222,7 +222,7 @@ pub(crate) fn until<R>(job: &Job, mut look: impl FnMut() -> Result<Option<R>, Er
         }
         turns.set(turns.get() + 1);
         if turns.get().is_multiple_of(64) {
-            // Gives the core to the others, and ends with an error if they have failed or the wait is endless.
+            // The other ranks may need this core.
             std::thread::yield_now();
         }
         assert!(turns.get() < TURNS_MAX, "rank {} waited for an operation that does not end", job.rank());
