@@ -114,6 +114,8 @@ pub(crate) struct Agreements {
     due: Time,
     /// True if a call has changed an agreement, which must then be advanced without an event.
     is_due: bool,
+    /// False if no agreement and no message remains, so that polls have nothing to do here.
+    pub(crate) is_active: bool,
     /// The number of ends of ranks up to the last step, to detect further ones.
     ends: u64,
     others: Option<Box<dyn Others>>,
@@ -129,6 +131,7 @@ impl Default for Agreements {
             sends: Vec::new(),
             due: Time::NEVER,
             is_due: false,
+            is_active: false,
             ends: 0,
             others: None,
         }
@@ -257,7 +260,7 @@ impl<P: Port> Engine<P> {
         });
         agreement.propose(self.next_context());
         self.agreements.all.insert(id, agreement);
-        self.agreements.is_due = true;
+        (self.agreements.is_due, self.agreements.is_active) = (true, true);
         self.agreements.due = self.agreements.due.min(deadline);
         self.advance_agreements(now, 0);
         id
@@ -310,6 +313,12 @@ impl<P: Port> Engine<P> {
     #[cold]
     pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
         self.forget_sent();
+        let ended = self.advance_all(now, events);
+        self.agreements.is_active = !self.agreements.all.is_empty() || !self.agreements.sends.is_empty();
+        ended
+    }
+
+    fn advance_all(&mut self, now: Time, events: usize) -> usize {
         let ends = self.inner.stack().contexts.ends;
         let agreements = &mut self.agreements;
         let has_news = events > 0 || agreements.ends != ends || now >= agreements.due;
@@ -417,12 +426,6 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
-    /// Returns true if no agreement and no send remains.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.sends.is_empty()
-    }
-
     /// Returns the time of the earliest deadline, or 0 if a call has changed an agreement.
     pub(crate) fn due(&self) -> Time {
         if self.is_due { Time::ZERO } else { self.due }

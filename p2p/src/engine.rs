@@ -730,10 +730,16 @@ impl<P: Port> Engine<P> {
     /// [`Error::Port`] if the port is broken.
     #[inline]
     pub fn poll<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
-        let events = self.inner.poll(now, lent)?;
-        if self.agreements.is_empty() {
-            return Ok(events);
+        // First, so that most polls end with that of the link.
+        if self.agreements.is_active {
+            return self.poll_with_agreements(now, lent);
         }
+        self.inner.poll(now, lent)
+    }
+
+    #[cold]
+    fn poll_with_agreements<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
+        let events = self.inner.poll(now, lent)?;
         Ok(events + self.advance_agreements(now, events))
     }
 
