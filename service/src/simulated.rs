@@ -1,6 +1,6 @@
 //! Ranks in a simulated network, for Samite's own tests: without a stable interface.
 //!
-//! Each rank is a thread, and one of them runs at a time: see [`Stage`]. Time is virtual. So the interleaving of the
+//! Each rank is a thread, and one of them runs at a time: see `Stage`. Time is virtual. So the interleaving of the
 //! ranks, the network and its faults follow from a seed, if `body` does not read a clock, start threads or wait for
 //! anything but Samite's calls.
 

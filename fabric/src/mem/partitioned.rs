@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use self::marks::{Marks, bits_of};
 use super::{Element, Memory};
 
-/// Memory cut into equal partitions. See the [module](self).
+/// Memory cut into equal partitions..
 #[derive(Debug)]
 pub struct Partitioned(Arc<Shared>);
 
