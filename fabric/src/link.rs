@@ -261,6 +261,8 @@ pub enum Turn {
     NoRoom,
     /// The peer must grant credit first.
     NoCredit,
+    /// The peer must answer a packet first. The protocol lists the peer at the answer.
+    NoAnswer,
 }
 
 impl From<Post> for Turn {

@@ -60,6 +60,11 @@ parameters! {
     /// Longest message whose bytes follow its envelope at once, in several packets, if the receiver has granted credit
     /// for it and cannot get the bytes itself.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
+    /// Budget for messages of at most `eager_max` bytes that cannot be sent at once: they are copied, and their sends
+    /// return. Off by default: set it to, for example, 1M. A rank that is stopped or killed right after such a send loses
+    /// the message. Each message counts its bytes and 192 more. At the limit a send waits until its message has been
+    /// sent, and so does every send of a rank with several lanes.
+    outbox_max: usize = 0, "bytes", 0, 1 << 40;
     /// Shortest message that the receiver reads in the sender's memory, if it is longer than `eager_max` and the
     /// receiver can map that memory.
     read_min: usize = 16 << 10, "bytes", 0, 1 << 40;

@@ -16,6 +16,8 @@ pub struct Counters {
     pub unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
+    /// Messages in the outbox that were not delivered: their receiver failed, left, or gave up the receive.
+    pub lost: u64,
     /// Refused packets.
     pub rejected: Rejected,
     /// Packets about operations that had ended.
@@ -43,6 +45,8 @@ pub struct Usage {
     pub queued: usize,
     /// Bytes of credit that peers hold and have not used.
     pub credit_granted: u64,
+    /// Cost in bytes of the messages that were copied, and wait in this process after their sends have returned.
+    pub outbox: u64,
     /// Messages that wait for their receive.
     pub unexpected_messages: usize,
     /// Cost in bytes of the data that waits for its receive.

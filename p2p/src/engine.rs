@@ -7,12 +7,13 @@ use samite_fabric::link::{
     Time, WorldRank, Writing,
 };
 use samite_fabric::mem::{Marked, PartitionsMut};
-use samite_fabric::{Address, Body, Memory, Port};
+use samite_fabric::{Address, Body, Exposure, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
 use crate::agreement::Agreements;
 use crate::failures::Failure;
+use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::tagged::{Claimed, PartitionedId, Tagged, send_at_once, status_of};
 use crate::trace::event;
@@ -31,6 +32,8 @@ pub struct Engine<P> {
 pub enum Sent {
     /// The message was sent, and the data is free.
     Now,
+    /// The message was copied to the outbox, and the data is free. It is sent at a later call.
+    Copied,
     /// The send waits: lend the data at each poll until there is an outcome, then collect.
     Pending(RequestId),
 }
@@ -183,19 +186,18 @@ impl<P: Port> Engine<P> {
     #[inline(never)]
     fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline: Time) -> Sent {
         let (mut out, tagged) = self.inner.parts();
+        if tagged.may_keep(data.len()) {
+            self.keep(peer, (context, tag), data);
+            return Sent::Copied;
+        }
         let exposure = tagged.expose(&mut out, peer, data);
         // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
         // it. An exposed one is not: the exposure ends with the loan, and must not continue with a copy.
-        let is_copy = exposure.is_none() && data.len() <= tagged.config.eager_max;
-        let buffer =
-            if is_copy { Buffer::Owned(Memory::new(data.to_vec())) } else { Buffer::lent(data.len()) };
-        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline);
-        if flush {
-            self.inner.flush(peer);
-        }
-        if let Some(request) = self.inner.stack_mut().requests.get_mut(id) {
-            request.is_copy = is_copy;
-        }
+        let buffer = match exposure.is_none() && data.len() <= tagged.config.eager_max {
+            true => (Buffer::Owned(Memory::new(data.to_vec())), Copied::Waiting),
+            false => (Buffer::lent(data.len()), Copied::No),
+        };
+        let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
         self.stream_at_once(peer, id, &mut Reading(id, data));
         let requests = &mut self.inner.stack_mut().requests;
         if requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
@@ -205,7 +207,31 @@ impl<P: Port> Engine<P> {
         Sent::Pending(id)
     }
 
-    /// Starts to send `memory`, which the completion returns.
+    /// Copies a message to the outbox, which has room.
+    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &[u8]) {
+        let copy = Buffer::Owned(Memory::new(data.to_vec()));
+        self.send_later(peer, envelope, (copy, Copied::Kept), None, Time::NEVER);
+    }
+
+    /// Queues a message, and sends what can be sent. Returns its request.
+    fn send_later(
+        &mut self,
+        peer: Peer,
+        envelope: (u32, u64),
+        buffer: (Buffer, Copied),
+        exposure: Option<Exposure>,
+        deadline: Time,
+    ) -> RequestId {
+        let (mut out, tagged) = self.inner.parts();
+        let (id, flush) = tagged.send_later(&mut out, peer, envelope, buffer, exposure, deadline);
+        if flush {
+            self.inner.flush(peer);
+        }
+        id
+    }
+
+    /// Starts to send `memory`, which the completion returns. A message that [`Engine::send`] would copy to the outbox is
+    /// copied here too, and the request has ended.
     ///
     /// # Errors
     /// As [`Engine::send`]; returns the memory.
@@ -225,16 +251,19 @@ impl<P: Port> Engine<P> {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
-        if send_at_once(&mut out, peer, context, tag, memory.as_bytes()) {
+        let mut is_sent = send_at_once(&mut out, peer, context, tag, memory.as_bytes());
+        if !is_sent && tagged.may_keep(memory.len()) {
+            self.keep(peer, (context, tag), memory.as_bytes());
+            is_sent = true;
+        }
+        let (mut out, tagged) = self.inner.parts();
+        if is_sent {
             let status = Status { source: to, tag, bytes: memory.len() };
             return Ok(self.ended(now, context, status, memory));
         }
         let exposure = tagged.expose(&mut out, peer, memory.as_bytes());
-        let buffer = Buffer::Owned(memory);
-        let (id, flush) = tagged.send_later(&mut out, peer, (context, tag), buffer, exposure, deadline);
-        if flush {
-            self.inner.flush(peer);
-        }
+        let buffer = (Buffer::Owned(memory), Copied::No);
+        let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
         self.stream_at_once(peer, id, &mut ());
         Ok(id)
     }
@@ -977,6 +1006,8 @@ impl<P: Port> Engine<P> {
     /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
     pub fn close(&mut self, now: Time) {
         self.agreements.close();
+        let (out, tagged) = self.inner.parts();
+        tagged.receive_nothing(out.link);
         self.inner.close(now);
     }
 

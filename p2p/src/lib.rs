@@ -31,6 +31,7 @@ mod contexts;
 mod counters;
 mod engine;
 mod failures;
+mod outbox;
 mod request;
 mod store;
 mod tagged;

@@ -6,6 +6,7 @@ use samite_fabric::link::{Error, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
+use crate::outbox::Copied;
 use crate::store::append;
 use crate::tagged::PartitionedId;
 use crate::trace::event;
@@ -26,8 +27,8 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// True if the caller has the result or wants none.
     pub(crate) collected: bool,
-    /// True if its memory is a copy of the caller's data.
-    pub(crate) is_copy: bool,
+    /// The kind of copy that its memory is.
+    pub(crate) copied: Copied,
     /// See [`Engine::watch`](crate::Engine::watch).
     pub(crate) watch: Watch,
 }
@@ -194,7 +195,7 @@ impl Request {
             deadline: Time::NEVER,
             result: None,
             collected: false,
-            is_copy: false,
+            copied: Copied::No,
             watch: Watch::NONE,
         }
     }

@@ -30,9 +30,10 @@ use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
 use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
+use crate::outbox::Outbox;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
-use crate::wire::{EagerHead, PartData, TransferMode, kind};
+use crate::wire::{EagerHead, PartData, TransferMode, Unmatched, kind};
 
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
@@ -47,6 +48,11 @@ pub(crate) struct Tagged {
     pub(crate) operations: Slab<Operation>,
     /// Envelopes without data that wait for their receive, by the sender and its name for the message.
     pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
+    /// Envelopes beyond the budget that their senders want confirmed, in their order: the sender, and its
+    /// name for the message.
+    unconfirmed: VecDeque<(Peer, u64)>,
+    /// True once this rank has begun to leave.
+    pub(crate) is_leaving: bool,
     /// Messages of incarnations that left and did not fail, noted when the next incarnation of their rank takes part.
     /// Some may have been received since.
     inherited: HashSet<UnexpectedId>,
@@ -57,6 +63,7 @@ pub(crate) struct Tagged {
     /// Cost in bytes of the claimed messages that their claimants hold, whole.
     claimed_cost: u64,
     pub(crate) partitioned: Partitioned,
+    pub(crate) outbox: Outbox,
     /// Receives with bytes to move.
     pub(crate) movers: VecDeque<RequestId>,
     /// The sends that wait for each peer. A peer without an entry has none.
@@ -87,6 +94,11 @@ pub(crate) struct Queues {
     pub(crate) pushes: VecDeque<RequestId>,
     /// Partitioned sends with marked partitions, or bytes of them, that may be sent.
     partitioned: VecDeque<PartitionedId>,
+    /// Messages to it in the outbox, in any state.
+    kept: usize,
+    /// The message in the outbox whose envelope it has not confirmed. No other message is sent before that, so it may
+    /// refuse none.
+    pub(crate) unconfirmed: Option<RequestId>,
 }
 
 impl Queues {
@@ -118,6 +130,7 @@ pub(crate) struct Rendezvous {
     send: u64,
     bytes: usize,
     mode: TransferMode,
+    unmatched: Unmatched,
 }
 
 /// The destination of a message's bytes that follow their envelope.
@@ -151,11 +164,14 @@ impl Tagged {
             store: Store::default(),
             operations: Slab::new(),
             envelopes: HashMap::new(),
+            unconfirmed: VecDeque::new(),
+            is_leaving: false,
             inherited: HashSet::new(),
             streams: BTreeMap::new(),
             claims: Slab::new(),
             claimed_cost: 0,
             partitioned: Partitioned::default(),
+            outbox: Outbox::default(),
             movers: VecDeque::new(),
             queues: Vec::new(),
             ends: HashMap::new(),
@@ -257,6 +273,19 @@ impl Tagged {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.state = State::Over;
         if request.collected {
+            if request.copied.is_kept() {
+                let (rank, len) = (request.rank(), request.buffer.len());
+                self.outbox.release(len, result.is_err());
+                if let Some(peer) = rank.and_then(|rank| link.find(rank)) {
+                    self.queues(peer).kept -= 1;
+                    self.confirmed(link, peer, id);
+                    if self.is_leaving {
+                        // The goodbye may have waited for it.
+                        link.list(peer);
+                    }
+                }
+            }
+            let Some(request) = self.requests.get_mut(id) else { return };
             if let Buffer::Registered { region, registration } =
                 std::mem::replace(&mut request.buffer, Buffer::Gone)
             {
@@ -435,6 +464,17 @@ impl Tagged {
             );
         }
         self.contexts.check_invariants();
+        let mut kept = vec![0; self.queues.len()];
+        let mut outbox = 0;
+        for (id, request) in self.requests.iter().filter(|(_, request)| request.copied.is_kept()) {
+            let rank = request.rank().expect("a send has a receiver");
+            let (peer, _) = link.peers().find(|(_, state)| state.rank() == rank).expect("it was met");
+            assert!(request.collected && request.is_send(), "{id:?} is a message in the outbox");
+            kept[peer.index()] += 1;
+            outbox += crate::outbox::cost(request.buffer.len());
+        }
+        assert!(self.queues.iter().map(|queues| queues.kept).eq(kept), "messages in the outbox by peer");
+        assert_eq!(self.outbox.cost(), outbox, "the cost of the outbox");
         for (id, request) in self.requests.iter().filter(|(_, request)| request.watch != Watch::NONE) {
             assert!(!request.collected, "{id:?} is watched, so its end is wanted");
             assert!(self.ends.contains_key(&request.watch.watcher), "{id:?} has a watcher that exists");
@@ -518,15 +558,20 @@ impl Stack for Tagged {
 
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str) {
         let rank = link.peer(peer).rank();
-        let waiting =
-            self.requests.select(|request| request.rank() == Some(rank) && request.result.is_none());
+        let waiting = self.requests.select(|request| {
+            request.rank() == Some(rank) && request.result.is_none() && !request.copied.is_kept()
+        });
         for id in waiting {
             self.give_up(link, id, Error::Exhausted { what, hint: hint.to_owned().into() });
         }
         self.end_halves(link, peer, &Error::Exhausted { what, hint: hint.to_owned().into() });
-        let queues = self.queues(peer);
-        queues.messages.clear();
-        queues.inits.clear();
+        // The messages in the outbox wait until a later operation finds a path.
+        let Self { requests, queues, .. } = self;
+        if let Some(queues) = queues.get_mut(peer.index()) {
+            queues.messages.retain(|id| requests.get(*id).is_some_and(|request| request.copied.is_kept()));
+        }
+        self.queues(peer).inits.clear();
+        self.note_queue(link, peer);
     }
 
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry {
@@ -545,6 +590,9 @@ impl Stack for Tagged {
                 self.note_queue(out.link, to);
             }
             return Ok(turn);
+        }
+        if self.queues(to).unconfirmed.is_some() {
+            return Ok(Turn::NoAnswer);
         }
         let first = self.queues(to).messages.front().copied();
         let turn = match first {
@@ -590,14 +638,14 @@ impl Stack for Tagged {
         Ok(())
     }
 
-    /// A stream that has begun counts as sent, so its bytes come before a goodbye.
+    /// A stream that has begun counts as sent, and so does a message in the outbox, so their bytes come before a goodbye.
     fn holds(&self, peer: Peer) -> bool {
         let is_stream = |request: &Request| match &request.state {
             State::Pushing(push) => push.recv.is_none(),
             _ => false,
         };
-        let pushes = self.queues.get(peer.index()).into_iter().flat_map(|queues| &queues.pushes);
-        pushes.into_iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
+        let Some(queues) = self.queues.get(peer.index()) else { return false };
+        queues.kept > 0 || queues.pushes.iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

@@ -16,6 +16,9 @@
 //!  DATA offset, bytes ────────────────────▶ … until the window is used, then the next CTS
 //!             ◀──────────────── FIN ───────                                  where it cannot
 //!
+//!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
+//!             ◀──────────────── FIN(waits) ─
+//!
 //!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
 //!                                           A stream that has begun ends, matched or not: the rest will not come.
 //!
@@ -85,7 +88,18 @@ pub(crate) struct Rts {
     pub(crate) key: U64,
     pub(crate) address: U64,
     pub(crate) mode: u8,
-    pub(crate) reserved: [u8; 7],
+    pub(crate) unmatched: u8,
+    pub(crate) reserved: [u8; 6],
+}
+
+/// The treatment of an envelope without data for which no receive is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmatched {
+    /// It waits, or is refused if the budget is used up.
+    Waits,
+    /// It waits, and the receiver says so once the budget allows. Until then the sender sends no other message, so each
+    /// sender exceeds the budget by one envelope at most.
+    Confirm,
 }
 
 /// The transfer of a message that started with an [`Rts`].
@@ -116,8 +130,22 @@ impl Rts {
             key: at.map_or(0, |remote| remote.key).into(),
             address: at.map_or(0, |remote| remote.address).into(),
             mode: number,
-            reserved: [0; 7],
+            unmatched: Unmatched::Waits as u8,
+            reserved: [0; 6],
         }
+    }
+
+    /// Sets the treatment of the envelope if no receive is posted.
+    pub(crate) fn unless_matched(self, unmatched: Unmatched) -> Self {
+        Self { unmatched: unmatched as u8, ..self }
+    }
+
+    pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
+        Ok(match self.unmatched {
+            0 => Unmatched::Waits,
+            1 => Unmatched::Confirm,
+            _ => return Err(WireError::Value { field: "unmatched" }),
+        })
     }
 
     pub(crate) fn mode(&self) -> Result<TransferMode, WireError> {
@@ -172,6 +200,8 @@ pub(crate) enum Verdict {
     Abandoned,
     /// Refused: the receiver's budget for envelopes is used up.
     Refused,
+    /// None yet: the message waits for its receive, and the next one can follow.
+    Waits,
 }
 
 impl Fin {
@@ -185,6 +215,7 @@ impl Fin {
             1 => Verdict::Withdrawn,
             2 => Verdict::Abandoned,
             3 => Verdict::Refused,
+            4 => Verdict::Waits,
             _ => return Err(WireError::Value { field: "verdict" }),
         })
     }
@@ -307,19 +338,25 @@ mod tests {
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!(Leave { context: 0x0302_0100.into() }.as_bytes(), [0, 1, 2, 3]);
-        let verdicts = [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused];
-        assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3]);
+        let verdicts =
+            [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused, Verdict::Waits];
+        assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3, 4]);
 
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
-        let (key, address, reserved) = (from(24), from(32), [41, 42, 43, 44, 45, 46, 47]);
-        let rts = Rts { tag: from(0), len: from(8), send: from(16), key, address, mode: 40, reserved };
+        let (key, address, reserved) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
+        let (tag, len, send) = (from(0), from(8), from(16));
+        let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, reserved };
         assert_eq!(rts.as_bytes(), up_to(47));
         let at = Remote { key: 1, address: 2 };
         let modes =
             [TransferMode::Push, TransferMode::Pull(at), TransferMode::Stream, TransferMode::Read(at)];
-        let number = |mode| Rts::new(0, 0, 0, mode).mode;
+        let rts = |mode, unmatched| Rts::new(0, 0, 0, mode).unless_matched(unmatched);
+        let number = |mode| rts(mode, Unmatched::Waits).mode;
         assert_eq!(modes.map(number), [0, 1, 2, 3]);
-        assert_eq!(modes.map(|mode| Rts::new(0, 0, 0, mode).mode().unwrap()), modes);
+        assert_eq!(modes.map(|mode| rts(mode, Unmatched::Waits).mode().unwrap()), modes);
+        let kinds = [Unmatched::Waits, Unmatched::Confirm];
+        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1]);
+        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched().unwrap()), kinds);
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));

@@ -247,8 +247,15 @@ impl Comm {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under
-    /// way, or received.
+    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way, received,
+    /// or in the outbox.
+    ///
+    /// A send whose message cannot be sent at once waits, because the parameter `outbox_max` is 0 by default. If it is
+    /// larger, such a message of at most `eager_max` bytes is copied to an outbox of that many bytes, and the send
+    /// returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call or before this rank leaves. It
+    /// is lost if this rank is stopped or killed before that, or if the receiver fails: [`Stats::lost`] counts it, and
+    /// later operations with the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and
+    /// sends in a [`Scope`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`],

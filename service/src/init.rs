@@ -169,7 +169,11 @@ fn world(
     })?;
     let runtimes =
         transports.into_iter().zip(directories).enumerate().map(|(number, (transport, directory))| {
-            let engine = Engine::new(transport, identity.clone(), settings.engine.clone());
+            let engine = Engine::new(
+                transport,
+                identity.clone(),
+                lanes::engine_config(&settings.engine, settings.lanes),
+            );
             Runtime::new(engine, directory, &identity, place, Lane { number, of }).map(Arc::new)
         });
     let runtimes = runtimes.collect::<Result<_, _>>();

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use samite_fabric::Address;
+use samite_p2p::Config;
 
 use crate::Error;
 use crate::error::Fate;
@@ -140,6 +141,16 @@ impl samite_p2p::Others for Others {
         let others = lanes.iter().flat_map(|lanes| &lanes.runtimes[1..]);
         others.for_each(|lane| lane.leave_contexts_here(contexts));
     }
+}
+
+/// Returns the configuration of a lane's engine. A call drives its own lane alone, so a message that waits in the outbox
+/// of one would not be sent while the program waits in another.
+pub(crate) fn engine_config(config: &Config, lanes: usize) -> Config {
+    let mut config = config.clone();
+    if lanes > 1 {
+        config.outbox_max = 0;
+    }
+    config
 }
 
 /// The addresses of a rank's ports, by lane, as one address: the number of lanes in a byte, then each address after its

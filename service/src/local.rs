@@ -87,7 +87,7 @@ pub(crate) fn run<R: Send>(
         let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
         let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
         let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
-            let mut engine = Engine::new(port, identity.clone(), config.clone());
+            let mut engine = Engine::new(port, identity.clone(), lanes::engine_config(config, of));
             for (rank, address) in (0..n).zip(addresses) {
                 // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());

@@ -182,6 +182,14 @@ impl<P: Port> Runtime<P> {
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
+            Ok(Sent::Copied) => {
+                // The message may be sent right now: the receiver's address or more credit may have arrived.
+                if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
+                    self.rouse(&mut core);
+                }
+                self.hand_over(&mut core);
+                Ok(())
+            }
             Ok(Sent::Pending(id)) => {
                 let end = self.wait(core, id, &mut Reading(id, data), bounds);
                 end.map_or(Err(Error::NoSuchRequest), |end| end.result.map(|_| ()))

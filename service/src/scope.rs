@@ -196,7 +196,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         comm.runtime.enter(&comm.bounds)?.start(|engine, now, deadline| {
             let sent = engine.send(now, rank, context, tag, data, deadline);
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
-                Sent::Now => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
+                Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
                     let place = loans.insert(Loan::Send(request, data));
                     engine.set_place(request, place);

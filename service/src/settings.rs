@@ -95,6 +95,9 @@ setters! {
     set_eager_max(bytes: usize) = "eager_max", bytes.to_string();
     /// Sets the length of the longest message whose bytes follow its envelope at once.
     set_stream_max(bytes: usize) = "stream_max", bytes.to_string();
+    /// Sets the budget for short messages whose sends return before the messages are sent. It is 0 by default: no send
+    /// does.
+    set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
     /// Sets the length of the shortest message that the receiver reads in the sender's memory.
     set_read_min(bytes: usize) = "read_min", bytes.to_string();
     /// Sets the budget for data that arrives before its receive.

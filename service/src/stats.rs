@@ -20,6 +20,9 @@ pub struct Stats {
     pub peers: Vec<PeerStats>,
     /// Envelopes that the rank refused for lack of budget.
     pub refused: u64,
+    /// Messages that were not delivered although their sends had returned: their receiver failed or left, or its
+    /// receive ended early.
+    pub lost: u64,
     /// Packets that the rank refused: malformed ones, and those of unauthenticated processes.
     pub rejected: u64,
     /// Packets about operations that had ended.
@@ -32,6 +35,9 @@ pub struct Stats {
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,
+    /// Cost in bytes of the messages that wait in this process although their sends have returned: see
+    /// [`Comm::send`](crate::Comm::send).
+    pub outbox_bytes: u64,
     /// Messages that wait for their receive now.
     pub unexpected_messages: usize,
     /// The largest number of messages that waited for their receive at a time.
@@ -89,12 +95,14 @@ impl Stats {
             rank: Rank(rank.0),
             peers,
             refused: counters.refused,
+            lost: counters.lost,
             rejected: counters.rejected.total(),
             stale: counters.stale,
             again: counters.again,
             failed_peers: counters.failed_peers,
             requests: usage.requests,
             queued: usage.queued,
+            outbox_bytes: usage.outbox,
             unexpected_messages: usage.unexpected_messages,
             unexpected_max: counters.unexpected_max,
             unexpected_bytes: usage.unexpected + usage.envelopes,
@@ -136,12 +144,14 @@ impl Stats {
         let Self { rank, .. } = self;
         for (name, kind, help, value) in [
             ("refused_total", "counter", "Envelopes refused for lack of budget", self.refused),
+            ("lost_total", "counter", "Messages not delivered although their sends had returned", self.lost),
             ("rejected_total", "counter", "Packets refused", self.rejected),
             ("stale_total", "counter", "Packets about operations that were over", self.stale),
             ("again_total", "counter", "Times that the transport had no room", self.again),
             ("failed_peers_total", "counter", "Peers that failed", self.failed_peers),
             ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),
             ("queued", "gauge", "Packets and messages that wait for room or credit", self.queued as u64),
+            ("outbox_bytes", "gauge", "Cost of messages whose sends have returned", self.outbox_bytes),
             ("waited_nanoseconds_total", "counter", "Time spent waiting in calls", self.waited_ns),
             (
                 "unexpected_messages",

@@ -254,7 +254,7 @@ impl Run {
                     self.buffers.all.insert(id, data);
                     Some(id)
                 }
-                Ok(Sent::Now) | Err(_) => None,
+                Ok(Sent::Now | Sent::Copied) | Err(_) => None,
             }
         };
         self.requests.extend(posted);

@@ -140,7 +140,7 @@ impl Rank {
                 self.add(id, Pending::new(What::Send(index), lent, deadline_ns));
                 Ok(())
             }
-            Ok(Sent::Now) => ledger.sent(index, &Ok(status)),
+            Ok(Sent::Now | Sent::Copied) => ledger.sent(index, &Ok(status)),
             Err(error) => ledger.sent(index, &Err(error)),
         }
     }
@@ -320,6 +320,21 @@ impl Rank {
         }
         self.add(id, Pending::new(What::Receive(index), lent, NEVER));
         Ok(())
+    }
+
+    /// Returns true if it keeps no message whose send has returned.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.engine.usage().outbox == 0
+    }
+
+    /// Leaves in good order. Other ranks that leave may wait for its claims, so it gives them up.
+    pub(crate) fn leave(&mut self, ledger: &mut Ledger, now_ns: u64) {
+        self.leaving = true;
+        for (index, claimed) in self.claimed.drain(..) {
+            ledger.receives[index].end = Some(RecvEnd::GivenUp);
+            self.engine.discard(Time::from_nanos(now_ns), claimed);
+        }
+        self.engine.close(Time::from_nanos(now_ns));
     }
 
     /// Cancels a request. A send ends at once unless the port may let its receiver read its memory.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
-use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, Time, WorldRank};
+use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, WorldRank};
 
 use crate::ledger::{Ledger, Losses, Message, Process, RecvEnd, SendEnd, require};
 use crate::rank::{Buffer, NEVER, Rank, pattern};
@@ -109,6 +109,7 @@ impl Run {
         config.pull_chunk = pick(&mut rng, &[300, 1000, 1 << 20]);
         config.pull_depth = pick(&mut rng, &[1, 2, 4]);
         config.push_window = pick(&mut rng, &[300, 700, 5_000, 1 << 20]);
+        config.outbox_max = pick(&mut rng, &[0, 500, 5_000, 1 << 20, 1 << 20]);
         // Incarnations compare in wrapping order.
         let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let mut run = Self {
@@ -315,7 +316,8 @@ impl Run {
                 let message = &mut self.ledger.messages[claimed];
                 let (from, to) = (message.from, receiver.process);
                 let sender = self.ranks[from.rank as usize].as_ref();
-                let is_running = sender.is_some_and(|sender| sender.process == from && !sender.paused);
+                let is_running = sender
+                    .is_some_and(|sender| sender.process == from && !sender.paused && sender.has_sent());
                 let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
                 let may_be_lost = self.apart.contains_key(&pair) || self.losses.between(to, from);
                 if is_running && !may_be_lost && message.end == Some(SendEnd::Sent) {
@@ -345,7 +347,8 @@ impl Run {
             };
             let (from, to) = (message.from, receiver.process);
             let is_for = |incarnation| incarnation == to.incarnation;
-            let takes_part = sender.process == from && !sender.paused && !receiver.paused;
+            let takes_part =
+                sender.process == from && !sender.paused && sender.has_sent() && !receiver.paused;
             let pair = (from.rank.min(to.rank), from.rank.max(to.rank));
             if message.end == Some(SendEnd::Sent)
                 && takes_part
@@ -456,8 +459,7 @@ impl Run {
         let now = self.net.now_ns();
         if let Some(leaver) = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts()) {
             self.net.note(format!("rank {rank} leaves"));
-            leaver.leaving = true;
-            leaver.engine.close(Time::from_nanos(now));
+            leaver.leave(&mut self.ledger, now);
             self.summary.left += 1;
             self.losses.left.insert(leaver.process);
         }
@@ -683,9 +685,10 @@ impl Run {
             let usage = rank.engine.usage();
             let held = usage.unexpected + usage.credit_granted;
             require(held <= self.config.unexpected_max as u64, || format!("over the budget: {usage:?}"))?;
-            require(usage.envelopes <= self.config.envelopes_max as u64, || {
-                format!("over the budget: {usage:?}")
-            })?;
+            // Each sender may exceed the budget by one envelope.
+            let most = self.config.envelopes_max as u64 + 96 * u64::from(self.size);
+            require(usage.envelopes <= most, || format!("over the budget: {usage:?}"))?;
+            require(usage.outbox <= self.config.outbox_max as u64, || format!("over the budget: {usage:?}"))?;
         }
         Ok(())
     }
@@ -729,8 +732,7 @@ impl Run {
     fn close(&mut self) -> Result<(), String> {
         let now = self.net.now_ns();
         for rank in self.ranks.iter_mut().flatten() {
-            rank.leaving = true;
-            rank.engine.close(Time::from_nanos(now));
+            rank.leave(&mut self.ledger, now);
         }
         self.losses.left.extend((0..self.size).map(|rank| self.process(rank)).collect::<Vec<_>>());
         self.settle()?;

@@ -129,6 +129,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                     self.link.note_again();
                     return self.link.list(peer);
                 }
+                Ok(Turn::NoAnswer) => return,
                 // Listed again when the answer comes.
                 Ok(Turn::NoCredit) if state.allowance.is_asked => return,
                 Ok(Turn::NoCredit) => {
@@ -199,11 +200,11 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// dropped here answers it.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
         crate::event!(WARN, peer = self.link.peers[peer].rank.0, what, hint, "no room for a peer");
-        self.stack.no_path(&mut self.link, peer, what, hint);
         let state = &mut self.link.peers[peer];
         (state.path, state.sought) = (None, false);
         state.packets.clear();
         state.lanes.clear();
+        self.stack.no_path(&mut self.link, peer, what, hint);
     }
 }
 

@@ -15,6 +15,7 @@ impl<P: Port> Engine<P> {
         let mut counters = Counters {
             unexpected_max: tagged.unexpected_max,
             refused: tagged.refused,
+            lost: tagged.outbox.lost,
             quarantined: link.quarantined().0,
             rejected,
             stale,
@@ -49,6 +50,7 @@ impl<P: Port> Engine<P> {
             operations: tagged.operations.len(),
             queued: packets + queues.sum::<usize>(),
             credit_granted: link.credit_out(),
+            outbox: tagged.outbox.cost(),
             unexpected_messages: tagged.matcher.unexpected_len(),
             unexpected: link.held(),
             envelopes: tagged.envelopes_cost,
@@ -67,7 +69,10 @@ impl<P: Port> Engine<P> {
     /// Describes the oldest operation that has not ended, and the event that it awaits.
     pub fn oldest(&mut self, now: Time) -> Option<Report> {
         let (out, tagged) = self.inner.parts();
-        let pending = tagged.requests.iter().filter(|(_, request)| request.result.is_none());
+        let pending = tagged
+            .requests
+            .iter()
+            .filter(|(_, request)| request.result.is_none() && !request.copied.is_kept());
         let (oldest, _) = pending.min_by_key(|(_, request)| request.born)?;
         tagged.report(out.link, oldest, now)
     }

@@ -4,6 +4,7 @@ mod contexts;
 mod given_up;
 mod hellos;
 mod incarnations;
+mod outbox;
 mod strangers;
 mod streams;
 
@@ -54,8 +55,8 @@ fn settle(engines: &mut [Engine<impl Port>; 2]) {
 
 fn at_rest(engines: &[Engine<impl Port>; 2]) {
     for engine in engines {
-        let Usage { requests, operations, queued, unexpected, envelopes, .. } = engine.usage();
-        assert_eq!((requests, operations, queued, unexpected, envelopes), (0, 0, 0, 0, 0));
+        let Usage { requests, operations, queued, outbox, unexpected, envelopes, .. } = engine.usage();
+        assert_eq!((requests, operations, queued, outbox, unexpected, envelopes), (0, 0, 0, 0, 0, 0));
         engine.check_invariants();
         let tagged = engine.inner.stack();
         assert!(tagged.envelopes.is_empty() && tagged.streams.is_empty());
@@ -478,7 +479,7 @@ fn however_many_sends_wait_for_room_a_poll_tries_one() {
     let sends: Vec<_> = (0..MANY)
         .map(|tag| match engines[0].send(Time::ZERO, WorldRank(1), 1, tag, &data, NEVER).unwrap() {
             Sent::Pending(id) => id,
-            Sent::Now => panic!("it is too long to be sent at once"),
+            Sent::Now | Sent::Copied => panic!("it is too long to be sent at once"),
         })
         .collect();
     // The receiver requests the bytes of all sends, but no buffer is lent.

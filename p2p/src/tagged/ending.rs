@@ -30,6 +30,10 @@
 //! A send whose bytes the receiver calls for is not delivered if the goodbye is sent before the last of them: the
 //! receiver ends the receive at the goodbye.
 //!
+//! A message in the outbox is a send without a caller: it has no deadline, is not cancelled, and is lost if its peer
+//! fails or leaves, which is counted. A goodbye waits for it. A rank that begins to leave gives up such messages of
+//! others that it has not received, with FIN(abandoned), and those to itself.
+//!
 //! A sender that exposes its bytes ends the exposure before it returns them. A receiver that reads them meanwhile
 //! detects that, and has received nothing.
 
@@ -43,8 +47,9 @@ use samite_matching::{Pattern, PostedId};
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
 use crate::failures::Failure;
+use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Request, State};
-use crate::wire::{Abort, Fin, Leave, Revoke, Verdict, kind};
+use crate::wire::{Abort, Fin, Leave, Revoke, Unmatched, Verdict, kind};
 
 impl Tagged {
     /// Ends a request, if it can end before its peer answers: see [`Engine::cancel`](crate::Engine::cancel).
@@ -54,7 +59,7 @@ impl Tagged {
         // A receiver that calls for the bytes of registered memory does not get them; the memory is kept as long as
         // needed.
         let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
-            && !request.is_copy
+            && request.copied == Copied::No
             && matches!(request.state, State::AwaitingMatch { .. });
         if !request.is_send() || request.result.is_some() || is_read_by_provider {
             return self.withdraw_unmatched(link, id);
@@ -239,6 +244,8 @@ impl Tagged {
         queues.pushes.clear();
         queues.inits.clear();
         queues.partitioned.clear();
+        queues.unconfirmed = None;
+        self.unconfirmed.retain(|(sender, _)| *sender != peer);
     }
 
     /// Drops the envelopes of a peer that wait for their receive: their bytes are gone with their sender.
@@ -284,6 +291,31 @@ impl Tagged {
             |request: &Request| request.rank() == Some(rank) && matches!(request.state, State::Pushing(_));
         for id in self.requests.select(is_called_for) {
             self.end_after_goodbye(link, id);
+        }
+    }
+
+    /// Gives up the messages that would be received only after this rank begins to leave, as far as they hold up a
+    /// goodbye: its own or another rank's. Otherwise two ranks that leave would wait for each other.
+    #[cold]
+    pub(crate) fn receive_nothing(&mut self, link: &mut Link) {
+        self.is_leaving = true;
+        let mine = link.identity().rank;
+        for id in self.requests.select(|request| request.copied.is_kept() && request.rank() == Some(mine)) {
+            self.finish(link, id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+        }
+        let mut holding: Vec<_> =
+            self.envelopes.iter().map(|(name, unexpected)| (*name, *unexpected)).collect();
+        holding.sort_unstable_by_key(|(name, _)| *name);
+        for ((peer, send), unexpected) in holding {
+            let Some((_, Unexpected::Rts(rendezvous))) = self.matcher.unexpected(unexpected) else {
+                continue;
+            };
+            if rendezvous.unmatched == Unmatched::Confirm {
+                self.matcher.remove(unexpected);
+                let rank = link.peer(peer).rank();
+                self.forget_envelope(link, rank, send);
+                self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Abandoned));
+            }
         }
     }
 

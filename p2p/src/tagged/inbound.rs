@@ -13,7 +13,7 @@ use crate::config::OVERHEAD;
 use crate::contexts::FIRST;
 use crate::request::{Buffer, Push, Staged, State};
 use crate::trace::event;
-use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Verdict, kind};
+use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Unmatched, Verdict, kind};
 
 impl Tagged {
     /// Handles a message whose bytes are all in its packet. If `is_alone` is true the packet contains no other message,
@@ -98,7 +98,8 @@ impl Tagged {
                 let source = link.peer(peer).rank();
                 let envelope =
                     Envelope { context: header.context.get(), source: source.0, tag: rts.tag.get() };
-                self.accept_rts(link, peer, envelope, Rendezvous { send: rts.send.get(), bytes, mode })?;
+                let (send, unmatched) = (rts.send.get(), rts.unmatched()?);
+                self.accept_rts(link, peer, envelope, Rendezvous { send, bytes, mode, unmatched })?;
             }
             kind::CTS => self.cts(link, peer, exact(body)?)?,
             kind::FIN => self.fin(link, peer, exact(body)?)?,
@@ -177,7 +178,11 @@ impl Tagged {
                     link.hold(cost(total));
                     let kept = Stream::Kept { unexpected, total, bytes: Vec::new() };
                     self.streams.insert((peer, rendezvous.send), kept);
-                } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
+                } else if self.is_leaving && rendezvous.unmatched == Unmatched::Confirm {
+                    self.matcher.remove(unexpected);
+                    self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Abandoned));
+                    return Ok(());
+                } else if !self.may_wait(link, peer, rendezvous)? {
                     self.matcher.remove(unexpected);
                     self.refuse(link, peer, rendezvous.send);
                 } else {
@@ -198,6 +203,22 @@ impl Tagged {
             Arrival::Refused => self.refuse(link, peer, rendezvous.send),
         }
         Ok(())
+    }
+
+    /// Returns true if an envelope that no receive matches is kept, and tells its sender if it wants to know.
+    fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
+        let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
+        match rendezvous.unmatched {
+            Unmatched::Waits => return Ok(has_room),
+            _ if self.unconfirmed.iter().any(|(sender, _)| *sender == peer) => {
+                return Err(WireError::Value { field: "unmatched" });
+            }
+            Unmatched::Confirm if has_room => {
+                self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Waits));
+            }
+            Unmatched::Confirm => self.unconfirmed.push_back((peer, rendezvous.send)),
+        }
+        Ok(true)
     }
 
     #[inline]
@@ -248,9 +269,22 @@ impl Tagged {
 
     /// Removes a waiting envelope.
     pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: WorldRank, send: u64) {
-        self.envelopes_cost -= OVERHEAD as u64;
         if let Some(peer) = link.find(rank) {
             self.envelopes.remove(&(peer, send));
+            // It has met its receive, and its sender learns that.
+            self.unconfirmed.retain(|name| *name != (peer, send));
+        }
+        self.release_envelope(link);
+    }
+
+    /// Accounts for an envelope or initialization that waits no more. Confirms the other envelopes if all are within the
+    /// budget.
+    pub(super) fn release_envelope(&mut self, link: &mut Link) {
+        self.envelopes_cost -= OVERHEAD as u64;
+        if self.envelopes_cost <= self.config.envelopes_max as u64 {
+            while let Some((peer, send)) = self.unconfirmed.pop_front() {
+                self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Waits));
+            }
         }
     }
 
@@ -362,10 +396,11 @@ impl Tagged {
             _ => return Err(WireError::Value { field: "offset" }),
         }
         link.list(peer);
+        self.confirmed(link, peer, id);
         Ok(())
     }
 
-    fn fin(&mut self, link: &mut Link, peer: Peer, fin: &Fin) -> Result<(), WireError> {
+    fn fin(&mut self, link: &mut Link, peer: Peer, fin: &Fin) -> Result<(), Box<Cause>> {
         let verdict = fin.verdict()?;
         let Some(id) = self.answered(link, peer, fin.send.get()) else { return Ok(()) };
         let rank = link.peer(peer).rank();
@@ -376,11 +411,19 @@ impl Tagged {
             return Ok(());
         }
         if !request.is_send() {
-            return Err(WireError::Value { field: "send" });
+            return Err(WireError::Value { field: "send" }.into());
+        }
+        if verdict == Verdict::Refused && request.copied.is_kept() {
+            // Its send has returned, so the message would be lost in silence.
+            return Err(Cause::OutOfMemory.into());
+        }
+        if verdict == Verdict::Waits {
+            self.confirmed(link, peer, id);
+            return Ok(());
         }
         let status = Status { source: rank, tag: request.tag, bytes: request.buffer.len() };
         let result = match verdict {
-            Verdict::Delivered => Ok(status),
+            Verdict::Delivered | Verdict::Waits => Ok(status),
             Verdict::Withdrawn => Err(Error::Cancelled { fate: Fate::NotDelivered }),
             Verdict::Abandoned => Err(Error::Abandoned { rank, fate: Fate::NotDelivered }),
             Verdict::Refused => Err(Error::Exhausted {

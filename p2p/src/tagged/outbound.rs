@@ -7,9 +7,10 @@ use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
 use crate::choose::{Choice, choose, cost};
+use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
-use crate::wire::{Eager, EagerHead, Rts, TransferMode, kind};
+use crate::wire::{Eager, EagerHead, Rts, TransferMode, Unmatched, kind};
 
 /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
 #[inline(always)]
@@ -62,7 +63,7 @@ impl Tagged {
         out: &mut Out<'_, P>,
         peer: Peer,
         envelope: (u32, u64),
-        buffer: Buffer,
+        (buffer, copied): (Buffer, Copied),
         exposure: Option<Exposure>,
         deadline: Time,
     ) -> (RequestId, bool) {
@@ -70,7 +71,13 @@ impl Tagged {
         let rank = out.link.peer(peer).rank();
         event!(TRACE, peer = rank.0, tag, bytes = buffer.len(), "send begins");
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
-        let request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
+        let mut request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
+        request.copied = copied;
+        if copied.is_kept() {
+            request.collected = true;
+            self.outbox.keep(request.buffer.len());
+            self.queues(peer).kept += 1;
+        }
         let id = self.requests.insert(request);
         self.set_deadline(out.link, id, deadline);
         let state = out.link.peer(peer);
@@ -89,10 +96,26 @@ impl Tagged {
         (id, has_path)
     }
 
+    /// Returns true if a message of `len` bytes that cannot be sent at once may be copied to the outbox.
+    pub(crate) fn may_keep(&self, len: usize) -> bool {
+        len <= self.config.eager_max && self.outbox.has_room(&self.config, len)
+    }
+
+    /// Continues with the messages behind one whose envelope has met its receive, or waits for it.
+    pub(crate) fn confirmed(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
+        let queues = self.queues(peer);
+        if queues.unconfirmed == Some(id) {
+            queues.unconfirmed = None;
+            self.note_queue(link, peer);
+            link.list(peer);
+        }
+    }
+
     /// Tells the link whether messages wait for a peer.
     pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
         let queues = self.queues(peer);
-        match queues.messages.is_empty() && queues.inits.is_empty() {
+        let is_empty = queues.messages.is_empty() && queues.inits.is_empty();
+        match is_empty && queues.unconfirmed.is_none() {
             true => link.clear_queue(peer, Protocol::P2p),
             false => link.set_queue(peer, Protocol::P2p),
         }
@@ -120,6 +143,7 @@ impl Tagged {
         let owned = !matches!(request.buffer, Buffer::Lent { .. }) && out.link.leaves_memory(limits.fence);
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let stream_max = limits.stream_max;
+        let is_kept = request.copied.is_kept();
         let choice = choose(len, limits, state.credit(), state.is_exhausted(), owned);
         let mode = match (choice, &request.buffer) {
             _ if let Some(at) = exposed => TransferMode::Read(at),
@@ -149,7 +173,9 @@ impl Tagged {
             mode == TransferMode::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
-        let rts = Rts::new(tag, len, id.to_wire(), mode);
+        let wants_answer = is_kept && mode != TransferMode::Stream;
+        let unmatched = if wants_answer { Unmatched::Confirm } else { Unmatched::Waits };
+        let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched);
         match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}
             other => return other.map(Turn::from),
@@ -175,6 +201,10 @@ impl Tagged {
                 _ => None,
             };
             request.state = State::AwaitingMatch { revoked: false, exposure };
+            if wants_answer {
+                self.queues(peer).unconfirmed = Some(id);
+                self.note_queue(out.link, peer);
+            }
         }
         Ok(Turn::Sent)
     }

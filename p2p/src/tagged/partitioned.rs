@@ -211,7 +211,7 @@ impl Tagged {
         let half = Half::new(peer, context, tag, bytes, side);
         if let Some((&place, &init)) = first_of(&self.partitioned.inits, context, source, tag) {
             self.partitioned.inits.remove(&place);
-            self.envelopes_cost -= OVERHEAD as u64;
+            self.release_envelope(link);
             let id = self.partitioned.insert(half);
             self.pair(link, id, init);
             return Ok(id);
@@ -636,17 +636,17 @@ impl Tagged {
             return Ok(());
         }
         match self.partitioned.senders.get(&(peer, send)) {
-            Some(&Met::Waiting(place)) => self.drop_init(place),
+            Some(&Met::Waiting(place)) => self.drop_init(link, place),
             Some(&Met::Half(id)) => self.end_half(link, id, abandoned, false),
             None => link.note_stale(),
         }
         Ok(())
     }
 
-    fn drop_init(&mut self, place: Waiting) {
+    fn drop_init(&mut self, link: &mut Link, place: Waiting) {
         let Some(init) = self.partitioned.inits.remove(&place) else { return };
         self.partitioned.senders.remove(&(init.sender, init.send));
-        self.envelopes_cost -= OVERHEAD as u64;
+        self.release_envelope(link);
     }
 }
 
@@ -697,7 +697,7 @@ impl Tagged {
         let of_peer =
             inits.filter(|(place, init)| init.sender == peer && only.is_none_or(|only| only == place.0));
         let places: Vec<_> = of_peer.map(|(place, _)| *place).collect();
-        places.into_iter().for_each(|place| self.drop_init(place));
+        places.into_iter().for_each(|place| self.drop_init(link, place));
     }
 
     /// Ends all halves with a peer with `error`, and informs the peer.
@@ -734,7 +734,7 @@ impl Tagged {
             .collect();
         let inits: Vec<_> = inits.into_iter().map(|(place, init)| (*place, *init)).collect();
         for (place, init) in inits {
-            self.drop_init(place);
+            self.drop_init(link, place);
             self.answer(link, init.sender, kind::PART_END, &PartEnd::of_receiver(init.send, false));
         }
     }

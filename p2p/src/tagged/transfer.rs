@@ -27,7 +27,7 @@ impl Tagged {
         envelope: &Envelope,
         rendezvous: Rendezvous,
     ) {
-        let Rendezvous { send, bytes, mode } = rendezvous;
+        let Rendezvous { send, bytes, mode, .. } = rendezvous;
         let Some(peer) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };

@@ -211,7 +211,7 @@ impl<M: Medium> Job<M> {
             Borrowed => engine.send(now, WorldRank(to), context, tag, bytes, deadline)?,
         };
         Ok(match sent {
-            Sent::Now => {
+            Sent::Now | Sent::Copied => {
                 let result = Ok(Status { source: WorldRank(to), tag, bytes: bytes.len() });
                 Op { rank: from, id: None, done: Some(Done { result, bytes: None }) }
             }

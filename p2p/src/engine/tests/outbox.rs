@@ -1,0 +1,190 @@
+//! The outbox: short sends return before their message can be sent.
+
+use super::*;
+
+/// A configuration with an outbox.
+fn keeping() -> Config {
+    Config { outbox_max: 1 << 20, ..Config::default() }
+}
+
+/// A rank of a job of two whose peer has no address yet, and the address of the peer's port.
+fn alone(config: &Config) -> (Hub, Engine<Loopback>) {
+    let hub = Hub::new();
+    let identity = Identity { rank: WorldRank(0), size: 2, incarnation: 7, secret: [9; 16] };
+    let engine = Engine::new(hub.port(), identity, config.clone());
+    (hub, engine)
+}
+
+fn receive(engines: &mut [Engine<Loopback>; 2], tag: u64, len: usize) -> Vec<u8> {
+    let id = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, tag), Memory::zeroed(len), NEVER).unwrap();
+    settle(engines);
+    let Completion { result, memory } = engines[1].collect(id, &mut ()).expect("its message comes");
+    assert_eq!(result.unwrap().bytes, len);
+    memory.unwrap().as_bytes().to_vec()
+}
+
+#[test]
+fn a_short_send_to_an_unknown_peer_returns() {
+    let (hub, mut engine) = alone(&keeping());
+    assert_eq!(engine.send(Time::ZERO, WorldRank(1), 1, 5, b"first", NEVER), Ok(Sent::Copied));
+    let id = engine.isend(Time::ZERO, WorldRank(1), 1, 5, Memory::new(b"second".to_vec()), NEVER).unwrap();
+    let done = engine.collect(id, &mut ()).expect("it has ended");
+    assert_eq!(done.result, Ok(Status { source: WorldRank(1), tag: 5, bytes: 6 }));
+    assert_eq!(done.memory.unwrap().as_bytes(), b"second", "the memory comes back");
+    assert_eq!(engine.usage().outbox, (5 + 192) + (6 + 192));
+    engine.check_invariants();
+
+    let port = hub.port();
+    let identity = Identity { rank: WorldRank(1), size: 2, incarnation: 7, secret: [9; 16] };
+    let addresses = [engine.port().address(), port.address()];
+    let mut engines = [engine, Engine::new(port, identity, keeping())];
+    engines[0].introduce(WorldRank(1), 7, addresses[1].clone()).unwrap();
+    engines[1].introduce(WorldRank(0), 7, addresses[0].clone()).unwrap();
+    assert_eq!(receive(&mut engines, 5, 5), b"first");
+    assert_eq!(receive(&mut engines, 5, 6), b"second");
+    at_rest(&engines);
+    assert_eq!(engines[0].counters().lost, 0);
+}
+
+#[test]
+fn a_send_beyond_the_budget_waits() {
+    let config = Config { outbox_max: 3 * (100 + 192), ..Config::default() };
+    let (_, mut engine) = alone(&config);
+    let data = bytes(100);
+    for _ in 0..3 {
+        assert_eq!(engine.send(Time::ZERO, WorldRank(1), 1, 5, &data, NEVER), Ok(Sent::Copied));
+    }
+    let Ok(Sent::Pending(waits)) = engine.send(Time::ZERO, WorldRank(1), 1, 5, &data, Time::from_nanos(10))
+    else {
+        panic!("there is no room")
+    };
+    let owned = engine.isend(Time::ZERO, WorldRank(1), 1, 5, Memory::new(data.clone()), NEVER).unwrap();
+    assert_eq!(engine.outcome(owned), Outcome::Pending);
+    engine.poll(Time::from_nanos(10), &mut ()).unwrap();
+    let ended = engine.collect(waits, &mut ()).expect("its deadline has passed").result;
+    assert!(matches!(ended, Err(Error::TimedOut { fate: Fate::NotDelivered, .. })), "{ended:?}");
+    engine.cancel(owned);
+    let ended = engine.collect(owned, &mut ()).expect("it has ended").result;
+    assert_eq!(ended, Err(Error::Cancelled { fate: Fate::NotDelivered }));
+    assert_eq!(engine.usage().outbox, 3 * (100 + 192));
+}
+
+#[test]
+fn a_long_send_waits() {
+    let (_, mut engine) = alone(&keeping());
+    let data = bytes(16_385);
+    assert!(matches!(engine.send(Time::ZERO, WorldRank(1), 1, 5, &data, NEVER), Ok(Sent::Pending(_))));
+    assert_eq!(engine.send(Time::ZERO, WorldRank(1), 1, 5, &data[1..], NEVER), Ok(Sent::Copied));
+}
+
+#[test]
+fn the_messages_to_a_peer_that_fails_are_lost_and_counted() {
+    let (_, mut engine) = alone(&keeping());
+    for _ in 0..3 {
+        assert_eq!(engine.send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
+    }
+    engine.peer_failed(WorldRank(1), None, Cause::Lost).unwrap();
+    engine.check_invariants();
+    assert_eq!((engine.counters().lost, engine.usage().outbox, engine.usage().requests), (3, 0, 0));
+    let next = engine.send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER);
+    assert!(matches!(next, Err(Error::PeerFailed { rank: WorldRank(1), .. })), "{next:?}");
+}
+
+#[test]
+fn a_goodbye_comes_after_the_messages_in_the_outbox() {
+    // The receiver grants no credit, so the messages are envelopes until they are received.
+    let config = Config { unexpected_max: 0, ..keeping() };
+    let mut engines = pair(&config);
+    for tag in 0..3 {
+        assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, tag, b"message", NEVER), Ok(Sent::Copied));
+    }
+    engines[0].close(Time::ZERO);
+    settle(&mut engines);
+    assert_eq!(engines[0].not_closed(), Some(WorldRank(1)));
+    for tag in [2, 0, 1] {
+        assert_eq!(receive(&mut engines, tag, 7), b"message");
+    }
+    settle(&mut engines);
+    assert!(engines[0].closed());
+    at_rest(&engines);
+}
+
+#[test]
+fn an_envelope_beyond_the_budget_waits_for_its_confirmation() {
+    let config = Config { unexpected_max: 0, envelopes_max: 2 * 96, ..keeping() };
+    let mut engines = pair(&config);
+    for tag in 0..6 {
+        assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, tag, b"message", NEVER), Ok(Sent::Copied));
+    }
+    settle(&mut engines);
+    assert_eq!(engines[1].usage().envelopes, 3 * 96, "one envelope exceeds the budget");
+    let posted =
+        engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 9), Memory::zeroed(100_000), NEVER).unwrap();
+    let long = engines[0].isend(Time::ZERO, WorldRank(1), 1, 9, Memory::new(bytes(100_000)), NEVER).unwrap();
+    settle(&mut engines);
+    assert_eq!(engines[0].outcome(long), Outcome::Pending, "it does not overtake the others");
+    for tag in 0..6 {
+        assert_eq!(receive(&mut engines, tag, 7), b"message");
+    }
+    assert!(engines[1].collect(posted, &mut ()).unwrap().result.is_ok());
+    assert!(engines[0].collect(long, &mut ()).unwrap().result.is_ok());
+    at_rest(&engines);
+    assert_eq!((engines[1].counters().refused, engines[0].counters().lost), (0, 0));
+}
+
+#[test]
+fn a_peer_that_does_not_wait_for_confirmations_fails() {
+    let config = Config { unexpected_max: 0, envelopes_max: 0, ..keeping() };
+    let mut engines = pair(&config);
+    assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
+    settle(&mut engines);
+    let peer = peer_of(&engines[0], WorldRank(1));
+    // As if the answer had come.
+    engines[0].inner.stack_mut().queues(peer).unconfirmed = None;
+    assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
+    settle(&mut engines);
+    let failure = engines[1].failure(WorldRank(0));
+    assert!(matches!(failure, Some(Cause::Protocol(_))), "{failure:?}");
+}
+
+#[test]
+fn ranks_that_leave_do_not_wait_for_messages_to_each_other_or_themselves() {
+    let config = Config { unexpected_max: 0, ..keeping() };
+    let mut engines = pair(&config);
+    for to in [1, 0, 0] {
+        for engine in &mut engines {
+            assert_eq!(engine.send(Time::ZERO, WorldRank(to), 1, 5, b"message", NEVER), Ok(Sent::Copied));
+        }
+    }
+    settle(&mut engines);
+    engines[0].close(Time::ZERO);
+    for tag in 0..2 {
+        assert_eq!(engines[1].send(Time::ZERO, WorldRank(0), 1, tag, b"message", NEVER), Ok(Sent::Copied));
+    }
+    engines[1].close(Time::ZERO);
+    settle(&mut engines);
+    assert!(engines.iter().all(Engine::closed));
+    assert_eq!(engines.each_ref().map(|engine| engine.counters().lost), [3, 5]);
+    at_rest(&engines);
+}
+
+#[test]
+fn an_initialization_that_meets_its_receive_makes_room_for_an_envelope() {
+    let config = Config { unexpected_max: 0, envelopes_max: 96, ..keeping() };
+    let mut engines = pair(&config);
+    let half = engines[0].psend_init(Time::ZERO, WorldRank(1), 1, 7, 8, 2).unwrap();
+    settle(&mut engines);
+    for tag in 0..2 {
+        assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, tag, b"message", NEVER), Ok(Sent::Copied));
+    }
+    settle(&mut engines);
+    assert_eq!(engines[1].usage().envelopes, 2 * 96);
+    let other = engines[1].precv_init(Time::ZERO, WorldRank(0), 1, 7, 8).unwrap();
+    settle(&mut engines);
+    assert_eq!(receive(&mut engines, 1, 7), b"message", "the first message is within the budget now");
+    assert_eq!(receive(&mut engines, 0, 7), b"message");
+    engines[0].free_partitioned(Time::ZERO, half);
+    engines[1].free_partitioned(Time::ZERO, other);
+    settle(&mut engines);
+    at_rest(&engines);
+}
