@@ -80,7 +80,7 @@ pub(crate) enum Buffer {
 
 impl Rank {
     pub(crate) fn new(process: Process, mut engine: Engine<SimPort>) -> Self {
-        (0..WATCHERS).for_each(|watcher| assert_eq!(engine.add_watcher(), watcher));
+        (1..=WATCHERS).for_each(|watcher| assert_eq!(engine.add_watcher(), watcher));
         Self {
             process,
             engine,
@@ -210,7 +210,7 @@ impl Rank {
     fn add(&mut self, id: RequestId, mut pending: Pending) {
         let (key, watcher) = (self.started, self.started % (WATCHERS + 1));
         self.started += 1;
-        if watcher < WATCHERS {
+        if watcher > 0 {
             self.engine.watch(id, watcher, key);
             pending.watch = Some((watcher, key));
         }
@@ -220,7 +220,7 @@ impl Rank {
     /// Takes the ends that the watchers report: each is that of a watched request which has ended or has a failure to
     /// report.
     fn take_reports(&mut self) -> Result<(), String> {
-        for watcher in 0..WATCHERS {
+        for watcher in 1..=WATCHERS {
             let mut repeats = 0;
             while repeats < REPEATS_MAX
                 && let Some((id, key)) = self.engine.take_end(watcher)
