@@ -288,6 +288,13 @@ impl<P: Port> Runtime<P> {
         members: &Group,
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
+        // Nobody may have driven this lane since a rank was restarted. If the report of the end of the earlier
+        // incarnation came after this call, it would end the membership of the present one.
+        core.ask = Time::ZERO;
+        // Another call returns an error again.
+        if !matches!(core.attend(self.clock.now()), Ok(false)) {
+            self.rouse(&mut core);
+        }
         let mut open = |context| core.engine.open_context(context, members.clone()).map_err(Public::public);
         Ok(open(first)? && open(second)?)
     }

@@ -188,8 +188,10 @@ where
             if is_cancelled {
                 core.engine.cancel(id);
             }
+            // The first poll may have ended the waits of other threads, which must be woken too.
+            let events = end.map_or(0, |(events, _)| events);
             let news = core.attend(self.clock.now());
-            end = news.map(|news| (usize::from(news), core.take_ended(id)));
+            end = news.map(|news| (events + usize::from(news), core.take_ended(id)));
             if let Ok((_, None)) = end {
                 // A matched receive continues after a cancel, which must not wake the future again.
                 let task = Task::new(waker, cancel.filter(|_| !is_cancelled));

@@ -1,22 +1,26 @@
-//! The runtime of a rank that was given up.
+//! Runtimes with notices of the launcher, and the threads that a poll wakes.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use samite_fabric::Memory;
 use samite_fabric::loopback::Hub;
 use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 
+use super::state::Sleeper;
 use super::*;
+use crate::lanes::Addresses;
 
-/// Condemns the rank once that is set.
+/// Gives the notices that are put into it.
 #[derive(Clone, Default)]
-struct Judge(Arc<Mutex<Option<Notice>>>);
+struct Notices(Arc<Mutex<VecDeque<Notice>>>);
 
-impl Directory for Judge {
+impl Directory for Notices {
     fn request_address(&mut self, _: u32) {}
     fn poll(&mut self) -> Option<Notice> {
-        self.0.lock().unwrap().take()
+        self.0.lock().unwrap().pop_front()
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -25,24 +29,29 @@ impl Directory for Judge {
     fn panicked(&mut self) {}
 }
 
-/// A message may still arrive for a receive that has ended with the verdict.
-#[test]
-fn a_rank_that_was_given_up_reports_each_end_once() {
-    let identity = Identity { rank: WorldRank(0), size: 1, incarnation: 7, secret: [9; 16] };
-    let mut engine = Engine::new(Hub::new().port(), identity.clone(), Config::default());
+/// Returns the runtime of the first rank of a job, which knows itself.
+fn runtime(size: u32, hub: &Hub, notices: Notices) -> Runtime<impl Port + use<>> {
+    let identity = Identity { rank: WorldRank(0), size, incarnation: 7, secret: [9; 16] };
+    let mut engine = Engine::new(hub.port(), identity.clone(), Config::default());
     let address = engine.port().address();
     engine.introduce(WorldRank(0), 7, address).unwrap();
     while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
-    let judge = Judge::default();
     let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
-    let runtime = Runtime::new(engine, Box::new(judge.clone()), &identity, &place, Lane::ONLY).unwrap();
+    Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY).unwrap()
+}
+
+/// A message may still arrive for a receive that has ended with the verdict.
+#[test]
+fn a_rank_that_was_given_up_reports_each_end_once() {
+    let notices = Notices::default();
+    let runtime = runtime(1, &Hub::new(), notices.clone());
     let bounds = Bounds::default();
     let watcher = runtime.add_watcher();
     let receive = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
         engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(8), deadline).unwrap()
     });
     runtime.watch(receive, watcher, 3);
-    *judge.0.lock().unwrap() = Some(Notice::Condemned { why: "its host was lost".to_owned() });
+    notices.0.lock().unwrap().push_back(Notice::Condemned { why: "its host was lost".to_owned() });
     let end = runtime.finish(receive, &mut (), &bounds).unwrap();
     assert!(matches!(end.result, Err(Error::Condemned { .. })));
     runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
@@ -51,4 +60,42 @@ fn a_rank_that_was_given_up_reports_each_end_once() {
         assert_eq!(engine.outcome(receive), Outcome::Ready);
     });
     assert!(runtime.take_end(watcher, &mut (), None).is_none());
+}
+
+/// The poll of a future may end the wait of another thread, which sleeps.
+#[test]
+fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
+    let runtime = Arc::new(runtime(1, &Hub::new(), Notices::default()));
+    let bounds = Bounds::default();
+    let awaited = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
+        assert_eq!(engine.send(now, WorldRank(0), 1, 6, &[1; 8], deadline), Ok(Sent::Now));
+        engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(8), deadline).unwrap()
+    });
+    runtime.core.lock().unwrap().sleeper = Some(Sleeper { until: Time::NEVER, is_roused: false });
+    let end = runtime.poll_end(awaited, &mut Entry::Nowhere, &bounds, Waker::noop());
+    assert!(end.is_pending());
+    assert!(runtime.core.lock().unwrap().sleeper.is_some_and(|sleeper| sleeper.is_roused));
+    runtime.abandon();
+}
+
+/// The first lane creates communicators, and nobody may use the others meanwhile.
+#[test]
+fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
+    let notices = Notices::default();
+    let hub = Hub::new();
+    let runtime = runtime(2, &hub, notices.clone());
+    let ports = [hub.port(), hub.port()];
+    let address = |incarnation: u32| Notice::Address {
+        rank: 1,
+        incarnation,
+        address: Addresses::encode([ports[incarnation as usize % 2].address()].into_iter()),
+    };
+    notices.0.lock().unwrap().push_back(address(5));
+    runtime.drive(&mut ()).unwrap();
+    let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
+    notices.0.lock().unwrap().extend([failed, address(6)]);
+    assert_eq!(runtime.open_contexts_here([2, 3], &Group::range(WorldRank(0), 2)), Ok(true));
+    runtime.core.lock().unwrap().ask = Time::ZERO;
+    let found = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
+    assert!(matches!(found, Ok(None)), "{found:?}");
 }
