@@ -121,9 +121,11 @@ impl<T> BiasedMutex<T> {
     /// If [`lock`](Self::lock) would panic.
     pub fn share(&self) -> Result<(), Refused> {
         let me = number_this_thread();
-        let _mutex = self.bias().lock(&self.mutex)?;
+        let mutex = self.bias().lock(&self.mutex)?;
         self.take_bias(me);
         self.errand.enable();
+        // Another thread may have asked meanwhile.
+        unlock(Shared { mutex, lock: self });
         Ok(())
     }
 

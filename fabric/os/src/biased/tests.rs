@@ -105,6 +105,25 @@ fn each_errand_is_run_after_it_was_asked() {
 }
 
 #[test]
+fn a_thread_that_shares_the_lock_runs_the_errands() {
+    let lock = BiasedMutex::with_errand(0, |value| *value += 1).unwrap();
+    drop(lock.lock().unwrap());
+    let held = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| lock.share().unwrap());
+        // Without the bias, this thread runs the errand.
+        while held.shared.is_none() && lock.bias().owner() != SHARED {
+            std::thread::yield_now();
+        }
+        // As if a third thread had shared the lock before.
+        lock.errand.enable();
+        lock.ask();
+        drop(held);
+    });
+    assert_eq!(*lock.lock().unwrap(), 1);
+}
+
+#[test]
 fn a_holder_runs_the_errand_when_it_waits() {
     let lock = BiasedMutex::with_errand(0, |value| *value += 1).unwrap();
     lock.share().unwrap();
