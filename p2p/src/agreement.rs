@@ -577,7 +577,8 @@ impl Agreement {
 
     /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank has used them before.
     fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
-        let Ok(context) = u32::try_from(self.answer.next) else {
+        let next = Some(self.answer.next).filter(|next| *next < LAST);
+        let Some(context) = next.and_then(|next| u32::try_from(next).ok()) else {
             return Err(engine.error_of(Vote::Exhausted));
         };
         let members = match &self.choice {

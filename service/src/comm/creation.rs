@@ -318,6 +318,33 @@ impl<C> std::fmt::Debug for Creation<C> {
 
 #[cfg(test)]
 mod tests {
+    use samite_fabric::Memory;
+    use samite_p2p::{Time, WorldRank};
+
+    use crate::Error;
+    use crate::world::CONTROL;
+
+    /// The contexts of a communicator have consecutive numbers, and no context has the largest number.
+    #[test]
+    fn a_decision_for_one_of_the_last_contexts_is_refused() {
+        for context in [u32::MAX - 3, u32::MAX - 1, u32::MAX] {
+            crate::local(2, |world| {
+                let comm = world.comm();
+                if comm.rank() == 0 {
+                    let decision = Memory::new(vec![0, u64::from(context)]);
+                    comm.runtime.act(|engine, now| {
+                        engine.isend(now, WorldRank(1), CONTROL, 0, decision, Time::NEVER).unwrap();
+                    });
+                    comm.recv(&mut [0u8], crate::Rank(1), 7).unwrap();
+                } else {
+                    let refused = comm.dup();
+                    assert!(matches!(refused, Err(Error::Exhausted { .. })), "{refused:?}");
+                    assert!(comm.self_comm().is_ok(), "no context was used");
+                    comm.send(&[0u8], crate::Rank(0), 7).unwrap();
+                }
+            });
+        }
+    }
 
     /// A restarted rank takes part in creations of the world, at any place in the tree.
     #[test]
