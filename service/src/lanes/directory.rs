@@ -81,6 +81,12 @@ impl Share {
     }
 
     fn post(&mut self, notice: Notice) {
+        // The launcher asks again and again, and the lane may have no thread that answers.
+        if matches!(notice, Notice::Asked { at_end: false })
+            && self.news.iter().any(|news| matches!(news, Notice::Asked { at_end: false }))
+        {
+            return;
+        }
         if self.news.is_empty() {
             self.alarm.ring();
         }

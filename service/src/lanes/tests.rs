@@ -1,9 +1,11 @@
 //! Addresses, and lanes of ranks that are threads.
 
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::runtime::Notice;
 use crate::{Cause, Comm, Rank, Settings, Source, World};
 
 fn with_lanes<R: Send>(ranks: u32, lanes: usize, body: impl Fn(World) -> R + Sync) -> Vec<R> {
@@ -190,4 +192,27 @@ fn a_world_ends_when_messages_of_all_its_lanes_are_taken() {
             assert_eq!(lane.recv_vec::<u8>(Rank(0), 7).unwrap().buffer, vec![7; 1 << 20]);
         }
     });
+}
+
+/// The launcher asks at intervals. A lane that no thread uses keeps one question only.
+#[test]
+fn questions_do_not_pile_up_in_a_lane_that_is_not_used() {
+    struct Asks(usize);
+    impl Directory for Asks {
+        fn request_address(&mut self, _: u32) {}
+        fn poll(&mut self) -> Option<Notice> {
+            self.0 = self.0.checked_sub(1)?;
+            Some(Notice::Asked { at_end: false })
+        }
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn leave(&mut self) {}
+        fn panicked(&mut self) {}
+    }
+    let mut lanes = share(Box::new(Asks(3)), 2).unwrap();
+    for lane in &mut lanes {
+        assert!(matches!(lane.poll(), Some(Notice::Asked { at_end: false })));
+        assert!(lane.poll().is_none());
+    }
 }
