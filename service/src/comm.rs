@@ -170,7 +170,7 @@ impl Comm {
     #[must_use]
     pub fn transport(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
-        let mut call = self.runtime.enter(&Bounds::default()).ok()?;
+        let mut call = self.runtime.enter(&Bounds::default())?;
         call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
@@ -180,7 +180,7 @@ impl Comm {
     #[must_use]
     pub fn explain(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
-        self.runtime.enter(&Bounds::default()).ok()?.start(|engine, _, _| {
+        self.runtime.enter(&Bounds::default())?.start(|engine, _, _| {
             let peer = engine.peer_id(rank)?;
             engine.port().explain(peer)
         })
@@ -700,7 +700,10 @@ impl Comm {
     /// Returns the result of an operation whose partner is absent.
     #[cold]
     pub(crate) fn absent(&self, tag: u64) -> Result<Status, Error> {
-        self.runtime.enter(&self.bounds).map(|_| Status::absent(tag))
+        match self.runtime.enter(&self.bounds) {
+            Some(_) => Ok(Status::absent(tag)),
+            None => Err(self.runtime.refused()),
+        }
     }
 
     /// Starts an operation whose partner is absent.
@@ -759,9 +762,8 @@ impl Comm {
         ) -> Result<RequestId, (samite_p2p::Error, Memory)>,
     ) -> Result<Request<B>, Failed<B>> {
         let memory = buffer.into_memory();
-        let mut call = match self.runtime.enter(&self.bounds) {
-            Ok(call) => call,
-            Err(error) => return Err(Failed::new(error, Some(memory))),
+        let Some(mut call) = self.runtime.enter(&self.bounds) else {
+            return Err(Failed::new(self.runtime.refused(), Some(memory)));
         };
         match call.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
@@ -868,11 +870,10 @@ impl Message {
             return self.comm.absent(status.tag).map(|status| Done { buffer, status });
         };
         let memory = Memory::new(buffer);
-        let id = self
-            .comm
-            .runtime
-            .enter(&self.comm.bounds)?
-            .start(|engine, now, deadline| engine.recv_claimed(now, claimed, Ok(memory), deadline));
+        let runtime = &self.comm.runtime;
+        let Some(mut call) = runtime.enter(&self.comm.bounds) else { return Err(runtime.refused()) };
+        let id = call.start(|engine, now, deadline| engine.recv_claimed(now, claimed, Ok(memory), deadline));
+        drop(call);
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
         self.comm.local(completion.result)?;
@@ -884,7 +885,7 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed.take()
-            && let Ok(mut call) = self.comm.runtime.enter(&Bounds::default())
+            && let Some(mut call) = self.comm.runtime.enter(&Bounds::default())
         {
             call.start(|engine, now, _| engine.discard(now, claimed));
         }

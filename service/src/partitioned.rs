@@ -186,7 +186,7 @@ impl Comm {
         let begin = || {
             let rank = self.world_rank(partner)?;
             self.runtime.share()?;
-            let mut call = self.runtime.enter(&self.bounds)?;
+            let Some(mut call) = self.runtime.enter(&self.bounds) else { return Err(self.runtime.refused()) };
             call.start(|engine, now, _| init(engine, now, rank, memory.len())).map_err(Public::public)
         };
         match begin() {
@@ -512,7 +512,8 @@ impl<T: Element> Half<T> {
         if self.round.is_some() || !self.memory_mut().begin() {
             return Err(Error::RoundActive);
         }
-        let mut call = self.comm.runtime.enter(&self.comm.bounds)?;
+        let runtime = &self.comm.runtime;
+        let Some(mut call) = runtime.enter(&self.comm.bounds) else { return Err(runtime.refused()) };
         let started =
             call.start(|engine, now, deadline| start(self.memory(), self.id, engine, now, deadline));
         drop(call);
@@ -543,7 +544,7 @@ impl<T: Element> Half<T> {
 
     fn cancel(&self) {
         if let Some(round) = self.round
-            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+            && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
             call.start(|engine, _, _| engine.cancel(round));
         }

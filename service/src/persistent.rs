@@ -212,7 +212,7 @@ macro_rules! operation {
             /// [`Request::cancel`](crate::Request::cancel).
             pub fn cancel(&self) {
                 if let Round::UnderWay(id) = self.round
-                    && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+                    && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
                 {
                     call.start(|engine, _, _| engine.cancel(id));
                 }
@@ -283,9 +283,8 @@ impl<B: Buffer> Sealed for PersistentSend<B> {
         let Self { comm, to, tag, round } = self;
         let memory = round.take()?;
         let Some((to, rank)) = *to else { return round.end_absent(comm, memory, *tag) };
-        let mut call = match comm.runtime.enter(&comm.bounds) {
-            Ok(call) => call,
-            Err(error) => return round.refuse(memory, error),
+        let Some(mut call) = comm.runtime.enter(&comm.bounds) else {
+            return round.refuse(memory, comm.runtime.refused());
         };
         let started = call.start(|engine, now, deadline| {
             match engine.try_send(now, rank, comm.context, *tag, memory.as_bytes()) {
@@ -313,9 +312,8 @@ impl<B: BufferMut> Sealed for PersistentRecv<B> {
         let Self { comm, pattern, tag, round } = self;
         let memory = round.take()?;
         let Some(pattern) = *pattern else { return round.end_absent(comm, memory, *tag) };
-        let mut call = match comm.runtime.enter(&comm.bounds) {
-            Ok(call) => call,
-            Err(error) => return round.refuse(memory, error),
+        let Some(mut call) = comm.runtime.enter(&comm.bounds) else {
+            return round.refuse(memory, comm.runtime.refused());
         };
         let started = call
             .start(|engine, now, deadline| engine.irecv(now, pattern, memory, deadline).map(Round::UnderWay));

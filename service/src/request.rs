@@ -194,7 +194,7 @@ impl<B: Buffer> Request<B> {
     /// reading its buffer: then it waits for its receiver's answer. A receive that was matched continues.
     pub fn cancel(&self) {
         if let Some(id) = self.id
-            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+            && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
             call.start(|engine, _, _| engine.cancel(id));
         }

@@ -170,7 +170,7 @@ impl<P: Port> Runtime<P> {
         data: &[u8],
         bounds: &Bounds,
     ) -> Result<(), Error> {
-        let mut core = self.lock()?;
+        let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
         match core.engine.send(now, to, context, tag, data, deadline) {
@@ -199,7 +199,7 @@ impl<P: Port> Runtime<P> {
 
     #[inline]
     pub(crate) fn recv(&self, pattern: Pattern, buffer: &mut [u8], bounds: &Bounds) -> Result<Status, Error> {
-        let mut core = self.lock()?;
+        let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
         match core.engine.recv(now, pattern, buffer, 0, deadline, &mut ()) {
@@ -224,23 +224,28 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Starts a call, which holds the lock until it is dropped.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`].
+    /// Starts a call, which holds the lock until it is dropped. `None` if the runtime was closed, or belongs to another
+    /// process: then [`refused`](Self::refused) returns the error. (A result with the error would be moved in pieces.)
     #[inline(always)]
-    pub(crate) fn enter(&self, bounds: &Bounds) -> Result<Call<'_, P>, Error> {
-        let mut call = Call { runtime: self, core: self.lock()?, deadline: Time::ZERO };
-        call.deadline = self.deadline(&mut call.core, bounds);
-        Ok(call)
+    pub(crate) fn enter(&self, bounds: &Bounds) -> Option<Call<'_, P>> {
+        let mut core = self.core.enter()?;
+        let deadline = self.deadline(&mut core, bounds);
+        Some(Call { runtime: self, core, deadline })
+    }
+
+    /// Returns the error of a call that was [refused](Self::enter).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused(&self) -> Error {
+        error_of(self.core.refused(), Fate::NotDelivered)
     }
 
     /// Starts a call as [`enter`](Self::enter) does, at the present time.
     #[cold]
-    pub(crate) fn enter_now(&self, bounds: &Bounds) -> Result<Call<'_, P>, Error> {
+    pub(crate) fn enter_now(&self, bounds: &Bounds) -> Option<Call<'_, P>> {
         let mut call = self.enter(bounds)?;
         call.core.now = self.clock.now();
-        Ok(call)
+        Some(call)
     }
 
     /// Abandons a request whose result is not needed.
@@ -476,7 +481,7 @@ impl<P: Port> Runtime<P> {
     #[inline(always)]
     fn lock(&self) -> Result<BiasedGuard<'_, Core<P>>, Error> {
         // A panic leaves nothing in the engine half done: no input can cause one there.
-        self.core.lock().map_err(|refused| error_of(refused, Fate::NotDelivered))
+        self.core.enter().ok_or_else(|| self.refused())
     }
 
     #[inline]

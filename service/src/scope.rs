@@ -193,7 +193,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let Self { comm, loans, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
-        comm.runtime.enter(&comm.bounds)?.start(|engine, now, deadline| {
+        let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
+        call.start(|engine, now, deadline| {
             let sent = engine.send(now, rank, context, tag, data, deadline);
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
@@ -232,7 +233,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         pattern: Pattern,
     ) -> Result<Pending<'scope>, Error> {
         let Self { comm, loans, brand } = self;
-        comm.runtime.enter(&comm.bounds)?.start(|engine, now, deadline| {
+        let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
+        call.start(|engine, now, deadline| {
             let place = loans.next_place();
             let received = engine.recv(now, pattern, buffer, place, deadline, loans);
             let kind = match received.map_err(|error| comm.local_error(error.public()))? {
@@ -300,7 +302,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// matched runs to its end.
     pub fn cancel(&mut self, operation: &Pending<'scope>) {
         if let Kind::UnderWay { request, .. } = operation.0
-            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+            && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
             call.start(|engine, _, _| engine.cancel(request));
         }

@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-use std::{fmt, io};
+use std::{fmt, io, ptr};
 #[cfg(not(all(test, loom)))]
 use std::{sync::atomic::AtomicU64, thread::yield_now};
 
@@ -49,6 +49,8 @@ pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
     /// Held by a thread that enters without the bias, and to change the bias.
     mutex: Mutex<()>,
+    /// The mutex, while a thread is inside that entered without the bias. Only that thread accesses it.
+    held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     errand: Errand,
     /// The call of an errand.
     call: fn(&mut T),
@@ -58,6 +60,9 @@ pub struct BiasedMutex<T> {
 #[repr(C)]
 struct Hot<T> {
     bias: Bias,
+    /// The lock that the thread inside must unlock when it leaves; null if it entered by the bias. Only the thread inside
+    /// accesses it.
+    entered: Cell<*const BiasedMutex<T>>,
     /// Present until the thread that closes the lock takes it out.
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -65,21 +70,20 @@ struct Hot<T> {
 // SAFETY: as of std's Mutex: a reference to it gives access to the value to one thread at a time, which may take it
 // out. `Bias` has the proof that it is one at a time.
 unsafe impl<T: Send> Sync for BiasedMutex<T> {}
+// SAFETY: as of std's Mutex. A lock that is moved has no guard, unless one was forgotten: then `held` and `entered` are
+// not used again.
+unsafe impl<T: Send> Send for BiasedMutex<T> {}
 
 /// Access to the value, until it is dropped.
+///
+/// It is one pointer, so it and an `Option` of it stay in a register. A guard of several fields was moved through memory
+/// in pieces on its way to the caller, and loads of other sizes waited for the stores: 17 % of the latency of a message
+/// in shared memory, without an instruction more.
 pub struct BiasedGuard<'a, T> {
+    /// A pointer also keeps guards from being sent to other threads, which the bias and the mutex need.
     hot: NonNull<Hot<T>>,
-    /// `None` if the thread entered by the bias. It keeps guards from being sent to other threads, which the bias needs
-    /// too.
-    shared: Option<Shared<'a, T>>,
     /// The guard is `Sync` if the value is.
     value: PhantomData<&'a mut T>,
-}
-
-/// The mutex, held, and its lock.
-struct Shared<'a, T> {
-    mutex: MutexGuard<'a, ()>,
-    lock: &'a BiasedMutex<T>,
 }
 
 /// The reason why a lock refuses.
@@ -107,8 +111,10 @@ impl<T> BiasedMutex<T> {
     pub fn with_errand(value: T, call: fn(&mut T)) -> io::Result<Self> {
         // Without a barrier for others no thread can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
-        let hot = Wiped::new(Hot { bias, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
-        Ok(Self { hot, mutex: Mutex::new(()), errand: Errand::default(), call })
+        let entered = Cell::new(ptr::null());
+        let hot = Wiped::new(Hot { bias, entered, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
+        let (mutex, held) = (Mutex::new(()), UnsafeCell::new(None));
+        Ok(Self { hot, mutex, held, errand: Errand::default(), call })
     }
 
     /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. Waits until no other thread holds the
@@ -125,7 +131,7 @@ impl<T> BiasedMutex<T> {
         self.take_bias(me);
         self.errand.enable();
         // Another thread may have asked meanwhile.
-        unlock(Shared { mutex, lock: self });
+        self.release(mutex);
         Ok(())
     }
 
@@ -167,8 +173,27 @@ impl<T> BiasedMutex<T> {
     /// If this thread holds it already; or if the system has forbidden membarrier(2) since the lock was made.
     #[inline(always)]
     pub fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
-        let shared = if self.bias().enter(this_thread()) { None } else { self.lock_slowly()? };
-        Ok(BiasedGuard { hot: self.hot.as_ptr(), shared, value: PhantomData })
+        self.enter().ok_or_else(|| self.refused())
+    }
+
+    /// Locks it as [`lock`](Self::lock) does. `None` if the lock refuses: [`refused`](Self::refused) tells why. For
+    /// callers to which the cost of a larger result matters.
+    ///
+    /// # Panics
+    /// If [`lock`](Self::lock) would panic.
+    #[inline(always)]
+    pub fn enter(&self) -> Option<BiasedGuard<'_, T>> {
+        let is_inside = self.bias().enter(this_thread()) || self.lock_slowly();
+        is_inside.then(|| BiasedGuard { hot: self.hot.as_ptr(), value: PhantomData })
+    }
+
+    /// Returns the reason why the lock refused: once it refuses, it always does, for the same reason.
+    ///
+    /// # Panics
+    /// If it has not refused.
+    #[cold]
+    pub fn refused(&self) -> Refused {
+        self.bias().refusal().expect_err("a lock that has refused stays closed")
     }
 
     /// Waits until no other thread holds it, calls `last` with the value, and takes the value out. Threads that call
@@ -208,21 +233,41 @@ impl<T> BiasedMutex<T> {
         }
     }
 
+    /// Lets this thread in as the first owner of the bias, or with the mutex. Returns false if the lock refuses.
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self) -> Result<Option<Shared<'_, T>>, Refused> {
+    fn lock_slowly(&self) -> bool {
         let me = number_this_thread();
         assert!(self.bias().owner() != me, "a thread locks what it holds");
-        let mutex = self.bias().lock(&self.mutex)?;
+        let Ok(mutex) = self.bias().lock(&self.mutex) else { return false };
         match self.bias().owner() {
             FREE => {
                 self.bias().give(me);
-                return Ok(None);
+                return true;
             }
             SHARED => {}
             _ => self.bias().revoke(),
         }
-        Ok(Some(Shared { mutex, lock: self }))
+        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
+        // inside, and the only one that accesses these two. The mutex's guard may live longer than it says, because it
+        // is dropped only in `unlock`, by the guard that is returned. That one borrows this lock, which therefore lives
+        // and is not moved. If it is forgotten, nobody unlocks the mutex or reads `entered` again.
+        unsafe {
+            *self.held.get() =
+                Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(mutex));
+            (*self.hot.as_ptr().as_ptr()).entered.set(self);
+        }
+        true
+    }
+
+    /// Releases the mutex, and makes the errand's call if one is owed.
+    fn release(&self, mutex: MutexGuard<'_, ()>) {
+        // Errands are enabled under the mutex, so this value is valid for the whole time that this thread held it.
+        let may_owe = self.errand.is_enabled();
+        drop(mutex);
+        if may_owe {
+            self.errand.released(|| self.try_lock(), |_| self.run_errand());
+        }
     }
 
     #[inline(always)]
@@ -240,6 +285,8 @@ impl<T> BiasedMutex<T> {
 /// In a child nothing is dropped: the value's contents may be shared with the parent.
 impl<T> Drop for BiasedMutex<T> {
     fn drop(&mut self) {
+        // Present if a guard was forgotten, perhaps by another thread, which alone might unlock the mutex.
+        std::mem::forget(self.held.get_mut().take());
         if !matches!(self.bias().owner(), CLOSED | FORKED) {
             // SAFETY: it has no other owner any more, and its value is present: it is neither closed nor another
             // process's.
@@ -261,9 +308,17 @@ impl<T> BiasedGuard<'_, T> {
     /// # Errors
     /// If the lock was closed meanwhile.
     pub fn wait(self, event: &Event, time: Duration) -> Result<Self, Refused> {
-        let Some(Shared { lock, .. }) = self.shared else { return Ok(self) };
+        // SAFETY: the guard borrows the lock, so it is valid.
+        let Some(lock) = (unsafe { self.entered().get().as_ref() }) else { return Ok(self) };
         event.wait(time, || drop(self));
         lock.lock()
+    }
+
+    /// Returns the lock that this thread entered with the mutex, or null if it entered by the bias.
+    #[inline(always)]
+    fn entered(&self) -> &Cell<*const BiasedMutex<T>> {
+        // SAFETY: the guard borrows the lock, and this thread is inside.
+        unsafe { &(*self.hot.as_ptr()).entered }
     }
 
     #[inline(always)]
@@ -294,24 +349,27 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
 impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        match self.shared.take() {
-            None => self.bias().leave(),
-            Some(mutex) => unlock(mutex),
+        if self.entered().get().is_null() {
+            self.bias().leave();
+        } else {
+            // SAFETY: the lock that the guard borrows, which this thread entered with the mutex.
+            unsafe { unlock(self.entered().replace(ptr::null())) }
         }
     }
 }
 
-/// Out of line, to keep the path of the bias short.
+/// Unlocks a mutex. Out of line, to keep the path of the bias short.
+///
+/// # Safety
+/// `lock` is valid, and this thread is inside with its mutex, for the last time.
 #[cold]
 #[inline(never)]
-fn unlock<T>(shared: Shared<'_, T>) {
-    let Shared { mutex, lock } = shared;
-    // Errands are enabled under the mutex, so this value is valid for the whole time that this thread held it.
-    let may_owe = lock.errand.is_enabled();
-    drop(mutex);
-    if may_owe {
-        lock.errand.released(|| lock.try_lock(), |_| lock.run_errand());
-    }
+unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
+    // SAFETY: as required.
+    let lock = unsafe { &*lock };
+    // SAFETY: only the thread inside accesses it.
+    let mutex = unsafe { (*lock.held.get()).take() };
+    lock.release(mutex.expect("the thread inside has locked the mutex"));
 }
 
 /// The thread that may enter without the mutex.

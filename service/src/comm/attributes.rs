@@ -153,7 +153,8 @@ impl Comm {
 
     /// Returns `None` in a child of fork(2), where another thread of the parent may hold the lock forever.
     fn with_attached<R>(&self, act: impl FnOnce(&Attached) -> R) -> Option<R> {
-        if let Err(Error::Forked) = self.runtime.enter(&Bounds::default()).map(drop) {
+        if self.runtime.enter(&Bounds::default()).is_none() && matches!(self.runtime.refused(), Error::Forked)
+        {
             return None;
         }
         Some(match &self.derived {

@@ -176,7 +176,8 @@ impl Comm {
         let proposal = Proposal { ranks, control: self.control(), tag, choice };
         let runtime = self.first_lane();
         let id = runtime
-            .enter_now(&self.bounds)?
+            .enter_now(&self.bounds)
+            .ok_or_else(|| self.runtime.refused())?
             .start(|engine, now, deadline| engine.begin_agreement(now, proposal, deadline));
         Ok(Creation { parent: self.clone(), runtime, id: Some(id), result })
     }

@@ -169,7 +169,7 @@ impl<B: Buffer> RequestSet<B> {
     /// Cancels a request, as [`Request::cancel`].
     pub fn cancel(&mut self, key: usize) {
         if let Some(&UnderWay { id, .. }) = self.members.under_way(key)
-            && let Ok(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+            && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
             call.start(|engine, _, _| engine.cancel(id));
         }

@@ -9,13 +9,13 @@ use crate::fork::in_a_child;
 #[test]
 fn the_first_has_the_bias_until_another_comes() {
     let lock = BiasedMutex::new(1).unwrap();
-    let is_biased = || lock.lock().unwrap().shared.is_none();
+    let is_biased = || lock.lock().unwrap().entered().get().is_null();
     assert_eq!([is_biased(), is_biased()], [barrier::join(); 2]);
     *lock.lock().unwrap() += 1;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut value = lock.lock().unwrap();
-            assert!(value.shared.is_some());
+            assert!(!value.entered().get().is_null());
             *value += 1;
         });
     });
@@ -42,11 +42,26 @@ fn a_thread_does_not_lock_it_twice() {
     let lock = BiasedMutex::new(()).unwrap();
     drop(lock.lock().unwrap());
     let held = lock.lock().unwrap();
-    if held.shared.is_none() {
+    if held.entered().get().is_null() {
         assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock().unwrap()))).is_err());
     }
     drop(held);
     drop(lock.lock().unwrap());
+}
+
+#[test]
+fn a_lock_with_a_forgotten_guard_can_be_moved_and_dropped() {
+    for shared in [false, true] {
+        let value = Arc::new(());
+        let lock = BiasedMutex::new(value.clone()).unwrap();
+        if shared {
+            lock.share().unwrap();
+        }
+        std::mem::forget(lock.lock().unwrap());
+        let lock = Box::new(lock);
+        std::thread::scope(|scope| drop(scope.spawn(|| drop(lock))));
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
 }
 
 #[test]
@@ -112,7 +127,7 @@ fn a_thread_that_shares_the_lock_runs_the_errands() {
     std::thread::scope(|scope| {
         scope.spawn(|| lock.share().unwrap());
         // Without the bias, this thread runs the errand.
-        while held.shared.is_none() && lock.bias().owner() != SHARED {
+        while held.entered().get().is_null() && lock.bias().owner() != SHARED {
             std::thread::yield_now();
         }
         // As if a third thread had shared the lock before.
