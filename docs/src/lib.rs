@@ -17,6 +17,7 @@ pages! {
     Futures = "async.md",
     Communicators = "communicators.md",
     Partitioned = "partitioned.md",
+    Layouts = "layouts.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",

@@ -13,6 +13,7 @@
 mod caps;
 mod copy;
 mod error;
+pub mod layout;
 pub mod link;
 pub mod loopback;
 pub mod mem;

@@ -677,9 +677,9 @@ impl<P: Port> Out<'_, P> {
     /// # Errors
     /// [`PortError::PeerGone`] if the peer has no path; those of [`Port::send`].
     #[inline(always)]
-    pub fn send(&mut self, to: Peer, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    pub fn send(&mut self, to: Peer, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
-        let post = self.port.send(path, head, body);
+        let post = self.port.send_body(path, head, body);
         if matches!(post, Ok(Post::Done)) {
             self.link.peers[to].sent();
         }

@@ -13,8 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use samite_os::alarm::Alarm;
 
 use crate::{
-    Access, Address, Caps, Change, Changed, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError,
-    Post, Reach, Region, Registration, Remote, Sink, Sleep, port::total, registry::Registry, rng::SplitMix64,
+    Access, Address, Body, Caps, Change, Changed, Failure, Local, OpId, Order, PathId, PeerId, Port,
+    PortError, Post, Reach, Region, Registration, Remote, Sink, Sleep,
+    port::{gather, total},
+    registry::Registry,
+    rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
@@ -189,6 +192,23 @@ impl Shared {
 }
 
 impl Loopback {
+    fn send_slice(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        let len = head.len() + body.len();
+        if len > PACKET_MAX {
+            return Err(PortError::TooLong { len, max: PACKET_MAX });
+        }
+        let (target, me) = (self.peer(to)?, self.shared.index);
+        let mut inbox = target.inbox_for(me).ok_or(PortError::PeerGone(to))?;
+        if !inbox.batch.has_room(len) {
+            return Ok(Post::Again);
+        }
+        let start = inbox.batch.bytes.len();
+        inbox.batch.bytes.extend_from_slice(head);
+        inbox.batch.bytes.extend_from_slice(body);
+        target.push(&mut inbox, me, Event::Packet { start, end: start + len });
+        Ok(Post::Done)
+    }
+
     fn peer(&self, peer: PeerId) -> Result<&Arc<Shared>, PortError> {
         self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
     }
@@ -303,21 +323,12 @@ impl Port for Loopback {
         Ok(peer)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
-        let len = head.len() + body.len();
-        if len > PACKET_MAX {
-            return Err(PortError::TooLong { len, max: PACKET_MAX });
+    #[inline(always)]
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
+        match body.as_slice() {
+            Some(body) => self.send_slice(to, head, body),
+            None => self.send_slice(to, head, &gather(&[], body)),
         }
-        let (target, me) = (self.peer(to)?, self.shared.index);
-        let mut inbox = target.inbox_for(me).ok_or(PortError::PeerGone(to))?;
-        if !inbox.batch.has_room(len) {
-            return Ok(Post::Again);
-        }
-        let start = inbox.batch.bytes.len();
-        inbox.batch.bytes.extend_from_slice(head);
-        inbox.batch.bytes.extend_from_slice(body);
-        target.push(&mut inbox, me, Event::Packet { start, end: start + len });
-        Ok(Post::Done)
     }
 
     fn send_zcopy(&mut self, _: PeerId, _: &[u8], _: Local, _: OpId) -> Result<Post, PortError> {

@@ -77,8 +77,8 @@ use self::slots::{Flight, Held, Slots};
 use crate::mem::Memory;
 use crate::rng::SplitMix64;
 use crate::{
-    Access, Address, Caps, Local, OpId, PathId, PeerId, Port, PortError, Post, Region, Registration, Remote,
-    Sink, Sleep,
+    Access, Address, Body, Caps, Local, OpId, PathId, PeerId, Port, PortError, Post, Region, Registration,
+    Remote, Sink, Sleep,
 };
 
 /// The provider to open, and the sizes of the port.
@@ -343,12 +343,12 @@ impl Port for OfiPort {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let fi_address = self.peer(to)?;
         let len = self.check_packet(head, body.len(), self.caps.packet_max)?;
         if len <= self.caps.short_max {
             self.scratch[..head.len()].copy_from_slice(head);
-            self.scratch[head.len()..len].copy_from_slice(body);
+            body.copy_to(&mut self.scratch[head.len()..len]);
             // SAFETY: the endpoint is live and has FI_MSG; `len` is at most its inject size; the bytes are
             // copied.
             let status = unsafe { sys::fi_inject(self.ep(), self.scratch.as_ptr().cast(), len, fi_address) };
@@ -378,7 +378,7 @@ impl Port for OfiPort {
         self.check_packet(head, body.len, self.caps.zcopy_max)?;
         let body_span = self.registrations.span(body, Access::LOCAL_READ)?;
         let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
-        let head_span = self.sends.fill(buffer, head, &[])?;
+        let head_span = self.sends.fill(buffer, head, [].as_slice())?;
         let iov = [head_span, body_span]
             .map(|span| libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len });
         let mut descriptors = [head_span.descriptor, body_span.descriptor];
@@ -573,14 +573,14 @@ impl Buffers {
     }
 
     /// Copies head and body, which fit together, to a buffer that is not in flight.
-    fn fill(&self, buffer: u32, head: &[u8], body: &[u8]) -> Result<memory::Span, PortError> {
+    fn fill(&self, buffer: u32, head: &[u8], body: &(impl Body + ?Sized)) -> Result<memory::Span, PortError> {
         let span = self.span(buffer, head.len() + body.len())?;
-        // SAFETY: the span has room for both; the buffer is not in use, and no caller can
-        // refer to its memory.
-        unsafe {
-            span.start.as_ptr().copy_from_nonoverlapping(head.as_ptr(), head.len());
-            span.start.as_ptr().add(head.len()).copy_from_nonoverlapping(body.as_ptr(), body.len());
-        }
+        // SAFETY: the span has room for both, and its bytes are initialized; the buffer is not in use, and no caller
+        // can refer to its memory.
+        let into = unsafe { std::slice::from_raw_parts_mut(span.start.as_ptr(), head.len() + body.len()) };
+        let (into_head, into_body) = into.split_at_mut(head.len());
+        into_head.copy_from_slice(head);
+        body.copy_to(into_body);
         Ok(span)
     }
 }

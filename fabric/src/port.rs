@@ -67,7 +67,16 @@ pub trait Port {
     /// # Errors
     /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`];
     /// [`PortError::Exhausted`], for the first packet alone, if the peer has no room for another sender.
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError>;
+    #[inline(always)]
+    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+        self.send_body(to, head, body)
+    }
+
+    /// Sends a packet as [`Port::send`] does, with a body that may be scattered over memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Port::send`].
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError>;
 
     /// Sends a packet made of `head`, which is copied, and of registered memory, which is read until `op`
     /// completes. At most [`Caps::zcopy_max`] bytes together.
@@ -305,17 +314,34 @@ pub enum Sleep {
     UntilReadable,
 }
 
-/// Bytes that have arrived, and can be copied once to their destination.
+/// The body of a packet: bytes to send, or bytes that have arrived and can be copied once to their destination.
 #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
 pub trait Body {
     /// Returns their number.
     fn len(&self) -> usize;
 
-    /// Copies all of them. May be called once, since the copied bytes may be released.
+    /// Copies all of them. Bytes that have arrived can be copied once, since the copied ones may be released.
     ///
     /// # Panics
     /// If `into` has another length.
-    fn copy_to(&self, into: &mut [u8]);
+    #[inline]
+    fn copy_to(&self, into: &mut [u8]) {
+        assert_eq!(into.len(), self.len(), "a body is copied whole");
+        self.copy_part(0, into);
+    }
+
+    /// Copies the bytes from the offset `at` on, as many as `into` has. The parts of bytes that have arrived are copied
+    /// in their order; all but the last are whole lines of 64 bytes.
+    ///
+    /// # Panics
+    /// If there are not enough.
+    fn copy_part(&self, at: usize, into: &mut [u8]);
+
+    /// Returns the bytes if they are contiguous, and nothing else can change them.
+    #[inline(always)]
+    fn as_slice(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl Body for [u8] {
@@ -331,6 +357,38 @@ impl Body for [u8] {
             (Some(word), Some(into)) => *into = *word,
             _ => into.copy_from_slice(self),
         }
+    }
+
+    #[inline(always)]
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self[at..at + into.len()]);
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+}
+
+impl<B: Body + ?Sized> Body for &B {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, into: &mut [u8]) {
+        (**self).copy_to(into);
+    }
+
+    #[inline(always)]
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        (**self).copy_part(at, into);
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> Option<&[u8]> {
+        (**self).as_slice()
     }
 }
 

@@ -147,10 +147,15 @@ impl Route {
 
     /// Sends on the paths where a few more instructions do not matter.
     #[inline(never)]
-    fn send_elsewhere(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_elsewhere(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        body: &(impl Body + ?Sized),
+    ) -> Result<Post, PortError> {
         let (path, inner) = self.peer(to)?;
         self.expect_traffic(path);
-        outcome(to, on!(self, path, branch => branch.port.send(inner, head, body)))
+        outcome(to, on!(self, path, branch => branch.port.send_body(inner, head, body)))
     }
 
     #[inline(always)]
@@ -257,11 +262,11 @@ impl Port for Route {
     }
 
     #[inline(always)]
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         if let Some(&Peer { path: Path::Shm, inner, .. }) = self.peers.get(to.0 as usize)
             && let Some(branch) = &mut self.shm
         {
-            return outcome(to, Some(branch.port.send(inner, head, body)));
+            return outcome(to, Some(branch.port.send_body(inner, head, body)));
         }
         self.send_elsewhere(to, head, body)
     }

@@ -40,8 +40,8 @@ use self::outgoing::Outgoing;
 use self::ring::{Push, fragment_max, packet_max};
 use crate::mem::RIGHTS;
 use crate::port::{
-    Access, Address, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration, Sink,
-    Sleep, total,
+    Access, Address, Body, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, Post, Registration,
+    Sink, Sleep, total,
 };
 use crate::{Caps, Failure, Order, PortError, Reach, Region, Window};
 use samite_os::process::{Place, Process};
@@ -383,7 +383,7 @@ impl Port for Shm {
 
     /// Inlined where the length of the head is known, so that its copy is a few moves.
     #[inline(always)]
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);
         if len > max {
             return Err(PortError::TooLong { len, max });

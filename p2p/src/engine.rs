@@ -2,11 +2,13 @@
 
 mod observe;
 
+use samite_fabric::layout::{Data, Readable, Room, Writable};
 use samite_fabric::link::{
     self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
     Time, WorldRank, Writing,
 };
 use samite_fabric::mem::{Marked, PartitionsMut};
+use samite_fabric::port::gather;
 use samite_fabric::{Address, Body, Exposure, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
@@ -151,6 +153,23 @@ impl<P: Port> Engine<P> {
         data: &[u8],
         deadline: Time,
     ) -> Result<Sent, Error> {
+        self.send_from(now, to, context, tag, data, deadline)
+    }
+
+    /// Starts to send borrowed data as [`Engine::send`] does, which may be scattered over memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::send`].
+    #[inline(always)]
+    pub fn send_from(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        data: &(impl Data + ?Sized),
+        deadline: Time,
+    ) -> Result<Sent, Error> {
         let (mut out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let peer = out.link.alive(to)?;
@@ -184,7 +203,14 @@ impl<P: Port> Engine<P> {
 
     /// Starts a send that cannot be sent at once.
     #[inline(never)]
-    fn send_in_turn(&mut self, peer: Peer, context: u32, tag: u64, data: &[u8], deadline: Time) -> Sent {
+    fn send_in_turn(
+        &mut self,
+        peer: Peer,
+        context: u32,
+        tag: u64,
+        data: &(impl Data + ?Sized),
+        deadline: Time,
+    ) -> Sent {
         let (mut out, tagged) = self.inner.parts();
         if tagged.may_keep(data.len()) {
             self.keep(peer, (context, tag), data);
@@ -194,11 +220,11 @@ impl<P: Port> Engine<P> {
         // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
         // it. An exposed one is not: the exposure ends with the loan, and must not continue with a copy.
         let buffer = match exposure.is_none() && data.len() <= tagged.config.eager_max {
-            true => (Buffer::Owned(Memory::new(data.to_vec())), Copied::Waiting),
+            true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
         };
         let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
-        self.stream_at_once(peer, id, &mut Reading(id, data));
+        self.stream_at_once(peer, id, &mut Reading::new(id, data));
         let requests = &mut self.inner.stack_mut().requests;
         if requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
             requests.remove(id);
@@ -208,8 +234,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Copies a message to the outbox, which has room.
-    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &[u8]) {
-        let copy = Buffer::Owned(Memory::new(data.to_vec()));
+    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &(impl Body + ?Sized)) {
+        let copy = Buffer::Owned(Memory::new(gather(&[], data)));
         self.send_later(peer, envelope, (copy, Copied::Kept), None, Time::NEVER);
     }
 
@@ -303,6 +329,23 @@ impl<P: Port> Engine<P> {
         deadline: Time,
         lent: &mut L,
     ) -> Result<Received, Error> {
+        self.recv_into(now, pattern, buffer, place, deadline, lent)
+    }
+
+    /// Starts to receive as [`Engine::recv`] does, to a buffer that may be scattered over memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::recv`].
+    #[inline(always)]
+    pub fn recv_into<L: Lent>(
+        &mut self,
+        now: Time,
+        pattern: Pattern,
+        buffer: &mut (impl Room + ?Sized),
+        place: u32,
+        deadline: Time,
+        lent: &mut L,
+    ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
         self.check_source(&pattern)?;
@@ -319,7 +362,7 @@ impl<P: Port> Engine<P> {
             };
         }
         let lent = || Buffer::Lent { len, place, staged: None };
-        let mut lender = Writing::new(self.inner.stack().requests.next_id(), buffer);
+        let mut lender = Writing::of(self.inner.stack().requests.next_id(), buffer);
         let (request, outcome) = self.post(now, pattern, lent, deadline, &mut lender)?;
         if let Some(status) = lender.received() {
             return Ok(Received::Now(status));
@@ -634,9 +677,9 @@ impl<P: Port> Engine<P> {
         let memory = match &mut request.buffer {
             Buffer::Lent { staged, place, .. } => {
                 if let (Ok(_), Some(staged)) = (&result, staged.take())
-                    && let Some(buffer) = lent.write(id, *place)
+                    && let Some(mut buffer) = lent.write(id, *place)
                 {
-                    staged.copy_to(buffer);
+                    staged.copy_to(&mut buffer);
                 }
                 None
             }
@@ -785,7 +828,7 @@ impl<P: Port> Engine<P> {
     fn receive_unposted<L: Lent>(
         &mut self,
         pattern: Pattern,
-        buffer: &mut [u8],
+        buffer: &mut (impl Room + ?Sized),
         lent: &mut L,
     ) -> Option<Status> {
         let mut unposted = Unposted { pattern, buffer, got: None, lent };
@@ -857,21 +900,21 @@ impl<P: Port> Engine<P> {
 
 /// A lender that is about to post a receive. While no other receive is posted, it gets the first message that it
 /// matches.
-struct Unposted<'a, L> {
+struct Unposted<'a, L, R: ?Sized> {
     pattern: Pattern,
-    buffer: &'a mut [u8],
+    buffer: &'a mut R,
     /// The message that the receive has got. A message that is too long is used up, but not copied to the buffer.
     got: Option<Status>,
     lent: &'a mut L,
 }
 
-impl<L: Lent> Lent for Unposted<'_, L> {
-    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
+impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
+    fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
         self.lent.read(request, place)
     }
 
     #[inline(always)]
-    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
+    fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
         self.lent.write(request, place)
     }
 
@@ -888,8 +931,8 @@ impl<L: Lent> Lent for Unposted<'_, L> {
         if !self.pattern.matches(&envelope) {
             return false;
         }
-        if let Some(into) = self.buffer.get_mut(..body.len()) {
-            body.copy_to(into);
+        if body.len() <= self.buffer.len() {
+            self.buffer.put(0, body);
             event!(TRACE, peer = source.0, tag, bytes = body.len(), "succeeded");
         }
         self.got = Some(status_of(&envelope, body.len()));

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use samite_fabric::layout::Room;
 use samite_fabric::link::{Error, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
@@ -155,8 +156,8 @@ impl Staged {
     }
 
     /// Copies the bytes to their offset.
-    pub(crate) fn copy_to(&self, buffer: &mut [u8]) {
-        buffer[self.at..self.at + self.bytes.len()].copy_from_slice(&self.bytes);
+    pub(crate) fn copy_to(&self, buffer: &mut (impl Room + ?Sized)) {
+        buffer.put(self.at, self.bytes.as_slice());
     }
 }
 

@@ -4,6 +4,7 @@ mod attributes;
 mod creation;
 mod derived;
 mod place;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;

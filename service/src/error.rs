@@ -9,6 +9,7 @@ use std::time::Duration;
 use samite_fabric::PortError;
 use samite_p2p::TagPattern;
 
+use crate::layout::LayoutError;
 use crate::select::Rank;
 
 /// The reason why an operation did not succeed.
@@ -116,6 +117,9 @@ pub enum Error {
         "the operation is active: wait for its end, and mark or drop its partitions, before its next use"
     )]
     RoundActive,
+    /// Misuse of a layout.
+    #[error(transparent)]
+    Layout(Box<LayoutError>),
     /// Misuse: the request was already finished.
     #[error("no such request: it was finished before")]
     NoSuchRequest,
@@ -480,6 +484,12 @@ fn named(rank: Rank, world_rank: Rank) -> String {
 
 fn during(report: Option<&Report>) -> String {
     report.map_or_else(String::new, |report| format!("; {report}"))
+}
+
+impl From<LayoutError> for Error {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(Box::new(error))
+    }
 }
 
 /// Conversion of the engine's types into those of this crate, which users see.

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 
+use samite_fabric::layout::Room;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Outcome, Reading, RequestId, Writing};
 
@@ -261,4 +262,4 @@ pub use set::RequestSet;
 
 impl Awaiting for () {}
 impl Awaiting for Reading<'_> {}
-impl Awaiting for Writing<'_> {}
+impl<R: Room + ?Sized> Awaiting for Writing<'_, R> {}

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use clock::Clock;
 use samite_control::{Place, Secret};
+use samite_fabric::layout::{Data, Room};
 use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Event, Refused};
@@ -167,13 +168,13 @@ impl<P: Port> Runtime<P> {
         to: WorldRank,
         context: u32,
         tag: u64,
-        data: &[u8],
+        data: &(impl Data + ?Sized),
         bounds: &Bounds,
     ) -> Result<(), Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        match core.engine.send(now, to, context, tag, data, deadline) {
+        match core.engine.send_from(now, to, context, tag, data, deadline) {
             Ok(Sent::Now) => {
                 self.hand_over(&mut core);
                 Ok(())
@@ -191,18 +192,23 @@ impl<P: Port> Runtime<P> {
                 Ok(())
             }
             Ok(Sent::Pending(id)) => {
-                let end = self.wait(core, id, &mut Reading(id, data), bounds);
+                let end = self.wait(core, id, &mut Reading::new(id, data), bounds);
                 end.map_or(Err(Error::NoSuchRequest), |end| end.result.map(|_| ()))
             }
         }
     }
 
     #[inline]
-    pub(crate) fn recv(&self, pattern: Pattern, buffer: &mut [u8], bounds: &Bounds) -> Result<Status, Error> {
+    pub(crate) fn recv(
+        &self,
+        pattern: Pattern,
+        buffer: &mut (impl Room + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<Status, Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        match core.engine.recv(now, pattern, buffer, 0, deadline, &mut ()) {
+        match core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ()) {
             Ok(Received::Now(status)) => {
                 self.hand_over(&mut core);
                 Ok(status.public())
@@ -214,7 +220,7 @@ impl<P: Port> Runtime<P> {
             }
             Ok(Received::Pending(id)) => {
                 self.hand_over(&mut core);
-                let mut lent = Writing::new(id, buffer);
+                let mut lent = Writing::of(id, buffer);
                 let end = self.wait(core, id, &mut lent, bounds);
                 match lent.received() {
                     Some(status) => Ok(status.public()),

@@ -7,11 +7,13 @@ use std::marker::PhantomData;
 use std::task::Poll;
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Lent, Outcome, Pattern, Received, RequestId, Sent};
+use samite_fabric::layout::{Data, Readable, Room, Writable};
+use samite_p2p::{Engine, Lent, Outcome, Received, RequestId, Sent};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
 use crate::error::Public;
+use crate::layout::{View, ViewMut};
 use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Destination, Source, Tag};
@@ -117,9 +119,9 @@ enum Awaited {
 
 #[derive(Debug)]
 enum Loan<'env> {
-    Send(RequestId, &'env [u8]),
+    Send(RequestId, Readable<'env>),
     /// With the bytes of an element.
-    Receive(RequestId, &'env mut [u8], u32),
+    Receive(RequestId, Writable<'env>, u32),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
     /// was lent.
     Ended(Status, u32),
@@ -127,16 +129,16 @@ enum Loan<'env> {
 
 impl Lent for Loans<'_> {
     #[inline]
-    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]> {
+    fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
         match self.all.get(place as usize)? {
-            Loan::Send(id, bytes) if *id == request => Some(bytes),
+            Loan::Send(id, bytes) if *id == request => Some(*bytes),
             _ => None,
         }
     }
     #[inline]
-    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]> {
+    fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
         match self.all.get_mut(place as usize)? {
-            Loan::Receive(id, bytes, _) if *id == request => Some(bytes),
+            Loan::Receive(id, bytes, _) if *id == request => Some(bytes.reborrow()),
             _ => None,
         }
     }
@@ -189,17 +191,49 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin_send(data.as_bytes(), to.into(), tag)
     }
 
-    fn begin_send(&mut self, data: &'env [u8], to: Destination, tag: u64) -> Result<Pending<'scope>, Error> {
+    /// Starts to send a view of data in a [`Layout`](crate::Layout), as [`isend`](Self::isend) does.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// use samite::Layout;
+    ///
+    /// let even = Layout::vector(2, 1, 2)?;
+    /// let (data, mut buffer) = ([1u8, 2, 3], [0u8; 3]);
+    /// comm.scope(|scope| {
+    ///     scope.irecv_view(even.of_mut(&mut buffer)?, comm.rank(), 7)?;
+    ///     scope.isend_view(even.of(&data)?, comm.rank(), 7).map(drop)
+    /// })?;
+    /// assert_eq!(buffer, [1, 0, 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn isend_view(
+        &mut self,
+        view: View<'env>,
+        to: impl Into<Destination>,
+        tag: u64,
+    ) -> Result<Pending<'scope>, Error> {
+        self.begin_send(view.bytes, to.into(), tag)
+    }
+
+    fn begin_send<D>(&mut self, data: D, to: Destination, tag: u64) -> Result<Pending<'scope>, Error>
+    where
+        D: Data + Into<Readable<'env>>,
+    {
         let Self { comm, loans, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
         let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
         call.start(|engine, now, deadline| {
-            let sent = engine.send(now, rank, context, tag, data, deadline);
+            let sent = engine.send_from(now, rank, context, tag, &data, deadline);
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
-                    let place = loans.insert(Loan::Send(request, data));
+                    let place = loans.insert(Loan::Send(request, data.into()));
                     engine.set_place(request, place);
                     Kind::UnderWay { request, place }
                 }
@@ -219,28 +253,44 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.comm.pattern(from.into(), tag)? else {
-            return Ok(Pending(Kind::Ended(self.comm.absent(tag.tag)?), self.brand));
-        };
-        self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), pattern)
+        self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), from.into(), tag.into())
     }
 
-    fn begin_receive(
+    /// Starts to receive into a view of a buffer in a [`Layout`](crate::Layout), as [`irecv`](Self::irecv) does.
+    ///
+    /// # Errors
+    /// As [`irecv`](Self::irecv).
+    pub fn irecv_view(
         &mut self,
-        buffer: &'env mut [u8],
-        element: usize,
-        pattern: Pattern,
+        view: ViewMut<'env>,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
+        self.begin_receive(view.bytes, view.unit, from.into(), tag.into())
+    }
+
+    fn begin_receive<R>(
+        &mut self,
+        mut buffer: R,
+        element: usize,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Pending<'scope>, Error>
+    where
+        R: Room + Into<Writable<'env>>,
+    {
         let Self { comm, loans, brand } = self;
+        let Some(pattern) = comm.pattern(from, tag)? else {
+            return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
+        };
         let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
         call.start(|engine, now, deadline| {
             let place = loans.next_place();
-            let received = engine.recv(now, pattern, buffer, place, deadline, loans);
+            let received = engine.recv_into(now, pattern, &mut buffer, place, deadline, loans);
             let kind = match received.map_err(|error| comm.local_error(error.public()))? {
                 Received::Now(status) => Kind::Ended(whole(comm.local(Ok(status.public()))?, element)?),
                 Received::Pending(request) => {
-                    let loan = Loan::Receive(request, buffer, element as u32);
+                    let loan = Loan::Receive(request, buffer.into(), element as u32);
                     Kind::UnderWay { request, place: loans.insert(loan) }
                 }
             };

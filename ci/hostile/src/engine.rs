@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::mem::Partitioned;
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
@@ -61,12 +62,12 @@ struct Buffers {
 }
 
 impl Lent for Buffers {
-    fn read(&self, id: RequestId, _: u32) -> Option<&[u8]> {
-        self.all.get(&id).filter(|_| !self.withheld).map(Vec::as_slice)
+    fn read(&self, id: RequestId, _: u32) -> Option<Readable<'_>> {
+        self.all.get(&id).filter(|_| !self.withheld).map(|bytes| bytes.as_slice().into())
     }
 
-    fn write(&mut self, id: RequestId, _: u32) -> Option<&mut [u8]> {
-        self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    fn write(&mut self, id: RequestId, _: u32) -> Option<Writable<'_>> {
+        self.all.get_mut(&id).filter(|_| !self.withheld).map(|bytes| bytes.as_mut_slice().into())
     }
 
     fn received(&mut self, id: RequestId, _: u32, _: Status) {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use samite_fabric::port::gather;
 use samite_fabric::{
-    Access, Address, Caps, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError, Post, Reach, Region,
-    Registration, Remote, Sink,
+    Access, Address, Body, Caps, Failure, Local, OpId, Order, PathId, PeerId, Port, PortError, Post, Reach,
+    Region, Registration, Remote, Sink,
 };
 
 /// A port that reports the prepared `events`, accepts posts while there is room, and keeps the contract of a port:
@@ -100,13 +101,13 @@ impl Port for Tape {
         Ok(PeerId(self.peers.len() as u32 - 1))
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         self.check(to)?;
         assert!(head.len() + body.len() <= self.caps.packet_max);
         if !self.has_room {
             return Ok(Post::Again);
         }
-        self.sent.push([head, body].concat());
+        self.sent.push(gather(head, body));
         Ok(Post::Done)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::sim::SimPort;
 use samite_fabric::{Memory, Port, Reach};
 use samite_p2p::{
@@ -488,12 +489,12 @@ struct Lender<'a> {
 }
 
 impl Lent for Lender<'_> {
-    fn read(&self, request: RequestId, _: u32) -> Option<&[u8]> {
-        self.pending.get(&request).filter(|_| self.lends)?.lent.as_deref()
+    fn read(&self, request: RequestId, _: u32) -> Option<Readable<'_>> {
+        self.pending.get(&request).filter(|_| self.lends)?.lent.as_deref().map(Readable::from)
     }
 
-    fn write(&mut self, request: RequestId, _: u32) -> Option<&mut [u8]> {
-        self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut()
+    fn write(&mut self, request: RequestId, _: u32) -> Option<Writable<'_>> {
+        self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut().map(Writable::from)
     }
 
     fn received(&mut self, request: RequestId, _: u32, status: Status) {

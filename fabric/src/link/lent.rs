@@ -2,6 +2,7 @@
 
 use super::{Completion, Error, RequestId, Status, WorldRank};
 use crate::Body;
+use crate::layout::{Data, Readable, Room, Writable};
 
 /// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
 ///
@@ -9,9 +10,17 @@ use crate::Body;
 /// request may still be another lender's.
 pub trait Lent {
     /// Returns the bytes that the request sends.
-    fn read(&self, request: RequestId, place: u32) -> Option<&[u8]>;
+    #[inline(always)]
+    fn read(&self, _request: RequestId, _place: u32) -> Option<Readable<'_>> {
+        None
+    }
+
     /// Returns the buffer into which the request receives.
-    fn write(&mut self, request: RequestId, place: u32) -> Option<&mut [u8]>;
+    #[inline(always)]
+    fn write(&mut self, _request: RequestId, _place: u32) -> Option<Writable<'_>> {
+        None
+    }
+
     /// Reports that a request has received its message, which arrived whole while its buffer was lent. The request has
     /// ended: the engine has forgotten it, and there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
@@ -25,40 +34,46 @@ pub trait Lent {
 
 /// Lends no buffer.
 impl Lent for () {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        None
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        None
-    }
     fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
 
 /// One buffer to send from.
 #[derive(Debug)]
-pub struct Reading<'a>(pub RequestId, pub &'a [u8]);
+pub struct Reading<'a>(RequestId, Readable<'a>);
+
+impl<'a> Reading<'a> {
+    /// The buffer of a request.
+    pub fn new(request: RequestId, buffer: &'a (impl Data + ?Sized)) -> Self {
+        Self(request, buffer.lend())
+    }
+}
 
 impl Lent for Reading<'_> {
-    fn read(&self, request: RequestId, _: u32) -> Option<&[u8]> {
+    fn read(&self, request: RequestId, _: u32) -> Option<Readable<'_>> {
         (self.0 == request).then_some(self.1)
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        None
     }
     fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
 
 /// One buffer to receive to.
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct Writing<'a, R: ?Sized = [u8]> {
     request: RequestId,
-    buffer: &'a mut [u8],
+    buffer: &'a mut R,
     received: Option<Status>,
 }
 
 impl<'a> Writing<'a> {
     /// The buffer of a request.
     pub fn new(request: RequestId, buffer: &'a mut [u8]) -> Self {
+        Self::of(request, buffer)
+    }
+}
+
+impl<'a, R: ?Sized> Writing<'a, R> {
+    /// The buffer of a request, of any kind.
+    #[inline(always)]
+    pub fn of(request: RequestId, buffer: &'a mut R) -> Self {
         Self { request, buffer, received: None }
     }
 
@@ -79,13 +94,10 @@ impl<'a> Writing<'a> {
     }
 }
 
-impl Lent for Writing<'_> {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        None
-    }
+impl<R: Room + ?Sized> Lent for Writing<'_, R> {
     #[inline]
-    fn write(&mut self, request: RequestId, _: u32) -> Option<&mut [u8]> {
-        (self.request == request).then_some(&mut *self.buffer)
+    fn write(&mut self, request: RequestId, _: u32) -> Option<Writable<'_>> {
+        (self.request == request).then(|| self.buffer.lend())
     }
     #[inline]
     fn received(&mut self, request: RequestId, _: u32, status: Status) {

@@ -8,6 +8,7 @@
 
 use super::mailbox::{Claim, GROWN, LARGE, SMALL};
 use super::ring::{Producer, Push, packet_max};
+use crate::Body;
 
 pub(super) struct Outgoing {
     producer: Producer<Claim>,
@@ -35,7 +36,7 @@ impl Outgoing {
 
     /// Sends a packet of at most [`Remote::packet_max`](super::mailbox::Remote::packet_max) bytes.
     #[inline(always)]
-    pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
+    pub(super) fn push(&mut self, head: &[u8], body: &(impl Body + ?Sized)) -> Push {
         self.producer.push(head, body)
     }
 

@@ -43,8 +43,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::word::Word;
-use crate::Body as _;
 use crate::copy::LINE;
+use crate::layout::BLOCK;
 use crate::prefetch;
 
 /// The unit of transfer between processors.
@@ -263,7 +263,7 @@ impl<P: Place> Producer<P> {
 
     /// Sends `head` and `body` as one packet of at most [`packet_max`] bytes.
     #[inline(always)]
-    pub(super) fn push(&mut self, head: &[u8], body: &[u8]) -> Push {
+    pub(super) fn push(&mut self, head: &[u8], body: &(impl crate::Body + ?Sized)) -> Push {
         if head.len() + body.len() > PAYLOAD || self.at.position == self.at.limit {
             return self.push_slowly(head, body);
         }
@@ -280,7 +280,7 @@ impl<P: Place> Producer<P> {
 
     /// Handles everything but a short packet for which there is room, out of line.
     #[inline(never)]
-    fn push_slowly(&mut self, head: &[u8], body: &[u8]) -> Push {
+    fn push_slowly(&mut self, head: &[u8], body: &(impl crate::Body + ?Sized)) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
         let count = if is_long { lines_for_long(body.len()) } else { lines_for(head.len() + body.len()) };
         if self.is_at_check() {
@@ -299,7 +299,10 @@ impl<P: Place> Producer<P> {
             self.write_long(head, body);
             LONG
         } else {
-            self.write(end, head, body);
+            match body.as_slice() {
+                Some(body) => self.write(end, head, body),
+                None => self.write_parts(end, head, body),
+            }
             head.len() + body.len()
         };
         self.publish(end, len);
@@ -331,8 +334,21 @@ impl<P: Place> Producer<P> {
         }
     }
 
+    /// Writes as [`write`](Self::write) does, a body that is scattered over memory.
+    fn write_parts(&self, end: u64, mut head: &[u8], body: &(impl crate::Body + ?Sized)) {
+        let mut at = 0;
+        for position in self.at.position..end {
+            let mut payload = [0; PAYLOAD];
+            let rest = take(&mut head, &mut payload);
+            let len = rest.len().min(body.len() - at);
+            body.copy_part(at, &mut rest[..len]);
+            at += len;
+            self.place.lines()[self.at.size.index(position)].write(&payload);
+        }
+    }
+
     /// Writes the head and the two lengths to one line, and the body to those that follow.
-    fn write_long(&self, head: &[u8], body: &[u8]) {
+    fn write_long(&self, head: &[u8], body: &(impl crate::Body + ?Sized)) {
         let mut payload = [0; PAYLOAD];
         payload[..head.len()].copy_from_slice(head);
         let lengths = (head.len() as u64) << 32 | body.len() as u64;
@@ -340,9 +356,20 @@ impl<P: Place> Producer<P> {
         let lines = self.place.lines();
         lines[self.at.size.index(self.at.position)].write(&payload);
         let start = self.at.size.index(self.at.position + 1);
-        let (straight, around) = body.split_at(body.len().min((lines.len() - start) * LINE));
-        P::Word::fill(&lines[start..], straight);
-        P::Word::fill(lines, around);
+        let fill = |start: usize, bytes: &[u8]| {
+            let (straight, around) = bytes.split_at(bytes.len().min((lines.len() - start) * LINE));
+            P::Word::fill(&lines[start..], straight);
+            P::Word::fill(lines, around);
+        };
+        if let Some(body) = body.as_slice() {
+            return fill(start, body);
+        }
+        let mut block = [0; BLOCK];
+        for at in (0..body.len()).step_by(BLOCK) {
+            let block = &mut block[..BLOCK.min(body.len() - at)];
+            body.copy_part(at, block);
+            fill((start + at / LINE) % lines.len(), block);
+        }
     }
 
     #[cold]
@@ -616,14 +643,16 @@ impl<P: Place> crate::Body for Body<'_, P> {
         self.len
     }
 
-    fn copy_to(&self, into: &mut [u8]) {
-        assert_eq!(into.len(), self.len);
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        assert!(at.is_multiple_of(LINE) && into.len() <= self.len - at, "a part of whole lines");
         let Consumer { place, at: Read { size, position, .. }, body_copied, .. } = self.consumer;
-        let again = body_copied.replace(true);
-        debug_assert!(!again, "a body is copied once");
+        if at + into.len() == self.len {
+            let again = body_copied.replace(true);
+            debug_assert!(!again, "a body is copied once");
+        }
         let lines = place.lines();
-        let start = size.index(position + 1);
-        let (straight, around) = into.split_at_mut(self.len.min((lines.len() - start) * LINE));
+        let start = size.index(position + 1 + (at / LINE) as u64);
+        let (straight, around) = into.split_at_mut(into.len().min((lines.len() - start) * LINE));
         P::Word::take(&lines[start..], straight);
         P::Word::take(lines, around);
     }

@@ -442,7 +442,7 @@ fn a_packet_that_rang_no_bell_is_found() {
     }
     let Path::Connected(outgoing) = &mut sender.peers[to.0 as usize].path else { panic!("sent") };
     assert!(outgoing.claim().is_quiet());
-    assert_eq!(outgoing.push(b"2", &[]), Push::Done);
+    assert_eq!(outgoing.push(b"2", [].as_slice()), Push::Done);
     let polls = (0..10_000).position(|_| receiver.poll(&mut sink).unwrap() > 0);
     assert!(polls.is_some_and(|polls| polls < 64 * SMALL.peers_max), "{polls:?}");
     assert!(

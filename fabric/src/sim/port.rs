@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use super::operation::{Kind, Operation, Part};
 use super::world::{Exposed, Packet, Process, Ready, Standing, World};
 use super::{What, lock};
-use crate::port::total;
+use crate::port::{gather, total};
 use crate::{
-    Access, Address, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post,
-    Region, Registration, Remote, Sink,
+    Access, Address, Body, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError,
+    Post, Region, Registration, Remote, Sink,
 };
 
 /// The port of one incarnation of a rank in a simulated network. After the end of that incarnation, or while it is
@@ -109,7 +109,7 @@ impl Port for SimPort {
         lock(&self.world).resolve(self.me, address)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
+    fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         self.check(true, "", head.len() + body.len(), self.caps.packet_max)?;
         let mut world = lock(&self.world);
         let Some(target) = world.admit(self.me, to)? else { return Ok(Post::Again) };
@@ -117,7 +117,7 @@ impl Port for SimPort {
             return Ok(Post::Again);
         }
         let serial = world.serial();
-        let bytes = [head, body].concat();
+        let bytes = gather(head, body);
         world.send(Packet { serial, from: self.me, to: target, bytes, zcopy: false }, 0);
         Ok(Post::Done)
     }

@@ -135,7 +135,7 @@ impl Stack for Echo {
             Some((id, Some(Call { bytes, result: None, .. }))) => {
                 let header = out.link.header(to, self.protocol, ASK, Flags::empty(), 0);
                 let head = [header.as_bytes(), &id.to_wire().to_le_bytes()].concat();
-                Turn::from(out.send(to, &head, bytes)?)
+                Turn::from(out.send(to, &head, bytes.as_slice())?)
             }
             _ => Turn::Skipped,
         };

@@ -122,7 +122,7 @@ fn every_length_crosses_owned_and_lent_before_and_after_its_receive() {
             let mut status = None;
             for _ in 0..10_000 {
                 if let (Sent::Pending(id), false) = (send, send_done) {
-                    let mut lent = Reading(id, &data);
+                    let mut lent = Reading::new(id, &data[..]);
                     engines[0].poll(Time::ZERO, &mut lent).unwrap();
                     if engines[0].outcome(id) == Outcome::Ready {
                         let completion = engines[0].collect(id, &mut lent).unwrap();
@@ -456,11 +456,8 @@ fn a_receive_from_any_source_ends_when_nobody_is_left() {
 struct Common<'a>(&'a [u8]);
 
 impl Lent for Common<'_> {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        Some(self.0)
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        None
+    fn read(&self, _: RequestId, _: u32) -> Option<Readable<'_>> {
+        Some(self.0.into())
     }
     fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }

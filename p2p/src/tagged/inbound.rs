@@ -2,6 +2,7 @@
 //! messages.
 
 use samite_fabric::Body;
+use samite_fabric::layout::Room;
 use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status, WorldRank};
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use samite_matching::{Arrival, Envelope};
@@ -301,9 +302,9 @@ impl Tagged {
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         if let Buffer::Lent { len, place, staged: None } = request.buffer
             && data.len() <= len
-            && let Some(buffer) = lent.write(id, place)
+            && let Some(mut buffer) = lent.write(id, place)
         {
-            data.copy_to(&mut buffer[..data.len()]);
+            buffer.put(0, data);
             lent.received(id, place, status_of(&envelope, data.len()));
             event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
             self.requests.remove_bare(id);
@@ -484,8 +485,12 @@ impl Body for Rare<'_> {
         self.0.len()
     }
 
-    fn copy_to(&self, into: &mut [u8]) {
-        into.copy_from_slice(self.0);
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        self.0.copy_part(at, into);
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self.0)
     }
 }
 

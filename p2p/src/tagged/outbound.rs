@@ -2,7 +2,7 @@
 
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Protocol};
-use samite_fabric::{Access, Exposure, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Exposure, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
@@ -19,7 +19,7 @@ pub(crate) fn send_at_once<P: Port>(
     peer: Peer,
     context: u32,
     tag: u64,
-    data: &[u8],
+    data: &(impl Body + ?Sized),
 ) -> bool {
     let Out { port, link } = out;
     let state = link.peer(peer);
@@ -31,7 +31,7 @@ pub(crate) fn send_at_once<P: Port>(
         header: link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context),
         eager: Eager { tag: tag.into() },
     };
-    match port.send(path, head.as_bytes(), data) {
+    match port.send_body(path, head.as_bytes(), data) {
         Ok(Post::Done | Post::Over) => {}
         Ok(Post::Again) => return false,
         // Queue the send: a persistent error recurs on flush. The error is dropped here, so that a successful send need
@@ -211,7 +211,13 @@ impl Tagged {
 
     /// Exposes a message's bytes to its receiver, if permitted and possible.
     #[inline]
-    pub(crate) fn expose<P: Port>(&self, out: &mut Out<'_, P>, peer: Peer, data: &[u8]) -> Option<Exposure> {
+    pub(crate) fn expose<P: Port>(
+        &self,
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        data: &(impl Body + ?Sized),
+    ) -> Option<Exposure> {
+        let data = data.as_slice()?;
         let path = out.link.peer(peer).path()?;
         let limits = self.queues.get(peer.index())?.limits.as_ref()?;
         if data.len() < limits.read_min { None } else { out.port.expose(path, data) }

@@ -3,6 +3,7 @@
 
 use std::collections::btree_map::Entry;
 
+use samite_fabric::layout::{Room, Writable};
 use samite_fabric::link::{
     Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status, WorldRank,
 };
@@ -226,9 +227,9 @@ impl Tagged {
         match &mut request.buffer {
             Buffer::Owned(memory) => bytes.copy_to(&mut memory.as_bytes_mut()[start..end]),
             Buffer::Lent { staged, place, .. } => match lent.write(id, *place) {
-                Some(buffer) => {
-                    unstage(staged, buffer);
-                    bytes.copy_to(&mut buffer[start..end]);
+                Some(mut buffer) => {
+                    unstage(staged, &mut buffer);
+                    buffer.put(start, bytes);
                 }
                 None => {
                     // While bytes are staged, the receive is among the movers.
@@ -275,10 +276,8 @@ impl Tagged {
         }
         match (&mut request.buffer, &pull.landing) {
             (Buffer::Lent { place, .. }, Some((landing, _))) => match lent.write(id, *place) {
-                Some(buffer) if !pull.abandoned => {
-                    let slot = offset % landing.len();
-                    // The spans of the slot and of the buffer were checked when the get was posted.
-                    let _ = landing.copy_out(slot, &mut buffer[offset..offset + len]);
+                Some(mut buffer) if !pull.abandoned => {
+                    buffer.put(offset, &Landed { landing, offset, len });
                     pull.landed += len;
                 }
                 _ => pull.waiting.push((offset, len)),
@@ -313,8 +312,8 @@ impl Tagged {
             State::AwaitingData(_) => {
                 let Buffer::Lent { staged, place, .. } = &mut request.buffer else { return Ok(()) };
                 match lent.write(id, *place) {
-                    Some(buffer) => {
-                        unstage(staged, buffer);
+                    Some(mut buffer) => {
+                        unstage(staged, &mut buffer);
                         self.call(out.link, id);
                     }
                     None => self.move_later(out.link, id),
@@ -335,7 +334,7 @@ impl Tagged {
         let Some(peer) = link.find(inflow.status.source) else { return };
         let Some(path) = link.peer(peer).path() else { return };
         let into = match buffer {
-            Buffer::Owned(memory) => memory.as_bytes_mut(),
+            Buffer::Owned(memory) => memory.as_bytes_mut().into(),
             Buffer::Lent { place, .. } => match lent.write(id, *place) {
                 Some(buffer) => buffer,
                 None => return self.move_later(link, id),
@@ -345,7 +344,7 @@ impl Tagged {
         let (start, status) = (inflow.received, inflow.status);
         let end = status.bytes.min(start + READ_MAX);
         let at = Remote { address: from.address.wrapping_add(start as u64), ..from };
-        let (verdict, result) = match port.read(path, at, &mut into[start..end]) {
+        let (verdict, result) = match read(*port, path, at, into, [start, end]) {
             Ok(true) if end == status.bytes => (Verdict::Delivered, Ok(status)),
             Ok(true) => {
                 inflow.received = end;
@@ -387,7 +386,7 @@ impl Tagged {
                 continue;
             };
             let bytes = match buffer {
-                Buffer::Owned(memory) => memory.as_bytes(),
+                Buffer::Owned(memory) => memory.as_bytes().into(),
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
@@ -402,28 +401,28 @@ impl Tagged {
                 },
                 // The buffer was registered for gets, but the receiver's port supports none: its bytes are copied
                 // below.
-                Buffer::Registered { .. } => &[],
+                Buffer::Registered { .. } => [].as_slice().into(),
                 Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
             };
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
             let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
             while !called.is_empty() {
                 let (start, end) = (called.start, called.end.min(called.start + data_max));
-                let copied;
-                let bytes = match buffer {
-                    Buffer::Registered { region, .. } => {
-                        let mut piece = vec![0; end - start];
-                        region.copy_out(start, &mut piece)?;
-                        copied = piece;
-                        &copied
-                    }
-                    _ => &bytes[start..end],
-                };
                 let head = DataHead {
                     header: out.link.header(peer, Protocol::P2p, kind, Flags::empty(), *context),
                     data: Data { operation: operation.into(), offset: (start as u64).into() },
                 };
-                if out.send(peer, head.as_bytes(), bytes)? == Post::Again {
+                let head = head.as_bytes();
+                let post = if let Buffer::Registered { region, .. } = buffer {
+                    out.send(peer, head, &Landed { landing: region, offset: start, len: end - start })?
+                } else {
+                    let part = bytes.part(start, end);
+                    match part.as_slice() {
+                        Some(slice) => out.send(peer, head, slice)?,
+                        None => out.send(peer, head, &part)?,
+                    }
+                };
+                if post == Post::Again {
                     out.link.note_again();
                     break;
                 }
@@ -475,10 +474,10 @@ impl Tagged {
         };
         let lends = place.is_some();
         if let (Some(place), Some((landing, _))) = (place, &pull.landing)
-            && let Some(buffer) = lent.write(id, place)
+            && let Some(mut buffer) = lent.write(id, place)
         {
             for (offset, len) in pull.waiting.drain(..) {
-                let _ = landing.copy_out(offset % landing.len(), &mut buffer[offset..offset + len]);
+                buffer.put(offset, &Landed { landing, offset, len });
                 pull.landed += len;
             }
         }
@@ -560,14 +559,76 @@ fn keep(
 }
 
 /// Copies staged bytes, which arrived while the buffer was not lent, to the buffer.
-fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut [u8]) {
+fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut Writable<'_>) {
     if let Some(staged) = staged.take() {
         staged.copy_to(buffer);
     }
 }
 
+/// Copies exposed bytes, from `start` to `end` of a message, to the place for them.
+#[inline(always)]
+fn read<P: Port>(
+    port: &mut P,
+    from: PeerId,
+    at: Remote,
+    into: Writable<'_>,
+    [start, end]: [usize; 2],
+) -> Result<bool, PortError> {
+    match into.into_slice() {
+        Ok(into) => port.read(from, at, &mut into[start..end]),
+        Err(into) => read_scattered(port, from, at, into, [start, end]),
+    }
+}
+
+/// Copies exposed bytes to places that are scattered, by way of memory that the cache holds.
+#[inline(never)]
+fn read_scattered<P: Port>(
+    port: &mut P,
+    from: PeerId,
+    at: Remote,
+    mut into: Writable<'_>,
+    [start, end]: [usize; 2],
+) -> Result<bool, PortError> {
+    let mut piece = vec![0; READ_PIECE.min(end - start)];
+    let mut done = start;
+    while done < end {
+        let piece = &mut piece[..READ_PIECE.min(end - done)];
+        let at = Remote { address: at.address.wrapping_add((done - start) as u64), ..at };
+        if !port.read(from, at, piece)? {
+            return Ok(false);
+        }
+        into.put(done, &*piece);
+        done += piece.len();
+    }
+    Ok(true)
+}
+
+/// Bytes of a message in shared memory: a chunk of a bounce buffer, which is a ring of such bytes, or a part of all of
+/// them.
+struct Landed<'a> {
+    landing: &'a Region,
+    /// The offset in the message.
+    offset: usize,
+    len: usize,
+}
+
+impl Body for Landed<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        // The span was checked when the get was posted, or is a part of the message.
+        let copied = self.landing.copy_out(self.offset % self.landing.len() + at, into);
+        debug_assert!(copied.is_ok());
+    }
+}
+
 /// Bytes of one get into a bounce buffer: the cache still holds them when they are copied on.
 const BOUNCE_CHUNK: usize = 256 << 10;
+
+/// Bytes that are read at a time if they are scattered afterwards: the second cache holds them.
+const READ_PIECE: usize = 64 << 10;
 
 /// Bytes that one call reads: other packets wait as long as the copy takes.
 const READ_MAX: usize = 1 << 20;

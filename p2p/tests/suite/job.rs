@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use samite_fabric::layout::{Form, Readable, Room, Writable};
+use samite_fabric::port::gather;
 use samite_fabric::{Caps, Memory, Port, Reach};
 use samite_p2p::{
     Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId,
@@ -16,6 +18,8 @@ const QUIET_POLLS: u32 = 300;
 const PATIENCE_NS: u64 = 60_000_000_000;
 pub(crate) const INCARNATION: u32 = 7;
 const UNTOUCHED: u8 = 0xee;
+/// The bytes between the blocks of scattered messages.
+const GAP: u8 = 0xdd;
 
 /// The source of ports, and their clock.
 pub(crate) trait Medium {
@@ -33,6 +37,14 @@ pub(crate) trait Medium {
     /// Returns true if polls find all arrived packets without an empty poll in between.
     fn is_prompt(&self) -> bool {
         true
+    }
+    /// Returns true if borrowed messages are scattered over the memory of their sender.
+    fn scatters_sent(&self) -> bool {
+        false
+    }
+    /// Returns true if borrowed messages are scattered over the memory of their receiver.
+    fn scatters_received(&self) -> bool {
+        false
     }
     /// Returns true if exposed memory can be read.
     fn reads(&self) -> bool {
@@ -102,19 +114,71 @@ pub(crate) use Whose::{Lent as Borrowed, Owned, Started};
 /// The buffers lent to an engine at each poll.
 #[derive(Default)]
 struct Buffers {
-    all: BTreeMap<RequestId, Vec<u8>>,
+    all: BTreeMap<RequestId, Buffer>,
     /// Messages received into these buffers while they were lent.
     received: BTreeMap<RequestId, Status>,
     withheld: bool,
 }
 
-impl Lent for Buffers {
-    fn read(&self, id: RequestId, _: u32) -> Option<&[u8]> {
-        self.all.get(&id).filter(|_| !self.withheld).map(Vec::as_slice)
+/// Memory, and the form that selects the bytes of a message if they are scattered.
+#[derive(Clone)]
+struct Buffer {
+    memory: Vec<u8>,
+    form: Option<Form>,
+}
+
+impl Buffer {
+    /// Returns a buffer with these bytes.
+    fn new(bytes: &[u8], scatters: bool) -> Self {
+        let form = scatters.then(|| form(bytes.len()));
+        let memory = match &form {
+            None => bytes.to_vec(),
+            Some(form) => {
+                let mut memory = vec![GAP; form.true_bounds()[1].cast_unsigned() + 3];
+                form.write(&mut memory).expect("it fits").put(0, bytes);
+                memory
+            }
+        };
+        Self { memory, form }
     }
 
-    fn write(&mut self, id: RequestId, _: u32) -> Option<&mut [u8]> {
-        self.all.get_mut(&id).filter(|_| !self.withheld).map(Vec::as_mut_slice)
+    fn read(&self) -> Readable<'_> {
+        match &self.form {
+            None => self.memory.as_slice().into(),
+            Some(form) => form.read(&self.memory).expect("it fits"),
+        }
+    }
+
+    fn write(&mut self) -> Writable<'_> {
+        match &self.form {
+            None => self.memory.as_mut_slice().into(),
+            Some(form) => form.write(&mut self.memory).expect("it fits"),
+        }
+    }
+
+    /// Returns the bytes of the message, and checks that nothing was written between them.
+    #[track_caller]
+    fn into_bytes(self) -> Vec<u8> {
+        let bytes = gather(&[], &self.read());
+        assert!(Self::new(&bytes, self.form.is_some()).memory == self.memory, "written between the blocks");
+        bytes
+    }
+}
+
+/// Returns the form of a scattered message: blocks of 3 bytes, 7 apart, and the rest after them.
+fn form(len: usize) -> Form {
+    let block = |len| Form::block(len).expect("it is short");
+    let blocks = block(3).strided(len / 3, 7).expect("it is short");
+    Form::list([(2, &blocks), (2 + (len / 3 * 7).cast_signed(), &block(len % 3))]).expect("it is short")
+}
+
+impl Lent for Buffers {
+    fn read(&self, id: RequestId, _: u32) -> Option<Readable<'_>> {
+        self.all.get(&id).filter(|_| !self.withheld).map(Buffer::read)
+    }
+
+    fn write(&mut self, id: RequestId, _: u32) -> Option<Writable<'_>> {
+        self.all.get_mut(&id).filter(|_| !self.withheld).map(Buffer::write)
     }
 
     fn received(&mut self, id: RequestId, _: u32, status: Status) {
@@ -201,6 +265,7 @@ impl<M: Medium> Job<M> {
         deadline: Time,
     ) -> Result<Op, Error> {
         let now = self.now();
+        let buffer = Buffer::new(bytes, whose == Borrowed && self.medium.scatters_sent());
         let engine = self.engine(from);
         let sent = match whose {
             Started if engine.try_send(now, WorldRank(to), context, tag, bytes)? => Sent::Now,
@@ -208,7 +273,7 @@ impl<M: Medium> Job<M> {
                 .isend(now, WorldRank(to), context, tag, Memory::new(bytes.to_vec()), deadline)
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error)?,
-            Borrowed => engine.send(now, WorldRank(to), context, tag, bytes, deadline)?,
+            Borrowed => engine.send_from(now, WorldRank(to), context, tag, &buffer.read(), deadline)?,
         };
         Ok(match sent {
             Sent::Now | Sent::Copied => {
@@ -217,7 +282,7 @@ impl<M: Medium> Job<M> {
             }
             Sent::Pending(id) => {
                 if whose == Borrowed {
-                    self.buffers[from].all.insert(id, bytes.to_vec());
+                    self.buffers[from].all.insert(id, buffer);
                 }
                 Op { rank: from, id: Some(id), done: None }
             }
@@ -250,25 +315,31 @@ impl<M: Medium> Job<M> {
         deadline: Time,
     ) -> Result<Op, Error> {
         let now = self.now();
-        let mut buffer = vec![UNTOUCHED; room];
+        let scatters = whose == Borrowed && self.medium.scatters_received();
+        let mut buffer = Buffer::new(&vec![UNTOUCHED; room], scatters);
         if whose != Borrowed {
-            let memory = Memory::new(buffer);
+            let memory = Memory::new(buffer.memory);
             let posted = self.engine(at).irecv(now, pattern, memory, deadline);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
         }
         let engine = self.engines[at].as_mut().expect("the rank lives");
-        let received = engine.recv(now, pattern, &mut buffer, 0, deadline, &mut self.buffers[at]);
+        let lent = &mut self.buffers[at];
+        let received = engine.recv_into(now, pattern, &mut buffer.write(), 0, deadline, lent);
         Ok(match received {
-            Ok(Received::Now(status)) => {
-                Op { rank: at, id: None, done: Some(Done { result: Ok(status), bytes: Some(buffer) }) }
-            }
+            Ok(Received::Now(status)) => Op {
+                rank: at,
+                id: None,
+                done: Some(Done { result: Ok(status), bytes: Some(buffer.into_bytes()) }),
+            },
             Ok(Received::Pending(id)) => {
                 self.buffers[at].all.insert(id, buffer);
                 Op { rank: at, id: Some(id), done: None }
             }
-            Err(error @ Error::Truncated { .. }) => {
-                Op { rank: at, id: None, done: Some(Done { result: Err(error), bytes: Some(buffer) }) }
-            }
+            Err(error @ Error::Truncated { .. }) => Op {
+                rank: at,
+                id: None,
+                done: Some(Done { result: Err(error), bytes: Some(buffer.into_bytes()) }),
+            },
             Err(error) => return Err(error),
         })
     }
@@ -282,8 +353,10 @@ impl<M: Medium> Job<M> {
     /// Receives a claimed message of so many bytes.
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
-        let (now, buffer) = (self.now(), vec![UNTOUCHED; bytes]);
-        let into = if whose != Borrowed { Ok(Memory::new(buffer.clone())) } else { Err(bytes) };
+        let now = self.now();
+        let scatters = whose == Borrowed && self.medium.scatters_received();
+        let buffer = Buffer::new(&vec![UNTOUCHED; bytes], scatters);
+        let into = if whose != Borrowed { Ok(Memory::new(buffer.memory.clone())) } else { Err(bytes) };
         let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
         if whose == Borrowed {
             self.buffers[at].all.insert(id, buffer);
@@ -393,7 +466,7 @@ impl<M: Medium> Job<M> {
             (None, Some(completion)) => completion,
             both => panic!("its lender and the engine know of its end: {both:?}"),
         };
-        let lent = buffers.all.remove(&id);
+        let lent = buffers.all.remove(&id).map(Buffer::into_bytes);
         Done { result, bytes: lent.or_else(|| memory.map(|memory| memory.as_bytes().to_vec())) }
     }
 

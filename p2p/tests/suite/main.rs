@@ -254,6 +254,62 @@ impl Medium for Exposing {
     }
 }
 
+/// A port over which borrowed messages are scattered in memory, at the receiver and, if `sent`, at the sender.
+struct Scattering<M> {
+    medium: M,
+    sent: bool,
+}
+
+impl<M> Scattering<M> {
+    fn both(medium: M) -> Self {
+        Self { medium, sent: true }
+    }
+
+    fn received(medium: M) -> Self {
+        Self { medium, sent: false }
+    }
+}
+
+impl<M: Medium> Medium for Scattering<M> {
+    type Port = M::Port;
+
+    fn open(&mut self, rank: u32) -> M::Port {
+        self.medium.open(rank)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.medium.now_ns()
+    }
+
+    fn rest(&mut self) {
+        self.medium.rest();
+    }
+
+    fn kill(&mut self, rank: u32) {
+        self.medium.kill(rank);
+    }
+
+    fn exposes(&self) -> bool {
+        self.medium.exposes() && !self.sent
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.medium.is_prompt()
+    }
+
+    fn reads(&self) -> bool {
+        self.medium.reads()
+    }
+
+    fn scatters_sent(&self) -> bool {
+        self.sent
+    }
+
+    fn scatters_received(&self) -> bool {
+        true
+    }
+}
+
 /// Real time.
 struct Clock(Instant);
 
@@ -373,4 +429,34 @@ on_every_port! {
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
         introduce_no_peer, fail_no_peer, strange_packets_are_counted, forged_keys_open_nothing,
         errors_name_the_misuse;
+}
+
+/// Makes each case a test of scattered messages, on the ports that differ in how they move the bytes.
+macro_rules! scattered {
+    ($($cases:tt)+) => {
+        on_every_port!(@port loopback_scattered, crate::Scattering::both(crate::InProcess::new()), $($cases)+);
+        on_every_port!(@port sim_scattered, crate::Scattering::both(crate::Simulated::kind()), $($cases)+);
+        on_every_port!(@port sim_poor_scattered, crate::Scattering::both(crate::Simulated::poor()), $($cases)+);
+        on_every_port!(@port sim_adverse_scattered, crate::Scattering::both(crate::Simulated::adverse()), $($cases)+);
+        on_every_port!(@port sim_read_scattered, crate::Scattering::received(crate::Exposing::new(true)), $($cases)+);
+        on_every_port!(@port shm_scattered, crate::Scattering::both(crate::SharedMemory::new()), $($cases)+);
+        #[cfg(feature = "ofi")]
+        on_every_port!(@port ofi_scattered, crate::Scattering::both(crate::Ofi::new()), $($cases)+);
+    };
+}
+
+scattered! {
+    lengths:
+        length_0, length_1, length_7, length_8, length_64, length_1000, length_4097, length_16384, length_16385,
+        length_65536, length_100001, length_1_mib, length_eager_max, length_eager_max_and_1,
+        length_pull_window_and_1, length_push_window_and_1, a_tiny_pull_chunk, a_tiny_push_window,
+        borrowed_buffers_withheld, a_buffer_withheld_until_all_could_have_come, a_buffer_larger_than_the_message;
+    matching:
+        order_holds_across_protocols, unexpected_messages_in_reverse, both_ways_at_once, to_self_long,
+        claim_into_borrowed_memory;
+    ending:
+        truncated_eager, truncated_eager_unexpected, truncated_long, truncated_long_unexpected, truncated_borrowed,
+        forget_a_matched_borrowed_send, forget_a_matched_borrowed_receive, a_timed_out_receive_takes_nothing;
+    failure:
+        death_ends_a_matched_send, death_ends_a_matched_receive, death_spares_what_has_arrived_whole;
 }

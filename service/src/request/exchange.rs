@@ -220,11 +220,5 @@ impl Awaiting for Either {
 }
 
 impl Lent for Either {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        None
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        None
-    }
     fn received(&mut self, _: RequestId, _: u32, _: EngineStatus) {}
 }

@@ -207,11 +207,5 @@ impl Awaiting for Watched {
 }
 
 impl Lent for Watched {
-    fn read(&self, _: RequestId, _: u32) -> Option<&[u8]> {
-        None
-    }
-    fn write(&mut self, _: RequestId, _: u32) -> Option<&mut [u8]> {
-        None
-    }
     fn received(&mut self, _: RequestId, _: u32, _: samite_p2p::Status) {}
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::sim::SimPort;
 use samite_fabric::{
-    Access, Address, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError, Post,
-    Region, Registration, Remote, Sink, Sleep, Window,
+    Access, Address, Body, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError,
+    Post, Region, Registration, Remote, Sink, Sleep, Window,
 };
 
 use super::stage::Stage;
@@ -91,7 +91,7 @@ impl Port for Either {
 
     forward! { mut
         fn resolve(address: &Address) -> Result<PeerId, PortError>;
-        fn send(to: PeerId, head: &[u8], body: &[u8]) -> Posted;
+        fn send_body(to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Posted;
         fn send_zcopy(to: PeerId, head: &[u8], body: Local, op: OpId) -> Posted;
         fn put(to: PeerId, from: Local, into: Remote, op: OpId) -> Posted;
         fn put_bytes(to: PeerId, from: &[u8], into: Remote, op: OpId) -> Posted;

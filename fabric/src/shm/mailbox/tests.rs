@@ -81,7 +81,7 @@ impl Step {
         };
         let write = |packet: &[u8], at: usize| {
             let mut producer = ring::Producer::new(ring(at));
-            assert_eq!(producer.push(packet, &[]), ring::Push::Done);
+            assert_eq!(producer.push(packet, [].as_slice()), ring::Push::Done);
             ring(at).lines[0].clear();
         };
         let mark = |from: usize, to: usize| {

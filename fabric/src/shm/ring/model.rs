@@ -69,7 +69,7 @@ fn packets_are_read_whole_and_once_under_every_interleaving() {
         let (mut producer, mut consumer) = ends();
         let sender = loom::thread::spawn(move || {
             for i in 1..=3u64 {
-                while producer.push(&i.to_ne_bytes(), &[]) == Push::Full {
+                while producer.push(&i.to_ne_bytes(), [].as_slice()) == Push::Full {
                     loom::thread::yield_now();
                 }
             }
@@ -90,7 +90,7 @@ fn moving_between_rings_keeps_order_under_every_interleaving() {
         let sender = loom::thread::spawn(move || {
             for i in 1..=3u64 {
                 let mut ring = 1;
-                while producer.push(&i.to_ne_bytes(), &[]) == Push::Full {
+                while producer.push(&i.to_ne_bytes(), [].as_slice()) == Push::Full {
                     if producer.move_to(ring) {
                         ring = 0;
                     } else {

@@ -91,13 +91,13 @@ fn a_full_ring_takes_more_once_half_is_read() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
     for _ in 0..LINES - 1 {
-        assert_eq!(producer.push(&[], &[]), Push::Done);
+        assert_eq!(producer.push(&[], [].as_slice()), Push::Done);
     }
     for _ in 0..LINES / 2 {
-        assert_eq!(producer.push(&[], &[]), Push::Full);
+        assert_eq!(producer.push(&[], [].as_slice()), Push::Full);
         assert_eq!(consumer.pop(&mut into), Pop::Packet { len: 0 });
     }
-    assert_eq!(producer.push(&[], &[]), Push::Done);
+    assert_eq!(producer.push(&[], [].as_slice()), Push::Done);
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn a_shut_ring_says_so() {
     let (mut producer, consumer, _) = ring();
     consumer.shut();
     for _ in 0..LINES - 1 {
-        assert_eq!(producer.push(&[], &[]), Push::Done, "room that was known before is used");
+        assert_eq!(producer.push(&[], [].as_slice()), Push::Done, "room that was known before is used");
     }
-    assert_eq!(producer.push(&[], &[]), Push::Shut);
+    assert_eq!(producer.push(&[], [].as_slice()), Push::Shut);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_consumer_that_lies_gives_no_room() {
     for (read, more) in [(0, false), (2, true), (1, false), (2, false), (3, true), (4, false), (SHUT, false)]
     {
         while producer.position() < 3 {
-            assert_eq!(producer.push(&[], &[]), Push::Done);
+            assert_eq!(producer.push(&[], [].as_slice()), Push::Done);
         }
         heap.read[0].store(read, Ordering::Relaxed);
         assert_eq!(producer.look(), more, "{read}");
@@ -191,10 +191,10 @@ fn a_consumer_that_lies_gives_no_room() {
     for lie in [u64::MAX - 1, LINES as u64, 1 << 63] {
         let (mut producer, _, heap) = ring();
         for _ in 0..LINES - 1 {
-            assert_eq!(producer.push(&[], &[]), Push::Done);
+            assert_eq!(producer.push(&[], [].as_slice()), Push::Done);
         }
         heap.read[0].store(lie, Ordering::Relaxed);
-        assert_eq!(producer.push(&[], &[]), Push::Full);
+        assert_eq!(producer.push(&[], [].as_slice()), Push::Full);
     }
 }
 
@@ -205,7 +205,7 @@ fn a_producer_goes_between_rings_as_it_likes() {
     let mut count = 0u64;
     let mut fill = |producer: &mut Producer<End>| {
         let first = count;
-        while producer.push(&count.to_ne_bytes(), &[]) == Push::Done {
+        while producer.push(&count.to_ne_bytes(), [].as_slice()) == Push::Done {
             count += 1;
         }
         first..count
@@ -232,21 +232,25 @@ fn a_producer_goes_between_rings_as_it_likes() {
 fn a_producer_says_when_it_is_due_and_what_is_too_long() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    assert_eq!(producer.push(&[], &[0; LINES / 2 * LINE]), Push::TooLong);
+    assert_eq!(producer.push(&[], [0; LINES / 2 * LINE].as_slice()), Push::TooLong);
     producer.set_check_at(3);
     for len in [8, 8, 600] {
-        assert_eq!(producer.push(&[], &vec![0; len]), Push::Done);
+        assert_eq!(producer.push(&[], vec![0; len].as_slice()), Push::Done);
         assert!(pop(&mut consumer, &mut into).is_some());
     }
     for len in [8, 8, 600] {
-        assert_eq!(producer.push(&[], &vec![0; len]), Push::AtCheck);
+        assert_eq!(producer.push(&[], vec![0; len].as_slice()), Push::AtCheck);
     }
     producer.set_check_at(u64::MAX);
-    assert_eq!(producer.push(&[], &[0; 8]), Push::Done);
+    assert_eq!(producer.push(&[], [0; 8].as_slice()), Push::Done);
     producer.set_check_at(0);
-    assert_eq!(producer.push(&[], &[0; 8]), Push::AtCheck);
+    assert_eq!(producer.push(&[], [0; 8].as_slice()), Push::AtCheck);
     assert!(producer.move_to(2));
-    assert_eq!(producer.push(&[], &[0; 8]), Push::Done, "nothing is due in a ring that was just entered");
+    assert_eq!(
+        producer.push(&[], [0; 8].as_slice()),
+        Push::Done,
+        "nothing is due in a ring that was just entered"
+    );
     assert_eq!(pop(&mut consumer, &mut into), Some(vec![0; 8]));
     assert_eq!(pop(&mut consumer, &mut into), Some(vec![0; 8]));
 }

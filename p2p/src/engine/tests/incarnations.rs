@@ -163,12 +163,12 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let recv = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(LONG), NEVER).unwrap();
     if begun {
         // The first window is sent, and the receiver requests the next one.
-        engines[0].poll(Time::ZERO, &mut Reading(send, &data)).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading::new(send, &data[..])).unwrap();
         engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
     engines[0].close(Time::ZERO);
     for _ in 0..100 {
-        engines[0].poll(Time::ZERO, &mut Reading(send, &data)).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading::new(send, &data[..])).unwrap();
         engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
     assert!(engines[0].closed());

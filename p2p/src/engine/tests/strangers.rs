@@ -428,7 +428,7 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     // posted.
     let (mut receiver, expected) = acquainted(&Config::default());
     let (pattern, mut buffer) = (Pattern::exact(0, 0, 9), [0]);
-    let mut unposted = Unposted { pattern, buffer: &mut buffer, got: None, lent: &mut () };
+    let mut unposted = Unposted { pattern, buffer: buffer.as_mut_slice(), got: None, lent: &mut () };
     let two = bundle(expected, &[eager(0, b'a'), eager(0, b'b')].concat());
     receiver.inner.sink(&mut unposted).packet(&two);
     assert!(unposted.got.is_none());

@@ -40,7 +40,7 @@ fn take_first(engines: &mut [Engine<Loopback>; 2]) {
 fn go_on(engines: &mut [Engine<Loopback>; 2], id: RequestId) {
     let data = bytes(LEN);
     while engines[0].outcome(id) != Outcome::Ready {
-        engines[0].poll(Time::ZERO, &mut Reading(id, &data)).unwrap();
+        engines[0].poll(Time::ZERO, &mut Reading::new(id, &data[..])).unwrap();
         engines[1].poll(Time::ZERO, &mut ()).unwrap();
     }
     assert!(engines[0].collect(id, &mut ()).unwrap().result.is_ok());
@@ -320,7 +320,7 @@ fn claimed_messages_are_kept_within_the_budget() {
         if let Sent::Pending(id) = send(&mut engines, tag, NEVER) {
             let data = bytes(LEN);
             for _ in 0..20 {
-                engines[0].poll(Time::ZERO, &mut Reading(id, &data)).unwrap();
+                engines[0].poll(Time::ZERO, &mut Reading::new(id, &data[..])).unwrap();
                 engines[1].poll(Time::ZERO, &mut ()).unwrap();
             }
             if engines[0].outcome(id) == Outcome::Ready {
@@ -403,7 +403,7 @@ fn a_connection_lost_amid_a_message_is_no_verdict_of_its_sender() {
     let [mut sender, receiver] = engines;
     drop(receiver);
     let data = bytes(LEN);
-    sender.inner.drive(&mut Reading(send, &data));
+    sender.inner.drive(&mut Reading::new(send, &data[..]));
     assert_eq!(peer_state(&sender, WorldRank(1)).failure(), Some(Cause::Lost));
     assert_eq!(sender.given_up().count(), 0);
     sender.peer_failed(WorldRank(1), None, Cause::Died("killed by SIGKILL".to_owned())).unwrap();

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, PartitionedRecv, PartitionedSend, PendingSet,
-    Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source, start_all,
+    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, Layout, PartitionedRecv, PartitionedSend,
+    PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source, start_all,
 };
 
 /// The rank that all calls address.
@@ -198,6 +198,11 @@ fn splits_by_host(comm: &Comm) -> Result<(), Error> {
 
 fn creates(comm: &Comm) -> Result<(), Error> {
     comm.create(&comm.group(), 0).map(drop)
+}
+
+/// Returns the layout of every second byte: a message of `LONG` bytes.
+fn scattered() -> Layout<u8> {
+    Layout::vector(LONG, 1, 2).expect("it is short")
 }
 
 /// Returns the rest of a call that has no part before the situation arises: all of the call.
@@ -592,6 +597,22 @@ calls! {
     "Comm::scope", Waits, takes, |c| whole(c, |c| {
         let data = long();
         c.scope(|scope| scope.isend(&data, PEER, TAG).map(drop))
+    });
+    "Comm::send_view", Waits, takes, |c| whole(c, |c| {
+        c.send_view(scattered().of(&vec![7; 2 * LONG])?, PEER, TAG)
+    });
+    "Comm::recv_view", Waits, gives, |c| whole(c, |c| {
+        c.recv_view(&mut scattered().of_mut(&mut vec![0; 2 * LONG])?, PEER, TAG).map(drop)
+    });
+    "Scope::isend_view", Waits, takes, |c| whole(c, |c| {
+        let (layout, data) = (scattered(), vec![7; 2 * LONG]);
+        let view = layout.of(&data)?;
+        c.scope(|scope| scope.isend_view(view, PEER, TAG).map(drop))
+    });
+    "Scope::irecv_view", Waits, gives, |c| whole(c, |c| {
+        let (layout, mut buffer) = (scattered(), vec![0; 2 * LONG]);
+        let view = layout.of_mut(&mut buffer)?;
+        c.scope(|scope| scope.irecv_view(view, PEER, TAG).map(drop))
     });
     "Scope::isend", Waits, takes, |c| whole(c, |c| {
         let data = long();

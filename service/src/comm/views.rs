@@ -1,0 +1,80 @@
+//! Messages in layouts.
+
+use samite_fabric::Body;
+
+use crate::layout::{View, ViewMut};
+use crate::request::whole;
+use crate::{Comm, Destination, Error, Source, Status, Tag};
+
+impl Comm {
+    /// Sends a view of data in a [`Layout`](crate::Layout), as [`send`](Self::send) does. The bytes are copied straight
+    /// into packets.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank};
+    ///
+    /// // The sender's even elements fill the receiver's first ones.
+    /// if comm.rank() == 0 {
+    ///     comm.send_view(Layout::vector(3, 1, 2)?.of(&[1, 2, 3, 4, 5])?, Rank(1), 7)?;
+    /// } else {
+    ///     let mut numbers = [0; 3];
+    ///     comm.recv(&mut numbers, Rank(0), 7)?;
+    ///     assert_eq!(numbers, [1, 3, 5]);
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[inline]
+    pub fn send_view(&self, view: View<'_>, to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
+        let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
+        let rank = self.world_rank(to)?;
+        let sent = match view.bytes.as_slice() {
+            Some(bytes) => self.runtime.send(rank, self.context, tag, bytes, &self.bounds),
+            None => self.runtime.send(rank, self.context, tag, &view.bytes, &self.bounds),
+        };
+        sent.map_err(|error| self.local_error(error))
+    }
+
+    /// Receives the first message that matches into a view of a buffer in a [`Layout`](crate::Layout), as
+    /// [`recv`](Self::recv) does. A shorter message fills the first elements of the layout.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank};
+    ///
+    /// if comm.rank() == 0 {
+    ///     comm.send(&[1, 2], Rank(1), 7)?;
+    /// } else {
+    ///     let mut numbers = [0; 5];
+    ///     let status = comm.recv_view(&mut Layout::vector(3, 1, 2)?.of_mut(&mut numbers)?, Rank(0), 7)?;
+    ///     assert_eq!((numbers, status.bytes), ([1, 0, 2, 0, 0], 8));
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[inline]
+    pub fn recv_view(
+        &self,
+        view: &mut ViewMut<'_>,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Status, Error> {
+        let tag = tag.into();
+        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
+        let unit = view.unit;
+        let received = match view.bytes.reborrow().into_slice() {
+            Ok(bytes) => self.runtime.recv(pattern, bytes, &self.bounds),
+            Err(mut bytes) => self.runtime.recv(pattern, &mut bytes, &self.bounds),
+        };
+        whole(self.local(received)?, unit)
+    }
+}

@@ -1,0 +1,576 @@
+//! Layouts: messages whose bytes do not lie next to each other in memory.
+
+use std::marker::PhantomData;
+
+use samite_fabric::Body;
+use samite_fabric::layout::{Form, FormError, Readable, Room, Writable};
+use zerocopy::IntoBytes;
+
+use crate::Element;
+
+/// The places of a message's elements in a slice of `T`, in the order of the message (MPI's derived datatype; MPI 4.1,
+/// section 5.1).
+///
+/// A layout is a value: it is made once, simplified when it is made, and may be cloned, shared by threads and used for
+/// any number of messages. It is bound to a slice by [`of`](Self::of) or [`of_mut`](Self::of_mut), which check all of
+/// it against the slice; the calls that send and receive take the resulting [`View`] or [`ViewMut`]. The two sides of a
+/// message may use different layouts: what they have in common is the sequence of bytes.
+///
+/// Displacements, strides and extents count elements of `T`. Sizes are in bytes, since a layout may select parts of
+/// elements: see [`fields`](Self::fields). A regular layout takes the same memory for any count; an irregular one takes
+/// 24 bytes per block, which its clones share.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::{Layout, Rank};
+///
+/// // A column of a matrix of 3 rows and 4 columns.
+/// let column = Layout::vector(3, 1, 4)?;
+/// let mut matrix = [0.0; 12];
+/// match comm.rank() {
+///     Rank(0) => {
+///         matrix = std::array::from_fn(|i| i as f64);
+///         comm.send_view(column.of(&matrix[1..])?, Rank(1), 7)?;
+///     }
+///     _ => {
+///         comm.recv_view(&mut column.of_mut(&mut matrix[3..])?, Rank(0), 7)?;
+///         assert_eq!(matrix, [0., 0., 0., 1., 0., 0., 0., 5., 0., 0., 0., 9.]);
+///     }
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// The compiler refuses a layout of other elements than those of the slice, and a change of the slice while it is
+/// viewed:
+///
+/// ```compile_fail,E0308
+/// let column = samite::Layout::<f64>::vector(3, 1, 4).unwrap();
+/// column.of(&[0u32; 12]);
+/// ```
+/// ```compile_fail,E0506
+/// let column = samite::Layout::vector(3, 1, 4).unwrap();
+/// let mut matrix = [0.0; 12];
+/// let view = column.of(&matrix).unwrap();
+/// matrix[0] = 1.0;
+/// view.pack();
+/// ```
+#[derive(Debug)]
+pub struct Layout<T> {
+    form: Form,
+    /// Bytes of the units that a received message must consist of.
+    unit: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Layout<T> {
+    fn clone(&self) -> Self {
+        Self { form: self.form.clone(), ..*self }
+    }
+}
+
+/// The order of the elements of an array of several dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The last index changes fastest, as in C.
+    RowMajor,
+    /// The first index changes fastest, as in Fortran.
+    ColumnMajor,
+}
+
+/// A part of an element: see [`Layout::fields`].
+#[derive(Clone, Debug)]
+pub struct Field {
+    offset: usize,
+    form: Form,
+}
+
+impl Field {
+    /// Returns the field that lies `offset` bytes behind the start of an element, and has its bytes where `layout` has
+    /// them. Use [`offset_of!`](std::mem::offset_of) for the offset.
+    #[must_use]
+    pub fn new<U>(offset: usize, layout: &Layout<U>) -> Self {
+        Self { offset, form: layout.form.clone() }
+    }
+}
+
+impl<T: Element> Layout<T> {
+    /// Returns the layout of `count` elements without gaps (MPI_Type_contiguous).
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    pub fn contiguous(count: usize) -> Result<Self, LayoutError> {
+        let call = "Layout::contiguous";
+        let len = count.checked_mul(size_of::<T>()).ok_or(LayoutError::Overflow { call })?;
+        Self::new(call, Form::block(len))
+    }
+
+    /// Returns the layout of `count` blocks of `block` elements each, of which the first elements are `stride` elements
+    /// apart (MPI_Type_vector).
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    ///
+    /// ```
+    /// let layout = samite::Layout::vector(2, 2, 3)?;
+    /// assert_eq!(layout.of(&[1u8, 2, 3, 4, 5])?.pack(), [1, 2, 4, 5]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn vector(count: usize, block: usize, stride: isize) -> Result<Self, LayoutError> {
+        let call = "Layout::vector";
+        let form = Self::contiguous(block).and_then(|block| {
+            let stride = bytes::<T>(call, stride)?;
+            block.form.strided(count, stride).map_err(|error| LayoutError::of(call, error))
+        });
+        Ok(Self::from_form(form.map_err(|error| error.in_call(call))?))
+    }
+
+    /// Returns the layout of blocks, each given by its displacement from the start of the slice and its length, in
+    /// elements (MPI_Type_indexed). The message has the blocks in the given order.
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    ///
+    /// ```
+    /// let layout = samite::Layout::indexed([(4, 1), (0, 2)])?;
+    /// assert_eq!(layout.of(&[1u8, 2, 3, 4, 5])?.pack(), [5, 1, 2]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn indexed(blocks: impl IntoIterator<Item = (isize, usize)>) -> Result<Self, LayoutError> {
+        Self::listed("Layout::indexed", blocks.into_iter())
+    }
+
+    /// Returns the layout of blocks of one length (MPI_Type_create_indexed_block).
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    ///
+    /// ```
+    /// let layout = samite::Layout::indexed_block(2, [3, 0])?;
+    /// assert_eq!(layout.of(&[1u8, 2, 3, 4, 5])?.pack(), [4, 5, 1, 2]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn indexed_block(
+        block: usize,
+        displacements: impl IntoIterator<Item = isize>,
+    ) -> Result<Self, LayoutError> {
+        Self::listed("Layout::indexed_block", displacements.into_iter().map(|at| (at, block)))
+    }
+
+    fn listed(call: &'static str, blocks: impl Iterator<Item = (isize, usize)>) -> Result<Self, LayoutError> {
+        let blocks = blocks.map(|(at, len)| {
+            let block = Self::contiguous(len).map_err(|error| error.in_call(call))?;
+            Ok((bytes::<T>(call, at)?, block.form))
+        });
+        let blocks: Vec<_> = blocks.collect::<Result<_, LayoutError>>()?;
+        Self::new(call, Form::list(blocks.iter().map(|(at, block)| (*at, block))))
+    }
+
+    /// Returns the layout of a part of an array of several dimensions (MPI_Type_create_subarray). The array has
+    /// `sizes[i]` elements in dimension `i`; the part begins at index `starts[i]` and has `parts[i]` elements. The extent
+    /// is that of the whole array.
+    ///
+    /// # Errors
+    /// [`LayoutError::Subarray`], [`LayoutError::Overflow`].
+    ///
+    /// ```
+    /// use samite::{Layout, Order};
+    ///
+    /// let layout = Layout::subarray(&[3, 4], &[2, 2], &[1, 0], Order::RowMajor)?;
+    /// let array = [0u8, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23];
+    /// assert_eq!(layout.of(&array)?.pack(), [10, 11, 20, 21]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn subarray(
+        sizes: &[usize],
+        parts: &[usize],
+        starts: &[usize],
+        order: Order,
+    ) -> Result<Self, LayoutError> {
+        let call = "Layout::subarray";
+        let fits = |size: usize, part: usize, start: usize| start <= size && part <= size - start;
+        let is_sound = sizes.len() == parts.len()
+            && sizes.len() == starts.len()
+            && (0..sizes.len()).all(|i| fits(sizes[i], parts[i], starts[i]));
+        if !is_sound {
+            let [sizes, parts, starts] = [sizes, parts, starts].map(<[_]>::to_vec);
+            return Err(LayoutError::Subarray { sizes, parts, starts });
+        }
+        let build = || {
+            let mut form = Form::block(size_of::<T>())?;
+            // The bytes of the whole array in the dimensions so far, which the bounds keep.
+            let mut extent = size_of::<T>();
+            let mut dimensions: Vec<_> = (0..sizes.len()).collect();
+            if order == Order::RowMajor {
+                dimensions.reverse();
+            }
+            for i in dimensions {
+                let stride = isize::try_from(extent).map_err(|_| FormError::Overflow)?;
+                form = form.strided(parts[i], stride)?;
+                let start = isize::try_from(starts[i]).ok().and_then(|start| start.checked_mul(stride));
+                form = Form::list([(start.ok_or(FormError::Overflow)?, &form)])?;
+                extent = extent.checked_mul(sizes[i]).ok_or(FormError::Overflow)?;
+            }
+            Ok(form.resized(0, isize::try_from(extent).map_err(|_| FormError::Overflow)?))
+        };
+        Self::new(call, build())
+    }
+
+    /// Returns the layout of some fields of one element (MPI_Type_create_struct). Repeat it for the elements of a slice:
+    /// its extent is that of `T`. A received message may end within a field.
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`], [`LayoutError::TooDeep`].
+    ///
+    /// ```
+    /// # use std::mem::offset_of;
+    /// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
+    /// use samite::{Field, Layout};
+    ///
+    /// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+    /// #[zerocopy(crate = "samite::zerocopy")]
+    /// #[repr(C)]
+    /// struct Particle {
+    ///     place: [f32; 3],
+    ///     mass: f32,
+    ///     charge: u16,
+    ///     kind: u16,
+    /// }
+    ///
+    /// let place = Layout::<f32>::contiguous(3)?;
+    /// let kind = Layout::<u16>::contiguous(1)?;
+    /// let fields = [
+    ///     Field::new(offset_of!(Particle, place), &place),
+    ///     Field::new(offset_of!(Particle, kind), &kind),
+    /// ];
+    /// let two = Layout::<Particle>::fields(fields)?.repeated(2)?;
+    /// assert_eq!(two.size(), 2 * (12 + 2));
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn fields(fields: impl IntoIterator<Item = Field>) -> Result<Self, LayoutError> {
+        let call = "Layout::fields";
+        let fields: Vec<_> = fields.into_iter().collect();
+        let items: Option<Vec<_>> =
+            fields.iter().map(|field| Some((isize::try_from(field.offset).ok()?, &field.form))).collect();
+        let form = Form::list(items.ok_or(LayoutError::Overflow { call })?);
+        let form = form.map_err(|error| LayoutError::of(call, error))?;
+        Ok(Self { unit: 1, ..Self::from_form(form.resized(0, size_of::<T>().cast_signed())) })
+    }
+
+    /// Returns the layout in which each element of this one is replaced by all that `inner` selects. Displacements and
+    /// strides of this layout become multiples of the extent of `inner`.
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`], [`LayoutError::TooDeep`], [`LayoutError::PartialElements`] if this layout was made by
+    /// [`fields`](Self::fields).
+    ///
+    /// ```
+    /// use samite::Layout;
+    ///
+    /// // Every second row of a matrix of 5 columns, without the last column.
+    /// let row = Layout::<u8>::contiguous(4)?.resized(0, 5)?;
+    /// let rows = Layout::<u8>::vector(2, 1, 2)?.nested(&row)?;
+    /// let matrix = [1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 6, 7, 8, 9, 10];
+    /// assert_eq!(rows.of(&matrix)?.pack(), [1, 2, 3, 4, 6, 7, 8, 9]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn nested<U: Element>(&self, inner: &Layout<U>) -> Result<Layout<U>, LayoutError> {
+        let call = "Layout::nested";
+        if self.unit != size_of::<T>() {
+            return Err(LayoutError::PartialElements { call });
+        }
+        let form = self.form.nested(size_of::<T>().max(1), &inner.form);
+        Ok(Layout {
+            unit: inner.unit,
+            ..Layout::from_form(form.map_err(|error| LayoutError::of(call, error))?)
+        })
+    }
+
+    /// Returns the layout of `count` items of this one, each an extent behind the one before it (the count of MPI's
+    /// calls that send and receive).
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    ///
+    /// ```
+    /// use samite::Layout;
+    ///
+    /// // All columns of a matrix of 2 rows and 3 columns, one after the other: its transpose.
+    /// let column = Layout::vector(2, 1, 3)?.resized(0, 1)?;
+    /// assert_eq!(column.repeated(3)?.of(&[1u8, 2, 3, 4, 5, 6])?.pack(), [1, 4, 2, 5, 3, 6]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn repeated(&self, count: usize) -> Result<Self, LayoutError> {
+        let form = self.form.strided(count, self.form.extent());
+        let form = form.map_err(|error| LayoutError::of("Layout::repeated", error))?;
+        Ok(Self { form, ..*self })
+    }
+
+    /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). They place the
+    /// items of [`repeated`](Self::repeated) and [`nested`](Self::nested), and select no other elements.
+    ///
+    /// # Errors
+    /// [`LayoutError::Overflow`].
+    pub fn resized(&self, lower_bound: isize, extent: isize) -> Result<Self, LayoutError> {
+        let call = "Layout::resized";
+        let (lower, extent) = (bytes::<T>(call, lower_bound)?, bytes::<T>(call, extent)?);
+        let upper = lower.checked_add(extent).ok_or(LayoutError::Overflow { call })?;
+        Ok(Self { form: self.form.resized(lower, upper), ..*self })
+    }
+
+    /// Returns the bytes of a message (MPI_Type_size).
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.form.size()
+    }
+
+    /// Returns the lower bound in bytes (MPI_Type_get_extent).
+    #[must_use]
+    pub fn lower_bound(&self) -> isize {
+        self.form.bounds()[0]
+    }
+
+    /// Returns the extent in bytes: the distance between the lower and the upper bound (MPI_Type_get_extent).
+    #[must_use]
+    pub fn extent(&self) -> isize {
+        self.form.extent()
+    }
+
+    /// Returns the place of the first selected byte (MPI_Type_get_true_extent).
+    #[must_use]
+    pub fn true_lower_bound(&self) -> isize {
+        self.form.true_bounds()[0]
+    }
+
+    /// Returns the bytes from the first selected one to the last one (MPI_Type_get_true_extent).
+    #[must_use]
+    pub fn true_extent(&self) -> usize {
+        let [first, end] = self.form.true_bounds();
+        end.abs_diff(first)
+    }
+
+    /// Binds the layout to data to send.
+    ///
+    /// # Errors
+    /// [`LayoutError::BeyondSlice`].
+    pub fn of<'a>(&'a self, data: &'a [T]) -> Result<View<'a>, LayoutError> {
+        let bytes = data.as_bytes();
+        match self.form.read(bytes) {
+            Some(bytes) => Ok(View { bytes }),
+            None => Err(self.beyond("Layout::of", bytes.len())),
+        }
+    }
+
+    /// Binds the layout to a buffer to receive into. Its elements must not overlap.
+    ///
+    /// # Errors
+    /// [`LayoutError::BeyondSlice`], [`LayoutError::Overlap`].
+    pub fn of_mut<'a>(&'a self, buffer: &'a mut [T]) -> Result<ViewMut<'a>, LayoutError> {
+        let (bytes, call) = (buffer.as_mut_bytes(), "Layout::of_mut");
+        let len = bytes.len();
+        // A layout that leaves the slice is refused first: then the search for overlaps is bounded by the slice.
+        let bytes = self.form.write(bytes).ok_or_else(|| self.beyond(call, len))?;
+        if !self.form.is_disjoint() {
+            return Err(LayoutError::Overlap { call });
+        }
+        Ok(ViewMut { bytes, unit: self.unit })
+    }
+
+    #[cold]
+    fn beyond(&self, call: &'static str, len: usize) -> LayoutError {
+        let [first, end] = self.form.true_bounds();
+        LayoutError::BeyondSlice { call, first, end, len }
+    }
+
+    fn new(call: &'static str, form: Result<Form, FormError>) -> Result<Self, LayoutError> {
+        Ok(Self::from_form(form.map_err(|error| LayoutError::of(call, error))?))
+    }
+
+    fn from_form(form: Form) -> Self {
+        Self { form, unit: size_of::<T>(), element: PhantomData }
+    }
+}
+
+/// Data to send in a [`Layout`], borrowed: see [`Layout::of`].
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub(crate) bytes: Readable<'a>,
+}
+
+impl View<'_> {
+    /// Returns the bytes of the message.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the bytes of the message, without gaps (MPI_Pack).
+    ///
+    /// ```
+    /// let layout = samite::Layout::vector(2, 1, 2)?;
+    /// assert_eq!(layout.of(&[1u8, 2, 3])?.pack(), [1, 3]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        let mut into = vec![0; self.size()];
+        self.bytes.copy_to(&mut into);
+        into
+    }
+
+    /// Writes the bytes of the message to the start of `into`, without gaps, and returns their number.
+    ///
+    /// # Errors
+    /// [`LayoutError::PackedLength`] if `into` is too short.
+    pub fn pack_into(&self, into: &mut [u8]) -> Result<usize, LayoutError> {
+        let (expected, len) = (self.size(), into.len());
+        let into = into.get_mut(..expected);
+        let error = LayoutError::PackedLength { call: "View::pack_into", expected, len };
+        self.bytes.copy_to(into.ok_or(error)?);
+        Ok(expected)
+    }
+}
+
+/// A buffer to receive into in a [`Layout`], borrowed: see [`Layout::of_mut`].
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    pub(crate) bytes: Writable<'a>,
+    pub(crate) unit: usize,
+}
+
+impl ViewMut<'_> {
+    /// Returns the bytes of the longest message that it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the same view for a shorter time, for a call that takes it by value.
+    #[must_use]
+    pub fn reborrow(&mut self) -> ViewMut<'_> {
+        ViewMut { bytes: self.bytes.reborrow(), unit: self.unit }
+    }
+
+    /// Returns a view of its contents.
+    #[must_use]
+    pub fn as_view(&self) -> View<'_> {
+        View { bytes: self.bytes.as_readable() }
+    }
+
+    /// Writes packed bytes to their places (MPI_Unpack).
+    ///
+    /// # Errors
+    /// [`LayoutError::PackedLength`] unless `from` has as many bytes as the layout selects.
+    ///
+    /// ```
+    /// let layout = samite::Layout::vector(2, 1, 2)?;
+    /// let mut numbers = [0u8; 3];
+    /// layout.of_mut(&mut numbers)?.unpack_from(&[1, 2])?;
+    /// assert_eq!(numbers, [1, 0, 2]);
+    /// # Ok::<(), samite::LayoutError>(())
+    /// ```
+    pub fn unpack_from(&mut self, from: &[u8]) -> Result<(), LayoutError> {
+        let (expected, len) = (self.size(), from.len());
+        if len != expected {
+            return Err(LayoutError::PackedLength { call: "ViewMut::unpack_from", expected, len });
+        }
+        self.bytes.put(0, from);
+        Ok(())
+    }
+}
+
+/// Misuse of a layout. Each error names the call and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// A length, displacement, stride or bound exceeds `isize::MAX` bytes.
+    #[error("{call}: a length or a place exceeds {} bytes: use smaller counts and displacements", isize::MAX)]
+    Overflow {
+        /// The call.
+        call: &'static str,
+    },
+    /// There are too many levels of nested layouts.
+    #[error("{call}: over 32 levels of nested layouts: list the blocks with Layout::indexed")]
+    TooDeep {
+        /// The call.
+        call: &'static str,
+    },
+    /// The part of an array is not inside of it, or the three lists have different lengths.
+    #[error(
+        "Layout::subarray: the part of {parts:?} elements from {starts:?} on is not inside of an array of {sizes:?}: \
+         in each dimension, start + part must be at most the size"
+    )]
+    Subarray {
+        /// The sizes of the array.
+        sizes: Vec<usize>,
+        /// The sizes of the part.
+        parts: Vec<usize>,
+        /// The indices at which the part begins.
+        starts: Vec<usize>,
+    },
+    /// A layout of parts of elements stands where whole elements are required.
+    #[error(
+        "{call}: the outer layout selects parts of elements: only the inner one may be made by Layout::fields"
+    )]
+    PartialElements {
+        /// The call.
+        call: &'static str,
+    },
+    /// The layout selects bytes outside of the slice.
+    #[error(
+        "{call}: the layout reaches from byte {first} to byte {end}, and the slice has {len} bytes: bind it to a slice that begins earlier or is longer"
+    )]
+    BeyondSlice {
+        /// The call.
+        call: &'static str,
+        /// The place of the first selected byte.
+        first: isize,
+        /// The end of the last selected byte.
+        end: isize,
+        /// Bytes of the slice.
+        len: usize,
+    },
+    /// Two elements of a layout to receive into have a byte in common.
+    #[error(
+        "{call}: the layout selects a byte twice, so its value after a receive would be undefined: use a layout without overlaps"
+    )]
+    Overlap {
+        /// The call.
+        call: &'static str,
+    },
+    /// A packed message has another length.
+    #[error(
+        "{call}: the layout selects {expected} bytes, and the slice has {len}: use View::size for its length"
+    )]
+    PackedLength {
+        /// The call.
+        call: &'static str,
+        /// Bytes of the layout.
+        expected: usize,
+        /// Bytes of the slice.
+        len: usize,
+    },
+}
+
+impl LayoutError {
+    fn of(call: &'static str, error: FormError) -> Self {
+        match error {
+            FormError::Overflow => Self::Overflow { call },
+            FormError::TooDeep => Self::TooDeep { call },
+        }
+    }
+
+    /// Returns the same error, of the call that the user made.
+    fn in_call(self, call: &'static str) -> Self {
+        match self {
+            Self::Overflow { .. } => Self::Overflow { call },
+            other => other,
+        }
+    }
+}
+
+/// Returns the bytes of so many elements.
+fn bytes<T>(call: &'static str, elements: isize) -> Result<isize, LayoutError> {
+    elements.checked_mul(size_of::<T>().cast_signed()).ok_or(LayoutError::Overflow { call })
+}
