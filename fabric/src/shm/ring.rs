@@ -316,6 +316,7 @@ impl<P: Place> Producer<P> {
         self.set_limit();
     }
 
+    #[inline(always)]
     fn write(&self, end: u64, mut head: &[u8], mut body: &[u8]) {
         let lines = self.place.lines();
         for position in self.at.position..end {
@@ -335,6 +336,7 @@ impl<P: Place> Producer<P> {
     }
 
     /// Writes as [`write`](Self::write) does, a body that is scattered over memory.
+    #[cold]
     fn write_parts(&self, end: u64, mut head: &[u8], body: &(impl crate::Body + ?Sized)) {
         let mut at = 0;
         for position in self.at.position..end {
