@@ -1,5 +1,7 @@
 //! The outbox: short sends return before their message can be sent.
 
+use samite_fabric::layout::Form;
+
 use super::*;
 
 /// A configuration with an outbox.
@@ -31,7 +33,10 @@ fn a_short_send_to_an_unknown_peer_returns() {
     let done = engine.collect(id, &mut ()).expect("it has ended");
     assert_eq!(done.result, Ok(Status { source: WorldRank(1), tag: 5, bytes: 6 }));
     assert_eq!(done.memory.unwrap().as_bytes(), b"second", "the memory comes back");
-    assert_eq!(engine.usage().outbox, (5 + 192) + (6 + 192));
+    let every_second = Form::block(1).unwrap().strided(5, 2).unwrap();
+    let scattered = every_second.read(b"t-h-i-r-d").unwrap();
+    assert_eq!(engine.send_from(Time::ZERO, WorldRank(1), 1, 5, &scattered, NEVER), Ok(Sent::Copied));
+    assert_eq!(engine.usage().outbox, (5 + 192) + (6 + 192) + (5 + 192));
     engine.check_invariants();
 
     let port = hub.port();
@@ -42,6 +47,7 @@ fn a_short_send_to_an_unknown_peer_returns() {
     engines[1].introduce(WorldRank(0), 7, addresses[0].clone()).unwrap();
     assert_eq!(receive(&mut engines, 5, 5), b"first");
     assert_eq!(receive(&mut engines, 5, 6), b"second");
+    assert_eq!(receive(&mut engines, 5, 5), b"third");
     at_rest(&engines);
     assert_eq!(engines[0].counters().lost, 0);
 }
