@@ -30,6 +30,7 @@ pub use self::partitioned::{Marked, Partitioned, PartitionsMut};
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;
+use crate::layout::{Form, Readable, Writable};
 use crate::{Access, Change, PortError};
 
 /// The kind of memory that holds some bytes. A parameter of every registration, so that no path assumes
@@ -65,7 +66,8 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 
 /// A block of bytes, made from a `Vec` or an `Arc` of any [`Element`] and turned back into it without a copy.
 ///
-/// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written.
+/// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written. The
+/// bytes of [scattered](Self::scattered) memory are those that a form selects of other memory; it has no slice.
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
@@ -102,6 +104,25 @@ impl Memory {
         }
     }
 
+    /// Returns the bytes that a form selects of other memory, for messages of whole units of `unit` bytes. `B` is the type
+    /// of the buffer, by which [`into_scattered`](Self::into_scattered) knows it.
+    ///
+    /// # Errors
+    /// Returns the memory if the form leaves it, or if it is scattered itself.
+    pub fn scattered<B: 'static>(memory: Self, form: Form, unit: usize) -> Result<Self, Self> {
+        if memory.is_scattered() || form.read(memory.as_bytes()).is_none() {
+            return Err(memory);
+        }
+        let elements = form.size();
+        let parts = Box::new(Scattered { memory, form, unit });
+        Ok(Self {
+            origin: NonNull::from(Box::leak(parts)).cast(),
+            elements,
+            capacity: elements,
+            vtable: const { &Vtable::scattered::<B>() },
+        })
+    }
+
     /// Returns `len` bytes of zero.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
@@ -129,12 +150,58 @@ impl Memory {
     /// Returns true if the bytes are those of an `Arc`, which other holders read at any time.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.vtable.is_shared
+        self.vtable.kind == Kind::Shared
+    }
+
+    /// Returns true if a form selects the bytes of other memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_scattered(&self) -> bool {
+        self.vtable.kind == Kind::Scattered
+    }
+
+    /// Returns the bytes, which may be scattered.
+    #[inline(always)]
+    #[must_use]
+    pub fn readable(&self) -> Readable<'_> {
+        match self.parts() {
+            None => self.as_bytes().into(),
+            Some(parts) => parts.readable(),
+        }
+    }
+
+    /// Returns the bytes for writing, which may be scattered.
+    ///
+    /// # Panics
+    /// If the memory is [shared](Self::is_shared).
+    #[inline(always)]
+    #[must_use]
+    pub fn writable(&mut self) -> Writable<'_> {
+        if self.is_scattered() { self.writable_parts() } else { self.as_bytes_mut().into() }
+    }
+
+    #[cold]
+    fn writable_parts(&mut self) -> Writable<'_> {
+        assert!(self.is_scattered());
+        // SAFETY: as in `parts`; `&mut self` makes this the only reference.
+        unsafe { self.origin.cast::<Scattered>().as_mut() }.writable()
+    }
+
+    /// Returns the memory of scattered bytes, and the form that selects them.
+    #[inline(always)]
+    fn parts(&self) -> Option<&Scattered> {
+        // SAFETY: the kind proves that `origin` is the box that `scattered` has leaked, which this value owns until it is
+        // dropped or taken apart. `&self` excludes writers.
+        self.is_scattered().then(|| unsafe { self.origin.cast::<Scattered>().as_ref() })
     }
 
     /// Returns the bytes.
+    ///
+    /// # Panics
+    /// If the memory is [scattered](Self::is_scattered).
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
+        assert!(!self.is_scattered(), "scattered memory has no slice");
         // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns, or of a
         // slice of which it holds a reference. `IntoBytes` means that none of them has padding, so every byte is
         // initialized. `&self` excludes writers of the vector. The slice has no writers: its elements are `Immutable`,
@@ -145,19 +212,22 @@ impl Memory {
     /// Returns the bytes for writing.
     ///
     /// # Panics
-    /// If the memory is [shared](Self::is_shared).
+    /// If the memory is [shared](Self::is_shared) or [scattered](Self::is_scattered).
     #[must_use]
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
-        assert!(!self.is_shared(), "shared memory is not written");
+        assert!(
+            self.vtable.kind == Kind::Owned,
+            "shared memory is not written, and scattered memory has no slice"
+        );
         // SAFETY: as in `as_bytes`, of a vector; `&mut self` makes this the only reference, and `FromBytes` means that
         // no written value can make an element invalid.
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
     }
 
-    /// Returns the bytes of one element.
+    /// Returns the bytes of one element, or of one unit of scattered memory.
     #[must_use]
     pub fn element_bytes(&self) -> usize {
-        self.vtable.size
+        self.parts().map_or(self.vtable.size, |parts| parts.unit)
     }
 
     /// Returns the vector from which this memory was made.
@@ -165,7 +235,7 @@ impl Memory {
     /// # Errors
     /// Returns the memory if it was made from anything else.
     pub fn into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
-        if self.vtable.element != TypeId::of::<T>() || self.is_shared() {
+        if self.vtable.kind != Kind::Owned || self.vtable.element != TypeId::of::<T>() {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
@@ -179,7 +249,7 @@ impl Memory {
     /// # Errors
     /// Returns the memory if it was made from anything else.
     pub fn into_shared<T: Element>(self) -> Result<Arc<[T]>, Self> {
-        if self.vtable.element != TypeId::of::<T>() || !self.is_shared() {
+        if !self.is_shared() || self.vtable.element != TypeId::of::<T>() {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
@@ -187,19 +257,76 @@ impl Memory {
         // and this value's destructor, which would end it, is disabled here.
         Ok(unsafe { slice_of(this.origin, this.elements) })
     }
+
+    /// Returns true if the memory is scattered, and was made for buffers of type `B`.
+    #[must_use]
+    pub fn is_scattered_of<B: 'static>(&self) -> bool {
+        self.is_scattered() && self.vtable.element == TypeId::of::<B>()
+    }
+
+    /// Returns the memory of which the bytes of scattered memory were selected.
+    ///
+    /// # Errors
+    /// Returns the memory if it is not scattered.
+    pub fn into_whole(self) -> Result<Self, Self> {
+        if !self.is_scattered() {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the kind proves that this is the box that `scattered` has leaked. This value's destructor, which would
+        // free it, is disabled here.
+        let parts = unsafe { Box::from_raw(this.origin.cast::<Scattered>().as_ptr()) };
+        Ok(parts.memory)
+    }
+
+    /// Returns the memory of which the bytes of scattered memory are selected.
+    #[must_use]
+    pub fn whole(&self) -> Option<&Self> {
+        Some(&self.parts()?.memory)
+    }
+
+    /// Returns the memory of which the bytes of scattered memory are selected, for writing.
+    #[must_use]
+    pub fn whole_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.is_scattered() {
+            return None;
+        }
+        // SAFETY: as in `writable_parts`. Only the bytes are given out, so the memory keeps its length, against which the
+        // form was checked.
+        Some(unsafe { self.origin.cast::<Scattered>().as_mut() }.memory.as_bytes_mut())
+    }
+}
+
+/// Memory, and the form that selects bytes of it. The form lies within the memory.
+#[derive(Debug)]
+struct Scattered {
+    memory: Memory,
+    form: Form,
+    /// Bytes of the units that a message consists of.
+    unit: usize,
+}
+
+impl Scattered {
+    fn readable(&self) -> Readable<'_> {
+        self.form.read(self.memory.as_bytes()).expect("a form within its memory")
+    }
+
+    fn writable(&mut self) -> Writable<'_> {
+        self.form.write(self.memory.as_bytes_mut()).expect("a form within its memory")
+    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the parts come from the `Vec` or `Arc` for whose type `vtable` was made; they are used once, here.
+        // SAFETY: the parts come from the `Vec`, `Arc` or `Box` for whose type `vtable` was made; they are used once, here.
         unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
     }
 }
 
 // SAFETY: a `Memory` is by its parts an owned vector of `Element`s, which are `Send`, or an `Arc` of them, which is `Send`
-// since they are `Sync` too.
+// since they are `Sync` too, or an owned box of another `Memory` and a form, which is `Send`.
 unsafe impl Send for Memory {}
-// SAFETY: `&Memory` gives `&[u8]` only.
+// SAFETY: `&Memory` gives `&[u8]` and a form, which is `Sync`, only.
 unsafe impl Sync for Memory {}
 
 /// The operations and sizes of the erased type.
@@ -208,8 +335,7 @@ struct Vtable {
     element: TypeId,
     /// Bytes of an element.
     size: usize,
-    /// True for an `Arc`, false for a `Vec`.
-    is_shared: bool,
+    kind: Kind,
     free: unsafe fn(NonNull<u8>, usize, usize),
 }
 
@@ -221,7 +347,7 @@ impl Vtable {
             // SAFETY: the caller guarantees it.
             drop(unsafe { Vec::<T>::from_raw_parts(origin.as_ptr().cast(), elements, capacity) });
         }
-        Self { element: TypeId::of::<T>(), size: size_of::<T>(), is_shared: false, free: free::<T> }
+        Self { element: TypeId::of::<T>(), size: size_of::<T>(), kind: Kind::Owned, free: free::<T> }
     }
 
     const fn shared<T: Element>() -> Self {
@@ -231,8 +357,29 @@ impl Vtable {
             // SAFETY: the caller guarantees it.
             drop(unsafe { slice_of::<T>(origin, elements) });
         }
-        Self { element: TypeId::of::<T>(), size: size_of::<T>(), is_shared: true, free: free::<T> }
+        Self { element: TypeId::of::<T>(), size: size_of::<T>(), kind: Kind::Shared, free: free::<T> }
     }
+
+    const fn scattered<B: 'static>() -> Self {
+        /// # Safety
+        /// `origin` is a leaked box that is not used again.
+        unsafe fn free(origin: NonNull<u8>, _: usize, _: usize) {
+            // SAFETY: the caller guarantees it.
+            drop(unsafe { Box::from_raw(origin.cast::<Scattered>().as_ptr()) });
+        }
+        Self { element: TypeId::of::<B>(), size: 1, kind: Kind::Scattered, free }
+    }
+}
+
+/// The owner of the bytes of a [`Memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A `Vec`.
+    Owned,
+    /// An `Arc`.
+    Shared,
+    /// A [`Scattered`].
+    Scattered,
 }
 
 /// Returns the reference to a slice that `Arc::into_raw` left.
@@ -263,8 +410,12 @@ enum Shared {
 
 impl Region {
     /// Shares memory.
+    ///
+    /// # Panics
+    /// If the memory is [scattered](Memory::is_scattered).
     #[must_use]
     pub fn new(memory: Memory) -> Self {
+        assert!(!memory.is_scattered(), "a region is contiguous");
         Self(Arc::new(Shared::Private { memory, copying: Mutex::new(()) }))
     }
 
@@ -552,6 +703,8 @@ const PIECE: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Room;
+    use crate::port::gather;
 
     #[test]
     fn a_vector_comes_back_as_itself() {
@@ -604,6 +757,34 @@ mod tests {
     #[should_panic(expected = "shared memory is not written")]
     fn shared_memory_gives_no_exclusive_slice() {
         Memory::shared::<u8>(Arc::from([1])).as_bytes_mut().fill(0);
+    }
+
+    #[test]
+    fn scattered_memory_comes_back_whole() {
+        let form = Form::block(1).unwrap().strided(3, 2).unwrap();
+        let memory = Memory::scattered::<Vec<u16>>(Memory::new(vec![1u16, 2, 3]), form.clone(), 2).unwrap();
+        assert_eq!((memory.len(), memory.element_bytes(), memory.is_shared()), (3, 2, false));
+        let memory = memory.into_vec::<u16>().unwrap_err().into_shared::<u16>().unwrap_err();
+        let mut memory =
+            Memory::scattered::<Vec<u16>>(memory, form.clone(), 2).expect_err("scattered itself");
+        memory.writable().put(1, [7, 8].as_slice());
+        memory.whole_mut().unwrap()[3] = 9;
+        assert_eq!(gather(&[], &memory.readable()), [1, 7, 8]);
+        assert_eq!(memory.whole().unwrap().as_bytes(), [1, 0, 7, 9, 8, 0]);
+        assert!(memory.is_scattered_of::<Vec<u16>>() && !memory.is_scattered_of::<Vec<i16>>());
+        assert_eq!(memory.into_whole().unwrap().into_vec::<u16>().unwrap(), [1, 0x0907, 8]);
+        assert!(Memory::scattered::<Vec<u8>>(Memory::zeroed(4), form.clone(), 1).is_err(), "it has 5 bytes");
+        Memory::zeroed(4).into_whole().unwrap_err();
+        let shared: Arc<[u8]> = Arc::from([0; 5]);
+        drop(Memory::scattered::<Arc<[u8]>>(Memory::shared(shared.clone()), form, 1).unwrap());
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "scattered memory has no slice")]
+    fn scattered_memory_gives_no_slice() {
+        let scattered = Memory::scattered::<Vec<u8>>(Memory::zeroed(1), Form::block(1).unwrap(), 1);
+        let _ = scattered.unwrap().as_bytes();
     }
 
     #[test]

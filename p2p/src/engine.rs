@@ -17,7 +17,7 @@ use crate::agreement::Agreements;
 use crate::failures::Failure;
 use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Request, State, Watch};
-use crate::tagged::{Claimed, PartitionedId, Tagged, send_at_once, status_of};
+use crate::tagged::{Claimed, PartitionedId, Tagged, send_at_once, send_memory_at_once, status_of};
 use crate::trace::event;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
@@ -180,8 +180,8 @@ impl<P: Port> Engine<P> {
         Ok(self.send_in_turn(peer, context, tag, data, deadline))
     }
 
-    /// Sends `data` if it can go at once, without a request. Returns false if nothing was sent: then [`Engine::isend`]
-    /// sends it in its turn.
+    /// Sends the bytes of `memory` if they can go at once, without a request. Returns false if nothing was sent: then
+    /// [`Engine::isend`] sends them in their turn.
     ///
     /// # Errors
     /// As [`Engine::send`].
@@ -192,13 +192,13 @@ impl<P: Port> Engine<P> {
         to: WorldRank,
         context: u32,
         tag: u64,
-        data: &[u8],
+        memory: &Memory,
     ) -> Result<bool, Error> {
         let (mut out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let peer = out.link.alive(to)?;
         tagged.check_member(out.link, context, to)?;
-        Ok(send_at_once(&mut out, peer, context, tag, data))
+        Ok(send_memory_at_once(&mut out, peer, context, tag, memory))
     }
 
     /// Starts a send that cannot be sent at once.
@@ -277,9 +277,9 @@ impl<P: Port> Engine<P> {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
-        let mut is_sent = send_at_once(&mut out, peer, context, tag, memory.as_bytes());
+        let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
         if !is_sent && tagged.may_keep(memory.len()) {
-            self.keep(peer, (context, tag), memory.as_bytes());
+            self.keep(peer, (context, tag), &memory.readable());
             is_sent = true;
         }
         let (mut out, tagged) = self.inner.parts();
@@ -287,7 +287,7 @@ impl<P: Port> Engine<P> {
             let status = Status { source: to, tag, bytes: memory.len() };
             return Ok(self.ended(now, context, status, memory));
         }
-        let exposure = tagged.expose(&mut out, peer, memory.as_bytes());
+        let exposure = tagged.expose(&mut out, peer, &memory.readable());
         let buffer = (Buffer::Owned(memory), Copied::No);
         let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
         self.stream_at_once(peer, id, &mut ());

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use samite_fabric::layout::Room;
-use samite_fabric::link::{Error, Slot, Slots, Status, Time, WorldRank};
+use samite_fabric::layout::{Room, Writable};
+use samite_fabric::link::{Error, Lent, RequestId, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
@@ -166,6 +166,25 @@ impl Buffer {
         Self::Lent { len, place: 0, staged: None }
     }
 
+    /// Returns true if ports may access the memory itself.
+    pub(crate) fn is_region(&self) -> bool {
+        match self {
+            Self::Owned(memory) => !memory.is_scattered(),
+            Self::Registered { .. } => true,
+            Self::Lent { .. } | Self::Gone => false,
+        }
+    }
+
+    /// Returns the place for a message's bytes. `None` if the caller has it and does not lend it.
+    #[inline(always)]
+    pub(crate) fn room<'a>(&'a mut self, id: RequestId, lent: &'a mut impl Lent) -> Option<Writable<'a>> {
+        match self {
+            Self::Owned(memory) => Some(memory.writable()),
+            Self::Lent { place, .. } => lent.write(id, *place),
+            Self::Registered { .. } | Self::Gone => no_buffer(id),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Lent { len, .. } => *len,
@@ -174,6 +193,13 @@ impl Buffer {
             Self::Gone => 0,
         }
     }
+}
+
+/// A receive has its buffer until it has its result. Only gets take an owned one, for their own request, and only sends
+/// register theirs.
+#[cold]
+pub(crate) fn no_buffer(id: RequestId) -> ! {
+    unreachable!("{id:?} receives without a buffer")
 }
 
 impl Request {

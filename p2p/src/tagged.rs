@@ -22,7 +22,7 @@ use slab::Slab;
 
 use self::claims::Claim;
 pub use self::claims::Claimed;
-pub(crate) use self::outbound::send_at_once;
+pub(crate) use self::outbound::{send_at_once, send_memory_at_once};
 use self::partitioned::Partitioned;
 pub use self::partitioned::PartitionedId;
 use crate::Config;

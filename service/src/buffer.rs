@@ -6,7 +6,8 @@ use samite_fabric::Memory;
 
 use crate::Element;
 
-/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, or [`AnyBuffer`].
+/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of one in a layout
+/// ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
 ///
 /// An `Arc` is shared, and not copied: one slice can be sent to several ranks at a time, and read meanwhile.
 ///
@@ -31,8 +32,8 @@ use crate::Element;
 /// The trait is sealed: other types cannot implement it.
 pub trait Buffer: Held {}
 
-/// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity, or
-/// `Box<[T]>`.
+/// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity,
+/// `Box<[T]>`, or a part of one in a layout ([`OwnedView`](crate::OwnedView)).
 ///
 /// The elements of an `Arc` may have other readers, so it is no such buffer:
 ///

@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 
-use samite_fabric::Body;
 use samite_fabric::layout::{Form, FormError, Readable, Room, Writable};
-use zerocopy::IntoBytes;
+use samite_fabric::{Body, Memory};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Element;
+use crate::buffer::{Buffer, BufferMut, Held};
+use crate::{Element, Error, Failed};
 
 /// The places of a message's elements in a slice of `T`, in the order of the message (MPI's derived datatype; MPI 4.1,
 /// section 5.1).
@@ -377,6 +378,27 @@ impl<T: Element> Layout<T> {
         Ok(ViewMut { bytes, unit: self.unit })
     }
 
+    /// Binds the layout to a buffer that operations take over: a `Vec<T>`, a `Box<[T]>`, or an `Arc<[T]>`, which is for
+    /// sends alone. Elements may overlap in an `Arc` alone.
+    ///
+    /// # Errors
+    /// [`LayoutError::BeyondSlice`], [`LayoutError::Overlap`]; returns the buffer.
+    pub fn of_owned<B: Buffer + AsRef<[T]>>(&self, buffer: B) -> Result<OwnedView<B>, Failed<B>> {
+        let call = "Layout::of_owned";
+        let (len, memory) = (size_of_val(buffer.as_ref()), buffer.into_memory());
+        let failed = |error: LayoutError, memory| Failed::new(Error::from(error), Some(memory));
+        // Only memory of one owner is received into.
+        let is_received = !memory.is_shared();
+        match Memory::scattered::<B>(memory, self.form.clone(), self.unit) {
+            Err(memory) => Err(failed(self.beyond(call, len), memory)),
+            Ok(memory) if is_received && !self.form.is_disjoint() => {
+                let whole = memory.into_whole().unwrap_or_else(|memory| memory);
+                Err(failed(LayoutError::Overlap { call }, whole))
+            }
+            Ok(memory) => Ok(OwnedView { memory, buffer: PhantomData }),
+        }
+    }
+
     #[cold]
     fn beyond(&self, call: &'static str, len: usize) -> LayoutError {
         let [first, end] = self.form.true_bounds();
@@ -479,6 +501,102 @@ impl ViewMut<'_> {
         Ok(())
     }
 }
+
+/// A buffer in a [`Layout`], for operations that own their buffers: see [`Layout::of_owned`].
+///
+/// It is a [`Buffer`], so all operations that own buffers take it: nonblocking and persistent ones, futures, sets.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::{Layout, Rank};
+///
+/// let column = Layout::vector(3, 1, 4)?;
+/// let matrix = column.of_owned(vec![comm.rank().0; 12])?;
+/// if comm.rank() == 0 {
+///     comm.isend(matrix, Rank(1), 7)?.wait()?;
+/// } else {
+///     let received = comm.irecv(matrix, Rank(0), 7)?.wait()?;
+///     assert_eq!(received.buffer.into_buffer(), [0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1]);
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// A view of an `Arc` is not received into:
+///
+/// ```compile_fail,E0277
+/// # samite::local(1, |world| {
+/// let shared: std::sync::Arc<[u8]> = [0; 8].into();
+/// let view = samite::Layout::vector(4, 1, 2).unwrap().of_owned(shared).unwrap();
+/// let _ = world.comm().irecv(view, samite::Rank(0), 7);
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct OwnedView<B> {
+    memory: Memory,
+    buffer: PhantomData<fn() -> B>,
+}
+
+impl<B: Buffer> OwnedView<B> {
+    /// Returns the bytes of the message, or of the longest message that it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Returns a view of the elements that the layout selects.
+    #[must_use]
+    pub fn as_view(&self) -> View<'_> {
+        View { bytes: self.memory.readable() }
+    }
+
+    /// Returns the buffer.
+    #[must_use]
+    pub fn into_buffer(self) -> B {
+        let whole = self.memory.into_whole().and_then(B::of_memory);
+        whole.unwrap_or_else(|_| unreachable!("the memory was made of such a buffer"))
+    }
+
+    /// Returns all elements of the buffer.
+    #[must_use]
+    pub fn as_slice<T: Element>(&self) -> &[T]
+    where
+        B: AsRef<[T]>,
+    {
+        let whole = self.memory.whole().and_then(|whole| <[T]>::ref_from_bytes(whole.as_bytes()).ok());
+        whole.unwrap_or_else(|| unreachable!("the memory was made of such a buffer"))
+    }
+
+    /// Returns all elements of the buffer, for changes.
+    #[must_use]
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T]
+    where
+        B: BufferMut + AsRef<[T]>,
+    {
+        let whole = self.memory.whole_mut().and_then(|whole| <[T]>::mut_from_bytes(whole).ok());
+        whole.unwrap_or_else(|| unreachable!("the memory was made of such a buffer"))
+    }
+}
+
+impl<B: Buffer> Held for OwnedView<B> {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        None
+    }
+    fn into_memory(self) -> Memory {
+        self.memory
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        match memory.is_scattered_of::<B>() {
+            true => Ok(Self { memory, buffer: PhantomData }),
+            false => Err(memory),
+        }
+    }
+}
+
+impl<B: Buffer> Buffer for OwnedView<B> {}
+impl<B: BufferMut> BufferMut for OwnedView<B> {}
 
 /// Misuse of a layout. Each error names the call and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -33,7 +33,7 @@
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
 //! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
-//! | scattered data | [`Layout`], [`View`], [`ViewMut`] |
+//! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
@@ -111,7 +111,7 @@ pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Statu
 pub use future::{Claim, Probe, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
-pub use layout::{Field, Layout, LayoutError, Order, View, ViewMut};
+pub use layout::{Field, Layout, LayoutError, Order, OwnedView, View, ViewMut};
 pub use local::local;
 pub use partitioned::{Part, PartitionedRecv, PartitionedSend};
 pub use persistent::{Persistent, PersistentRecv, PersistentSend, start_all};

@@ -287,7 +287,7 @@ impl<B: Buffer> Sealed for PersistentSend<B> {
             return round.refuse(memory, comm.runtime.refused());
         };
         let started = call.start(|engine, now, deadline| {
-            match engine.try_send(now, rank, comm.context, *tag, memory.as_bytes()) {
+            match engine.try_send(now, rank, comm.context, *tag, &memory) {
                 Ok(true) => {
                     let status = Status { peer: to, tag: *tag, bytes: memory.len() };
                     Ok(Round::Ended(memory, status))

@@ -1,6 +1,8 @@
 //! Messages in layouts, between ranks in threads.
 
-use samite::{Error, Layout, LayoutError, Order, Rank, Source};
+use std::sync::Arc;
+
+use samite::{Error, Layout, LayoutError, Order, OwnedView, Rank, Source};
 
 const TAG: u64 = 7;
 
@@ -38,6 +40,83 @@ fn views_meet_slices_and_views() {
                     assert!(received == sparse, "{count}: and nothing between the elements");
                 }
             }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn owned_views_meet_views() {
+    on_two(|comm, other| {
+        for count in COUNTS {
+            let layout = Layout::vector(count, 1, 3)?;
+            let mut sparse = vec![u64::MAX; 3 * count + 1];
+            sparse.iter_mut().step_by(3).take(count).zip(0..).for_each(|(place, number)| *place = number);
+            let mut received = vec![u64::MAX; 3 * count + 1];
+            if comm.rank() == 0 {
+                let done = comm.isend(layout.of_owned(sparse.clone())?, other, TAG)?.wait()?;
+                assert_eq!((done.status.bytes, done.buffer.size()), (8 * count, 8 * count));
+                assert!(done.buffer.into_buffer() == sparse);
+                let shared = Arc::<[u64]>::from(sparse);
+                comm.isend(layout.of_owned(shared)?, other, TAG)?.into_any().wait()?;
+            } else {
+                comm.recv_view(&mut layout.of_mut(&mut received)?, other, TAG)?;
+                assert!(received == sparse, "{count}");
+                received.fill(u64::MAX);
+                let view = layout.of_owned(received.into_boxed_slice())?;
+                let done = comm.irecv(view, other, TAG)?.into_any().wait()?;
+                let view = done.buffer.downcast::<OwnedView<Vec<u64>>>().expect_err("a box");
+                let view = view.downcast::<OwnedView<Box<[u64]>>>().expect("its type");
+                assert!(view.as_slice() == sparse, "{count}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn persistent_operations_take_owned_views() {
+    on_two(|comm, other| {
+        for count in COUNTS {
+            let layout = Layout::vector(count, 1, 2)?;
+            let mut send = comm.send_init(layout.of_owned(vec![0_u32; 2 * count])?, other, TAG)?;
+            let mut receive = comm.recv_init(layout.of_owned(vec![9_u32; 2 * count])?, other, TAG)?;
+            for round in 0..3 {
+                send.buffer_mut()?.as_mut_slice().fill(round);
+                samite::start_all(&mut [&mut receive, &mut send])?;
+                assert_eq!(receive.wait()?.bytes, 4 * count);
+                send.wait()?;
+                let whole = receive.buffer()?.as_slice();
+                assert!(whole.chunks(2).all(|pair| pair == [round, 9]), "{count}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_owned_view_is_checked_when_it_is_made_and_received_into() {
+    on_two(|comm, other| {
+        let layout = Layout::vector(3, 1, 2)?;
+        let failed = layout.of_owned(vec![0_u16; 4]).unwrap_err();
+        assert_eq!(failed.buffer, Some(vec![0; 4]));
+        let Error::Layout(error) = failed.error else { panic!("{failed:?}") };
+        assert_eq!(*error, LayoutError::BeyondSlice { call: "Layout::of_owned", first: 0, end: 10, len: 8 });
+        let twice = Layout::<u8>::indexed([(0, 2), (1, 2)])?;
+        let failed = twice.of_owned(vec![1, 2, 3]).unwrap_err();
+        assert_eq!(failed.buffer, Some(vec![1, 2, 3]));
+        assert!(failed.error.to_string().contains("Layout::of_owned"), "{failed:?}");
+        let shared = twice.of_owned(Arc::<[u8]>::from([1, 2, 3]))?;
+        assert_eq!(shared.as_view().pack(), [1, 2, 2, 3]);
+
+        if comm.rank() == 0 {
+            comm.send(&[1_u8, 2, 3], other, TAG)?;
+            comm.isend(shared, other, TAG)?.wait()?;
+        } else {
+            let failed = comm.irecv(layout.of_owned(vec![0_u16; 5])?, other, TAG)?.wait().unwrap_err();
+            assert!(matches!(failed.error, Error::PartialElement { element: 2, .. }), "{failed:?}");
+            assert!(failed.buffer.is_some());
+            assert_eq!(comm.recv_vec::<u8>(other, TAG)?.buffer, [1, 2, 2, 3]);
         }
         Ok(())
     });

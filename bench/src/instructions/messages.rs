@@ -176,9 +176,8 @@ fn pair_persistent<P: Port>(mut pair: Pair<P>, operations: u64) {
     for _ in 0..operations {
         buffer = counted(|| {
             let receive = pair[1].irecv(Time::ZERO, FROM_0, buffer, NEVER).expect("it is posted");
-            let sent = pair[0]
-                .try_send(Time::ZERO, WorldRank(1), CONTEXT, TAG, data.as_bytes())
-                .expect("it can be sent");
+            let sent =
+                pair[0].try_send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &data).expect("it can be sent");
             assert!(sent, "it need not wait");
             wait(&mut pair[1], receive)
         });

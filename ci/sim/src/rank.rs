@@ -127,7 +127,8 @@ impl Rank {
             ),
             // As a persistent send: it takes its turn only if it cannot go at once.
             Buffer::Owned if index.is_multiple_of(2) => {
-                match self.engine.try_send(Time::from_nanos(now_ns), WorldRank(to), context, tag, &data) {
+                let memory = Memory::new(data.clone());
+                match self.engine.try_send(Time::from_nanos(now_ns), WorldRank(to), context, tag, &memory) {
                     Ok(true) => Ok(Sent::Now),
                     Ok(false) => self.isend(now_ns, (to, context, tag), &data, deadline_ns),
                     Err(error) => Err(error),

@@ -12,7 +12,7 @@ use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::contexts::FIRST;
-use crate::request::{Buffer, Push, Staged, State};
+use crate::request::{Buffer, Push, Staged, State, no_buffer};
 use crate::trace::event;
 use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Unmatched, Verdict, kind};
 
@@ -330,7 +330,7 @@ impl Tagged {
             return self.finish(link, id, Err(Error::Truncated { status, room }));
         }
         match &mut request.buffer {
-            Buffer::Owned(memory) => data.copy_to(&mut memory.as_bytes_mut()[..data.len()]),
+            Buffer::Owned(memory) => memory.writable().put(0, data),
             Buffer::Lent { staged, .. } => Staged::append(staged, 0, data),
             Buffer::Registered { .. } | Buffer::Gone => no_buffer(id),
         }
@@ -498,11 +498,4 @@ impl Body for Rare<'_> {
 #[cold]
 pub(super) fn no_receive(id: RequestId) -> ! {
     unreachable!("{id:?} has met its message, and does not exist")
-}
-
-/// A receive has its buffer until it has its result. Only gets take an owned one, for their own request, and only sends
-/// register theirs.
-#[cold]
-pub(super) fn no_buffer(id: RequestId) -> ! {
-    unreachable!("{id:?} receives without a buffer")
 }

@@ -2,7 +2,7 @@
 
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Protocol};
-use samite_fabric::{Access, Body, Exposure, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
@@ -46,6 +46,40 @@ pub(crate) fn send_at_once<P: Port>(
     count_eager(state, data.len());
     event!(TRACE, peer = state.rank().0, tag, bytes = data.len(), "sent eagerly");
     true
+}
+
+/// Sends as [`send_at_once`] does, from memory that may be scattered.
+#[inline(always)]
+pub(crate) fn send_memory_at_once<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    context: u32,
+    tag: u64,
+    memory: &Memory,
+) -> bool {
+    if memory.is_scattered() {
+        return send_scattered_at_once(out, peer, context, tag, memory);
+    }
+    send_at_once(out, peer, context, tag, memory.as_bytes())
+}
+
+#[cold]
+fn send_scattered_at_once<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    context: u32,
+    tag: u64,
+    memory: &Memory,
+) -> bool {
+    send_at_once(out, peer, context, tag, &memory.readable())
+}
+
+/// Sends a packet with the bytes of memory that may be scattered.
+fn send_memory<P: Port>(port: &mut P, to: PeerId, head: &[u8], memory: &Memory) -> Result<Post, PortError> {
+    match memory.is_scattered() {
+        true => port.send_body(to, head, &memory.readable()),
+        false => port.send(to, head, memory.as_bytes()),
+    }
 }
 
 /// Accounts for a message that was sent with its envelope or right behind it.
@@ -140,7 +174,7 @@ impl Tagged {
             return Ok(Turn::Skipped);
         };
         let (len, tag, context) = (request.buffer.len(), request.tag, request.context);
-        let owned = !matches!(request.buffer, Buffer::Lent { .. }) && out.link.leaves_memory(limits.fence);
+        let owned = request.buffer.is_region() && out.link.leaves_memory(limits.fence);
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let stream_max = limits.stream_max;
         let is_kept = request.copied.is_kept();
@@ -151,7 +185,7 @@ impl Tagged {
             (Choice::Eager, Buffer::Owned(memory)) => {
                 let header = out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context);
                 let head = EagerHead { header, eager: Eager { tag: tag.into() } };
-                match out.port.send(path, head.as_bytes(), memory.as_bytes()) {
+                match send_memory(out.port, path, head.as_bytes(), memory) {
                     Ok(Post::Done) => {}
                     other => return other.map(Turn::from),
                 }

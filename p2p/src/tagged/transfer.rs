@@ -12,10 +12,10 @@ use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region,
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::inbound::{no_buffer, no_receive};
+use super::inbound::no_receive;
 use super::{Operation, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::{Limits, cost};
-use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State};
+use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
 use crate::store::{Bytes, append};
 use crate::wire::{Cts, Data, Fin, TransferMode, Verdict, kind};
 
@@ -225,7 +225,7 @@ impl Tagged {
             return Err(WireError::Value { field: "offset" });
         }
         match &mut request.buffer {
-            Buffer::Owned(memory) => bytes.copy_to(&mut memory.as_bytes_mut()[start..end]),
+            Buffer::Owned(memory) => memory.writable().put(start, bytes),
             Buffer::Lent { staged, place, .. } => match lent.write(id, *place) {
                 Some(mut buffer) => {
                     unstage(staged, &mut buffer);
@@ -275,13 +275,15 @@ impl Tagged {
             return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
         match (&mut request.buffer, &pull.landing) {
-            (Buffer::Lent { place, .. }, Some((landing, _))) => match lent.write(id, *place) {
-                Some(mut buffer) if !pull.abandoned => {
-                    buffer.put(offset, &Landed { landing, offset, len });
-                    pull.landed += len;
+            (buffer @ (Buffer::Lent { .. } | Buffer::Owned(_)), Some((landing, _))) => {
+                match buffer.room(id, lent) {
+                    Some(mut buffer) if !pull.abandoned => {
+                        buffer.put(offset, &Landed { landing, offset, len });
+                        pull.landed += len;
+                    }
+                    _ => pull.waiting.push((offset, len)),
                 }
-                _ => pull.waiting.push((offset, len)),
-            },
+            }
             _ => pull.landed += len,
         }
         self.move_later(link, id);
@@ -333,14 +335,7 @@ impl Tagged {
         };
         let Some(peer) = link.find(inflow.status.source) else { return };
         let Some(path) = link.peer(peer).path() else { return };
-        let into = match buffer {
-            Buffer::Owned(memory) => memory.as_bytes_mut().into(),
-            Buffer::Lent { place, .. } => match lent.write(id, *place) {
-                Some(buffer) => buffer,
-                None => return self.move_later(link, id),
-            },
-            Buffer::Registered { .. } | Buffer::Gone => no_buffer(id),
-        };
+        let Some(into) = buffer.room(id, lent) else { return self.move_later(link, id) };
         let (start, status) = (inflow.received, inflow.status);
         let end = status.bytes.min(start + READ_MAX);
         let at = Remote { address: from.address.wrapping_add(start as u64), ..from };
@@ -386,7 +381,7 @@ impl Tagged {
                 continue;
             };
             let bytes = match buffer {
-                Buffer::Owned(memory) => memory.as_bytes().into(),
+                Buffer::Owned(memory) => memory.readable(),
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
@@ -457,9 +452,9 @@ impl Tagged {
         let State::Pulling(pull) = &mut request.state else { return Ok(Post::Done) };
         if pull.landing.is_none() && !pull.abandoned {
             let (region, chunk) = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-                Buffer::Owned(memory) => (Region::new(memory), limits.get_max),
-                lent => {
-                    request.buffer = lent;
+                Buffer::Owned(memory) if !memory.is_scattered() => (Region::new(memory), limits.get_max),
+                other => {
+                    request.buffer = other;
                     let chunk = limits.get_max.min(BOUNCE_CHUNK).min(pull.status.bytes);
                     (Region::new(Memory::zeroed(chunk * depth.min(pull.status.bytes.div_ceil(chunk)))), chunk)
                 }
@@ -468,13 +463,10 @@ impl Tagged {
             pull.chunk = chunk;
             pull.landing = Some((region, registration));
         }
-        let place = match request.buffer {
-            Buffer::Lent { place, .. } => Some(place),
-            _ => None,
-        };
-        let lends = place.is_some();
-        if let (Some(place), Some((landing, _))) = (place, &pull.landing)
-            && let Some(mut buffer) = lent.write(id, place)
+        // The bytes go by way of a bounce buffer, unless the landing is the request's own memory.
+        let bounces = !matches!(request.buffer, Buffer::Gone);
+        if let (true, Some((landing, _))) = (bounces, &pull.landing)
+            && let Some(mut buffer) = request.buffer.room(id, lent)
         {
             for (offset, len) in pull.waiting.drain(..) {
                 buffer.put(offset, &Landed { landing, offset, len });
@@ -487,12 +479,12 @@ impl Tagged {
             // A chunk of the bounce buffer is free once the caller has the bytes of its previous get.
             // Gets may end in any order, so a chunk is reused only when all earlier ones have ended.
             let in_use = pull.outstanding + pull.waiting.len();
-            let turn = !lends || pull.asked % landing.len() != 0 || in_use == 0;
+            let turn = !bounces || pull.asked % landing.len() != 0 || in_use == 0;
             let len = pull.chunk.min(pull.status.bytes - pull.asked);
             if len == 0 || pull.outstanding + over >= depth || !turn {
                 break;
             }
-            let slot = if lends { pull.asked % landing.len() } else { pull.asked };
+            let slot = if bounces { pull.asked % landing.len() } else { pull.asked };
             let operation = Operation { request: id, offset: pull.asked, len };
             let key = self.operations.insert(operation);
             let from =
@@ -501,7 +493,7 @@ impl Tagged {
             let posted = out.get(path, local, from, Protocol::P2p, key as u64);
             if posted == Ok(Post::Over) {
                 self.operations.remove(key);
-                match lends {
+                match bounces {
                     true => pull.waiting.push((pull.asked, len)),
                     false => pull.landed += len,
                 }
@@ -531,7 +523,7 @@ impl Tagged {
         if let Some((region, registration)) = pull.landing.take() {
             out.port.deregister(registration);
             let memory = out.link.reclaim(region);
-            if let (false, Some(request)) = (lends, self.requests.get_mut(id)) {
+            if let (false, Some(request)) = (bounces, self.requests.get_mut(id)) {
                 request.buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
             }
         }

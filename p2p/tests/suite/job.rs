@@ -142,6 +142,20 @@ impl Buffer {
         Self { memory, form }
     }
 
+    fn into_memory(self) -> Memory {
+        let memory = Memory::new(self.memory);
+        match self.form {
+            None => memory,
+            Some(form) => Memory::scattered::<Vec<u8>>(memory, form, 1).expect("it fits"),
+        }
+    }
+
+    fn of_memory(memory: Memory) -> Self {
+        let form = memory.is_scattered().then(|| form(memory.len()));
+        let memory = memory.into_whole().unwrap_or_else(|memory| memory);
+        Self { memory: memory.into_vec().expect("bytes"), form }
+    }
+
     fn read(&self) -> Readable<'_> {
         match &self.form {
             None => self.memory.as_slice().into(),
@@ -265,12 +279,16 @@ impl<M: Medium> Job<M> {
         deadline: Time,
     ) -> Result<Op, Error> {
         let now = self.now();
-        let buffer = Buffer::new(bytes, whose == Borrowed && self.medium.scatters_sent());
+        let buffer = Buffer::new(bytes, self.medium.scatters_sent());
         let engine = self.engine(from);
         let sent = match whose {
-            Started if engine.try_send(now, WorldRank(to), context, tag, bytes)? => Sent::Now,
+            Started
+                if engine.try_send(now, WorldRank(to), context, tag, &buffer.clone().into_memory())? =>
+            {
+                Sent::Now
+            }
             Owned | Started => engine
-                .isend(now, WorldRank(to), context, tag, Memory::new(bytes.to_vec()), deadline)
+                .isend(now, WorldRank(to), context, tag, buffer.clone().into_memory(), deadline)
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error)?,
             Borrowed => engine.send_from(now, WorldRank(to), context, tag, &buffer.read(), deadline)?,
@@ -315,11 +333,9 @@ impl<M: Medium> Job<M> {
         deadline: Time,
     ) -> Result<Op, Error> {
         let now = self.now();
-        let scatters = whose == Borrowed && self.medium.scatters_received();
-        let mut buffer = Buffer::new(&vec![UNTOUCHED; room], scatters);
+        let mut buffer = Buffer::new(&vec![UNTOUCHED; room], self.medium.scatters_received());
         if whose != Borrowed {
-            let memory = Memory::new(buffer.memory);
-            let posted = self.engine(at).irecv(now, pattern, memory, deadline);
+            let posted = self.engine(at).irecv(now, pattern, buffer.into_memory(), deadline);
             return posted.map(|id| Op { rank: at, id: Some(id), done: None }).map_err(|(error, _)| error);
         }
         let engine = self.engines[at].as_mut().expect("the rank lives");
@@ -354,9 +370,8 @@ impl<M: Medium> Job<M> {
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
         let now = self.now();
-        let scatters = whose == Borrowed && self.medium.scatters_received();
-        let buffer = Buffer::new(&vec![UNTOUCHED; bytes], scatters);
-        let into = if whose != Borrowed { Ok(Memory::new(buffer.memory.clone())) } else { Err(bytes) };
+        let buffer = Buffer::new(&vec![UNTOUCHED; bytes], self.medium.scatters_received());
+        let into = if whose != Borrowed { Ok(buffer.clone().into_memory()) } else { Err(bytes) };
         let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
         if whose == Borrowed {
             self.buffers[at].all.insert(id, buffer);
@@ -467,7 +482,7 @@ impl<M: Medium> Job<M> {
             both => panic!("its lender and the engine know of its end: {both:?}"),
         };
         let lent = buffers.all.remove(&id).map(Buffer::into_bytes);
-        Done { result, bytes: lent.or_else(|| memory.map(|memory| memory.as_bytes().to_vec())) }
+        Done { result, bytes: lent.or_else(|| memory.map(|memory| Buffer::of_memory(memory).into_bytes())) }
     }
 
     /// Ends a rank as SIGKILL does.
