@@ -518,6 +518,14 @@ impl Public for samite_p2p::Status {
     }
 }
 
+impl Public for Box<samite_p2p::Error> {
+    type Type = Error;
+    #[cold]
+    fn public(self) -> Error {
+        (*self).public()
+    }
+}
+
 impl Public for samite_p2p::Error {
     type Type = Error;
     #[cold]

@@ -305,7 +305,7 @@ where
     }
 
     /// Wakes the sleeping threads after a step that had events, and after one that failed.
-    fn rouse_after<T>(&self, core: &mut Core<P>, step: &Result<(usize, T), samite_p2p::Error>) {
+    fn rouse_after<T>(&self, core: &mut Core<P>, step: &Result<(usize, T), Box<samite_p2p::Error>>) {
         if !matches!(step, Ok((0, _))) {
             self.rouse(core);
         }

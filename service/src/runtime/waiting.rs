@@ -126,7 +126,7 @@ impl<P: Port> Runtime<P> {
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         cancel: Option<&Cancel>,
-        mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, samite_p2p::Error>) -> ControlFlow<R, Time>,
+        mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, Box<samite_p2p::Error>>) -> ControlFlow<R, Time>,
     ) -> Result<R, Refused> {
         let mut patience = Patience::new(self.crowded);
         loop {
@@ -156,7 +156,7 @@ impl<P: Port> Runtime<P> {
         let core = self.lock()?;
         let start = self.clock.now();
         let until = deadline_after(start, bounds.timeout.unwrap_or(Duration::MAX));
-        let mut turn = |core: &mut Core<P>, now: Time, stepped: Result<usize, samite_p2p::Error>| {
+        let mut turn = |core: &mut Core<P>, now: Time, stepped: Result<usize, Box<samite_p2p::Error>>| {
             core.sought = None;
             let age = Duration::from_nanos(now.since(start));
             let events = stepped.map_err(|error| (error.public(), None))?;
