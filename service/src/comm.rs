@@ -318,8 +318,10 @@ impl Comm {
     ) -> Result<Status, Error> {
         let tag = tag.into();
         let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
-        let received = self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds);
-        whole(self.local(received)?, size_of::<T>())
+        match self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds) {
+            Ok(status) => whole(self.local_status(status), size_of::<T>()),
+            Err(error) => Err(self.local_error(error)),
+        }
     }
 
     /// Receives the first message that matches, of any length.
@@ -737,10 +739,16 @@ impl Comm {
     /// Returns a result with ranks of the job as one with ranks of this communicator.
     #[inline(always)]
     pub(crate) fn local(&self, result: Result<Status, Error>) -> Result<Status, Error> {
-        match &self.derived {
-            None => result,
-            Some(derived) => derived.local(result),
+        match result {
+            Ok(status) => Ok(self.local_status(status)),
+            Err(error) => Err(self.local_error(error)),
         }
+    }
+
+    #[inline(always)]
+    fn local_status(&self, Status { peer, tag, bytes }: Status) -> Status {
+        let peer = self.derived.as_ref().map_or(peer, |derived| derived.local_rank(peer));
+        Status { peer, tag, bytes }
     }
 
     /// Returns an error with ranks of the job as one with ranks of this communicator.
