@@ -3,12 +3,14 @@
 //! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
 //! of these ranks, whose root is the first of them:
 //!
-//! 1. Up: each rank sends its choice, and the next context that it has not used. A parent passes on the largest one.
-//! 2. Down: the root sends the largest context and all choices. Each rank opens the context, unless another agreement,
-//!    under way at the same time, has made it use that context or a later one.
-//! 3. Up: each rank reports if all ranks of its subtree have opened the context.
-//! 4. Down: the root reports if the communicator exists. If a rank could not open the context, all ranks close it and
-//!    begin again.
+//! 1. Up: each rank sends its choice, and the next name of contexts that is free there. A parent passes on the largest
+//!    one.
+//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name, unless another
+//!    agreement, under way at the same time, has made it use that name or a later one, or the contexts' numbers are in
+//!    use there (see [`names`](crate::names)).
+//! 3. Up: each rank reports if all ranks of its subtree have opened the contexts.
+//! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
+//!    begin again with a later name.
 //!
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
@@ -34,6 +36,7 @@ use samite_fabric::{Memory, Port};
 use samite_matching::{Pattern, Source};
 
 use crate::Engine;
+use crate::contexts::FIRST;
 
 /// The arguments with which a rank begins an agreement.
 #[derive(Clone, Debug)]
@@ -62,7 +65,9 @@ pub enum Choice {
 /// A context that was created. The context with the next number was opened too, for the agreements of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The context.
+    /// The name, which the job uses only once.
+    pub name: u64,
+    /// The context: the number on the wire.
     pub context: u32,
     /// The members of both contexts.
     pub members: Group,
@@ -90,14 +95,15 @@ pub struct AgreementId(u64);
 /// The other engines of a rank that has several. A communicator's messages may go through any of them, so each has its
 /// contexts.
 pub trait Others: std::fmt::Debug + Send {
-    /// Opens the contexts of a communicator. Returns false, and opens none, if one of them was used before.
-    fn open(&self, contexts: [u32; 2], members: &Group) -> bool;
+    /// Opens the contexts with a name: see [`Engine::open_contexts`]. Returns false, and opens none, if an engine cannot
+    /// open them.
+    fn open(&self, name: u64, members: &Group) -> bool;
 
-    /// Closes the contexts of a communicator.
-    fn close(&self, contexts: [u32; 2]);
+    /// Closes the contexts of a communicator that no rank has.
+    fn withdraw(&self, context: u32);
 
     /// Closes the contexts of a communicator, and informs the other members.
-    fn leave(&self, contexts: [u32; 2]);
+    fn leave(&self, context: u32);
 }
 
 /// The agreements of an engine.
@@ -162,6 +168,8 @@ struct Agreement {
     incoming: Option<RequestId>,
     /// The reason why this rank gives up, if it does.
     gave_up: Option<Error>,
+    /// The first name that was chosen, at the root.
+    first: Option<u64>,
     /// The contexts that this rank opened in step 2.
     opened: Option<Agreed>,
     result: Option<Result<Option<Agreed>, Error>>,
@@ -190,7 +198,7 @@ enum Step {
 struct Answer {
     /// The largest vote of the ranks.
     vote: Vote,
-    /// The largest of the contexts that the ranks would use next.
+    /// The largest of the names that the ranks would use next.
     next: u64,
     /// Three numbers for each choice: the index of the rank, its colour and its key.
     choices: Vec<u64>,
@@ -200,11 +208,11 @@ struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Vote {
     Yes,
-    /// The voting rank has used the context before: the ranks begin again with another one.
+    /// The voting rank cannot open the contexts: the ranks begin again with another name.
     Again,
     /// The named rank has given up the agreement.
     GaveUp(WorldRank),
-    /// No context is left.
+    /// No name is free.
     Exhausted,
     /// The named rank has left the job.
     Left(WorldRank),
@@ -218,8 +226,8 @@ const UNKNOWN: u64 = BY_SOME - 1;
 /// The bit that is set in the tags of agreements in which only some members take part.
 const BY_SOME: u64 = 1 << 63;
 
-/// The contexts below this number are used. A communicator needs two with consecutive numbers.
-const LAST: u64 = u32::MAX as u64 - 3;
+/// The names before this one are used, so that the next one never overflows.
+const LAST: u64 = u64::MAX - (1 << 34);
 
 /// The longest delay of a deadline while polls deliver events. One poll takes a limited number of packets, so the
 /// awaited message may have arrived and come in a later poll.
@@ -254,11 +262,12 @@ impl<P: Port> Engine<P> {
             answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
             incoming: None,
             gave_up: None,
+            first: None,
             opened: None,
             result: None,
             is_dropped: false,
         });
-        agreement.propose(self.next_context());
+        agreement.propose(self.free_name(now));
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
         self.agreements.due = self.agreements.due.min(deadline);
@@ -365,9 +374,8 @@ impl<P: Port> Engine<P> {
     /// communicator.
     fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
-            let contexts = [context, context + 1];
-            self.leave_contexts(now, contexts);
-            self.others().for_each(|others| others.leave(contexts));
+            self.leave_contexts(now, context);
+            self.others().for_each(|others| others.leave(context));
         }
     }
 
@@ -380,16 +388,14 @@ impl<P: Port> Engine<P> {
         self.agreements.others.as_deref().into_iter()
     }
 
-    /// Opens the contexts of a communicator in all engines of this rank. Returns false if one of them was used before.
-    fn open_agreed(&mut self, now: Time, contexts: [u32; 2], members: &Group) -> Result<bool, Error> {
-        for context in contexts {
-            if !self.open_context(context, members.clone())? {
-                return Ok(false);
-            }
+    /// Opens the contexts of a communicator in all engines of this rank. Returns false if one of them cannot.
+    fn open_agreed(&mut self, now: Time, name: u64, members: &Group) -> Result<bool, Error> {
+        if !self.open_contexts(name, members.clone())? {
+            return Ok(false);
         }
-        let are_open = self.others().all(|others| others.open(contexts, members));
+        let are_open = self.others().all(|others| others.open(name, members));
         if !are_open {
-            self.close_contexts(now, contexts);
+            self.withdraw_contexts(now, self.context_of(name));
         }
         Ok(are_open)
     }
@@ -476,9 +482,9 @@ impl Agreement {
         self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
     }
 
-    /// Begins a round with the first context that this rank has not used.
-    fn propose(&mut self, next: u32) {
-        let next = u64::from(next).next_multiple_of(2);
+    /// Begins a round with the first name that is free at this rank.
+    fn propose(&mut self, next: Option<u64>) {
+        let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
         let choices = match self.choice {
             Choice::Group(_) => Vec::new(),
@@ -509,6 +515,9 @@ impl Agreement {
                     if let Some(parent) = self.parent() {
                         self.send(engine, parent, now);
                         self.step = Step::Parent;
+                    }
+                    if self.parent().is_none() {
+                        self.limit(engine);
                     }
                     if self.parent().is_none() || self.gave_up.is_some() {
                         self.decide(engine, now);
@@ -553,11 +562,10 @@ impl Agreement {
             (None, Round::Opening, Vote::Again) => {
                 // No rank has the communicator, so no member needs to be informed.
                 if let Some(Agreed { context, .. }) = self.opened.take() {
-                    let contexts = [context, context + 1];
-                    engine.close_contexts(now, contexts);
-                    engine.others().for_each(|others| others.close(contexts));
+                    engine.withdraw_contexts(now, context);
+                    engine.others().for_each(|others| others.withdraw(context));
                 }
-                self.propose(engine.next_context());
+                self.propose(engine.free_name(now));
                 return;
             }
             (None, _, vote) => Err(engine.error_of(vote)),
@@ -575,19 +583,27 @@ impl Agreement {
         }
     }
 
-    /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank has used them before.
+    /// Gives the agreement up if names have come round twice, and none was free at all ranks. The root calls this.
+    fn limit<P: Port>(&mut self, engine: &Engine<P>) {
+        let first = *self.first.get_or_insert(self.answer.next);
+        if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {
+            self.answer.vote = self.answer.vote.max(Vote::Exhausted);
+        }
+    }
+
+    /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank cannot use their name.
     fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
-        let next = Some(self.answer.next).filter(|next| *next < LAST);
-        let Some(context) = next.and_then(|next| u32::try_from(next).ok()) else {
+        let name = self.answer.next;
+        if name < FIRST.into() || name >= LAST || !name.is_multiple_of(2) {
             return Err(engine.error_of(Vote::Exhausted));
-        };
+        }
         let members = match &self.choice {
             Choice::Group(group) => Some(group.clone()),
             Choice::Colour(colour, _) => colour.and_then(|colour| self.members_of(colour)),
         };
         let Some(members) = members else { return Ok(Vote::Yes) };
-        let is_open = engine.open_agreed(now, [context, context + 1], &members)?;
-        self.opened = is_open.then_some(Agreed { context, members });
+        let is_open = engine.open_agreed(now, name, &members)?;
+        self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members });
         Ok(if is_open { Vote::Yes } else { Vote::Again })
     }
 
@@ -628,8 +644,12 @@ impl Agreement {
             let completion = engine.collect(id, &mut ())?;
             let words =
                 completion.result.map(|_| completion.memory.and_then(|memory| memory.into_vec().ok()));
-            let answer = |words: Option<Vec<u64>>| Answer::of(&words.unwrap_or_default());
-            return Some(words.map(|words| answer(words).unwrap_or_else(|| Answer::gave_up(from))));
+            return Some(match words {
+                Ok(words) => Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(|| Answer::gave_up(from))),
+                // The sender takes this rank for failed, or leaves. This rank has not learned that yet.
+                Err(Error::Abandoned { .. }) => Ok(Answer::gave_up(from)),
+                Err(error) => Err(error),
+            });
         }
         self.check_deadline(engine, now, events);
         self.gave_up.clone().map(Err)
@@ -762,7 +782,7 @@ impl<P: Port> Engine<P> {
             Vote::GaveUp(rank) => left(rank, Cause::LeftContext),
             Vote::Yes | Vote::Again | Vote::Exhausted => Error::Exhausted {
                 what: "contexts for communicators",
-                hint: "keep communicators, and use them again".into(),
+                hint: "drop communicators that are no longer used".into(),
             },
         }
     }
@@ -842,6 +862,7 @@ mod tests {
             answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
             incoming: None,
             gave_up: None,
+            first: None,
             opened: None,
             result: None,
             is_dropped: false,

@@ -1,8 +1,12 @@
 //! Contexts: the ranks that may use each of them, and those of these ranks that have ended.
 //!
-//! A message names its context, and only receives of that context match it. The contexts below [`FIRST`] belong to all
-//! ranks of the job, and are always open. Any other context is opened for a group of ranks, its *members*. The members
-//! are incarnations: if a rank is restarted, its new incarnation is not a member.
+//! A message carries the number of its context, and only receives of that context match it. The contexts below [`FIRST`]
+//! belong to all ranks of the job, and are always open. The others are opened in pairs, for a communicator's messages
+//! (an even number) and for the agreements of its members (the next number). A pair is opened for a group of ranks, its
+//! *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
+//!
+//! A pair has a *name* of 64 bits, which is never used again. The numbers are the low bits of the name, so they come
+//! round. A pair is not opened while its numbers are in use: see [`Closed`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,28 +14,29 @@ use samite_fabric::link::{Cause, Group, Link, WorldRank};
 use samite_fabric::wire::WireError;
 use slab::Slab;
 
+use crate::names::Closed;
+
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
 
-/// The contexts that are open.
-///
-/// A rank uses each name at most once. A context below [`next`](Self::next) that is not open was closed by this rank,
-/// or belongs to other ranks. Messages that arrive in it are dropped, so a closed context takes no memory.
+/// The contexts that are open, and those that were closed and may still be in use by other members.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    all: Slab<Context>,
-    by_name: HashMap<u32, usize>,
+    all: Slab<Pair>,
+    /// The pairs, by their even number.
+    by_number: HashMap<u32, u32>,
     /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
     /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
     /// ends.
     alive: [u64; ALIVE],
-    /// The first name that this rank has never used.
-    pub(crate) next: u32,
-    /// The number of contexts in which all members except this rank have ended.
+    /// The first name that this rank has never used. Every later one is unused too.
+    next: u64,
+    pub(crate) closed: Closed,
+    /// The number of pairs in which all members except this rank have ended.
     pub(crate) deserted: usize,
-    /// Members that left a context before it was opened here, by name and rank.
-    early: Vec<(u32, WorldRank)>,
-    /// The number of times that a rank has ended, or left a context.
+    /// Members that left contexts before these were opened here, by name and rank.
+    early: Vec<(u64, WorldRank)>,
+    /// The number of times that a rank has ended, or left contexts.
     pub(crate) ends: u64,
 }
 
@@ -41,31 +46,35 @@ const ALIVE: usize = 256;
 /// threads create communicators at the same time. Beyond it the oldest entries are dropped, to limit the memory.
 const EARLY_MAX: usize = 64;
 
-/// One context.
+/// The contexts of one communicator.
 #[derive(Debug)]
-struct Context {
+struct Pair {
+    name: u64,
     members: Group,
     /// The ranks whose incarnations were members and have ended, with the cause that operations with them return.
-    ended: BTreeMap<WorldRank, Cause>,
+    /// Allocated when the first of them ends.
+    #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
+    ended: Option<Box<BTreeMap<WorldRank, Cause>>>,
 }
 
 impl Default for Contexts {
     fn default() -> Self {
-        let (all, by_name, early) = (Slab::new(), HashMap::new(), Vec::new());
+        let (all, by_number, early) = (Slab::new(), HashMap::new(), Vec::new());
+        let (next, closed) = (FIRST.into(), Closed::default());
         // An entry of 0 is empty: context 0 cannot be opened, so no member has it.
-        Self { all, by_name, alive: [0; ALIVE], next: FIRST, deserted: 0, early, ends: 0 }
+        Self { all, by_number, alive: [0; ALIVE], next, closed, deserted: 0, early, ends: 0 }
     }
 }
 
 impl Contexts {
-    /// Opens a context, unless its name was used before. Returns the members that have left it already.
+    /// Opens the contexts with a name, unless the name was used before or their numbers are in use. Returns the members
+    /// that have left them already.
     #[cold]
-    pub(crate) fn open(&mut self, link: &Link, name: u32, members: Group) -> Option<Vec<WorldRank>> {
-        // The largest number is not opened, so that `next` cannot overflow.
-        if name < self.next || name == u32::MAX {
+    pub(crate) fn open(&mut self, link: &Link, name: u64, members: Group) -> Option<Vec<WorldRank>> {
+        if name < self.next || !name.is_multiple_of(2) {
             return None;
         }
-        self.next = name + 1;
+        self.next = name + 2;
         let mut left = Vec::new();
         self.early.retain(|&(early, rank)| {
             if early == name && members.contains(rank) {
@@ -73,39 +82,89 @@ impl Contexts {
             }
             early > name
         });
+        if !self.is_free(name) {
+            return None;
+        }
         let have_left = left.iter().map(|rank| (*rank, Cause::LeftContext));
         let failed = link.peers().filter(|(_, peer)| !peer.is_alive()).map(|(_, peer)| peer.rank());
         let failed = failed.filter(|rank| members.contains(*rank)).map(|rank| (rank, Cause::Restarted));
-        let ended = have_left.chain(failed).collect();
-        let context = Context { members, ended };
-        self.deserted += usize::from(context.is_deserted());
-        self.by_name.insert(name, self.all.insert(context));
+        let ended: BTreeMap<_, _> = have_left.chain(failed).collect();
+        let ended = (!ended.is_empty()).then(|| Box::new(ended));
+        let pair = Pair { name, members, ended };
+        self.deserted += usize::from(pair.is_deserted());
+        self.by_number.insert(self.closed.number(name), self.all.insert(pair) as u32);
         Some(left)
     }
 
-    /// Closes a context. Returns its members, or `None` if it is not open.
-    pub(crate) fn close(&mut self, name: u32) -> Option<Group> {
-        let context = self.all.remove(self.by_name.remove(&name)?);
-        self.deserted -= usize::from(context.is_deserted());
+    /// Closes contexts. Their numbers stay in use until all members have confirmed that they send nothing there any
+    /// more. Returns the number of the pair, or `None` if it is not open.
+    pub(crate) fn close(&mut self, context: u32, link: &Link) -> Option<u32> {
+        let Pair { name, members, .. } = self.remove(context)?;
+        self.closed.insert(name, members, link.identity().size);
+        Some(context & !1)
+    }
+
+    /// Closes contexts in which no member has sent a message, because the communicator was not created. Their numbers
+    /// are free at once.
+    pub(crate) fn withdraw(&mut self, context: u32) -> Option<u32> {
+        self.remove(context).map(|_| context & !1)
+    }
+
+    fn remove(&mut self, context: u32) -> Option<Pair> {
+        let pair = self.all.remove(self.by_number.remove(&(context & !1))? as usize);
+        self.deserted -= usize::from(pair.is_deserted());
         self.alive = [0; ALIVE];
-        Some(context.members)
+        Some(pair)
+    }
+
+    /// Returns the first name that this rank has not used and whose numbers are free. Returns `None` if all numbers are in
+    /// use.
+    pub(crate) fn free_name(&self) -> Option<u64> {
+        let end = self.next.checked_add(self.closed.space())?;
+        let mut name = self.next;
+        while name < end {
+            if self.is_free(name) {
+                return Some(name);
+            }
+            name = self.closed.behind(name).unwrap_or(name + 2);
+        }
+        None
+    }
+
+    /// Returns true if the numbers of a name are not in use.
+    fn is_free(&self, name: u64) -> bool {
+        let number = self.closed.number(name);
+        number >= FIRST && !self.by_number.contains_key(&number) && !self.closed.contains(number)
+    }
+
+    /// Returns the name of open contexts.
+    pub(crate) fn name(&self, context: u32) -> Option<u64> {
+        Some(self.get(context)?.name)
     }
 
     /// Returns the members of an open context.
-    pub(crate) fn members(&self, name: u32) -> Option<&Group> {
-        Some(&self.get(name)?.members)
+    pub(crate) fn members(&self, context: u32) -> Option<&Group> {
+        Some(&self.get(context)?.members)
+    }
+
+    /// Returns the first of the names from `from` on and before `until` whose contexts are open here, with `rank` as a
+    /// member.
+    pub(crate) fn first_open(&self, from: u64, until: u64, rank: WorldRank) -> Option<u64> {
+        let all = self.all.iter().map(|(_, pair)| pair);
+        let is_one = |pair: &&Pair| (from..until).contains(&pair.name) && pair.members.contains(rank);
+        all.filter(is_one).map(|pair| pair.name).min()
     }
 
     /// Returns the members of an open context that have ended, with the reasons.
-    pub(crate) fn ended(&self, name: u32) -> impl Iterator<Item = (WorldRank, Cause)> + '_ {
-        let ended = self.get(name).into_iter().flat_map(|context| &context.ended);
+    pub(crate) fn ended(&self, context: u32) -> impl Iterator<Item = (WorldRank, Cause)> + '_ {
+        let ended = self.get(context).and_then(|pair| pair.ended.as_deref()).into_iter().flatten();
         ended.map(|(rank, cause)| (*rank, cause.clone()))
     }
 
     /// Returns true if the cache contains a living member of a context. If it does not, ask [`member`](Self::member).
     #[inline(always)]
-    pub(crate) fn is_alive(&self, name: u32, rank: WorldRank) -> bool {
-        let (at, key) = alive_at(name, rank);
+    pub(crate) fn is_alive(&self, context: u32, rank: WorldRank) -> bool {
+        let (at, key) = alive_at(context, rank);
         self.alive[at] == key
     }
 
@@ -114,18 +173,20 @@ impl Contexts {
     /// # Errors
     /// [`WireError::Value`] if the context is unknown or the peer is not a member: the peer violates the protocol.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, name: u32, source: WorldRank) -> Result<bool, WireError> {
-        if self.is_alive(name, source) { Ok(true) } else { self.admit_rare(name, source) }
+    pub(crate) fn admit(&mut self, context: u32, source: WorldRank) -> Result<bool, WireError> {
+        if self.is_alive(context, source) { Ok(true) } else { self.admit_rare(context, source) }
     }
 
     #[cold]
-    fn admit_rare(&mut self, name: u32, source: WorldRank) -> Result<bool, WireError> {
-        let Some(place) = self.find(name) else {
-            return if name < self.next { Ok(false) } else { Err(WireError::Value { field: "context" }) };
+    fn admit_rare(&mut self, context: u32, source: WorldRank) -> Result<bool, WireError> {
+        let Some(pair) = self.get(context) else {
+            // This rank has closed the context, or has never opened it.
+            let was_used = u64::from(context) < self.next || self.closed.contains(context & !1);
+            return if was_used { Ok(false) } else { Err(WireError::Value { field: "context" }) };
         };
-        match self.all[place].member(source) {
+        match pair.member(source) {
             Some(None) => {
-                self.note_alive(name, source);
+                self.note_alive(context, source);
                 Ok(true)
             }
             _ => Err(WireError::Value { field: "context" }),
@@ -135,68 +196,70 @@ impl Contexts {
     /// Returns the cause for which a member of an open context has ended, or `Some(None)` if it has not ended. Returns
     /// `None` if the rank is not a member or the context is not open.
     #[cold]
-    pub(crate) fn member(&mut self, name: u32, rank: WorldRank) -> Option<Option<Cause>> {
-        if name < FIRST {
+    pub(crate) fn member(&mut self, context: u32, rank: WorldRank) -> Option<Option<Cause>> {
+        if context < FIRST {
             return Some(None);
         }
-        let place = self.find(name)?;
-        let ended = self.all[place].member(rank)?.cloned();
+        let ended = self.get(context)?.member(rank)?.cloned();
         if ended.is_none() {
-            self.note_alive(name, rank);
+            self.note_alive(context, rank);
         }
         Some(ended)
     }
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
     #[inline(always)]
-    pub(crate) fn is_member(&self, name: u32, rank: WorldRank) -> bool {
-        name < FIRST || self.is_alive(name, rank) || self.is_opened_member(name, rank)
+    pub(crate) fn is_member(&self, context: u32, rank: WorldRank) -> bool {
+        context < FIRST || self.is_alive(context, rank) || self.is_opened_member(context, rank)
     }
 
     #[cold]
-    fn is_opened_member(&self, name: u32, rank: WorldRank) -> bool {
-        self.get(name).is_some_and(|context| context.members.contains(rank))
+    fn is_opened_member(&self, context: u32, rank: WorldRank) -> bool {
+        self.get(context).is_some_and(|pair| pair.members.contains(rank))
     }
 
     /// Returns true if all members of an open context except this rank have ended. Then only messages of this rank to
     /// itself can still arrive there.
-    pub(crate) fn is_deserted(&self, name: u32) -> bool {
-        self.get(name).is_some_and(Context::is_deserted)
+    pub(crate) fn is_deserted(&self, context: u32) -> bool {
+        self.get(context).is_some_and(Pair::is_deserted)
     }
 
     /// Notes that a rank has ended.
     pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
         self.ends += 1;
         self.alive = [0; ALIVE];
-        for (_, context) in &mut self.all {
-            let was_deserted = context.is_deserted();
-            context.end(rank, Cause::Restarted);
-            self.deserted += usize::from(!was_deserted && context.is_deserted());
+        for (_, pair) in &mut self.all {
+            let was_deserted = pair.is_deserted();
+            pair.end(rank, Cause::Restarted);
+            self.deserted += usize::from(!was_deserted && pair.is_deserted());
         }
         self.early.retain(|&(_, early)| early != rank);
     }
 
-    /// Notes that a peer has left a context. Returns true if it was a member that had not ended.
+    /// Notes that a peer has left the contexts with a name. Returns the number of the pair if the peer was a member that
+    /// had not ended. If this rank uses the name with other members, it has refused the one that the peer has left.
     ///
     /// # Errors
-    /// [`WireError::Value`] if the peer is not a member: it violates the protocol.
+    /// [`WireError::Value`] if the contexts cannot be left: the peer violates the protocol.
     #[cold]
-    pub(crate) fn member_left(&mut self, name: u32, rank: WorldRank) -> Result<bool, WireError> {
-        if name < FIRST {
+    pub(crate) fn member_left(&mut self, name: u64, rank: WorldRank) -> Result<Option<u32>, WireError> {
+        if name < FIRST.into() || !name.is_multiple_of(2) {
             return Err(WireError::Value { field: "context" });
         }
-        if let Some(place) = self.find(name) {
+        let number = self.closed.number(name);
+        if let Some(place) = self.find(number)
+            && self.all[place].name == name
+        {
             self.ends += 1;
             self.alive = [0; ALIVE];
-            let context = &mut self.all[place];
-            let was_deserted = context.is_deserted();
-            let has_changed = context.end(rank, Cause::LeftContext);
-            self.deserted += usize::from(!was_deserted && context.is_deserted());
-            let is_member = context.members.contains(rank);
-            return if is_member { Ok(has_changed) } else { Err(WireError::Value { field: "context" }) };
+            let pair = &mut self.all[place];
+            let was_deserted = pair.is_deserted();
+            let has_changed = pair.end(rank, Cause::LeftContext);
+            self.deserted += usize::from(!was_deserted && pair.is_deserted());
+            return Ok(has_changed.then_some(number));
         }
-        // The other members may have opened the context before this rank. If its name is below `next`, this rank has
-        // closed it, or is not a member.
+        // The other members may have opened the contexts before this rank. If the name is before `next`, this rank has
+        // closed them, or is not a member.
         if name >= self.next {
             let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
             if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
@@ -204,24 +267,26 @@ impl Contexts {
             }
             self.early.push((name, rank));
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Asserts the invariants.
     pub(crate) fn check_invariants(&self) {
-        assert_eq!(self.all.len(), self.by_name.len(), "each context has one name");
+        assert_eq!(self.all.len(), self.by_number.len(), "each pair has one number");
         let mut deserted = 0;
-        for (&name, &place) in &self.by_name {
-            let context = &self.all[place];
-            deserted += usize::from(context.is_deserted());
-            assert!(context.ended.keys().all(|rank| context.members.contains(*rank)), "only members end");
-            assert!((FIRST..self.next).contains(&name), "the names in use are below the next one");
+        for (&number, &place) in &self.by_number {
+            let pair = &self.all[place as usize];
+            deserted += usize::from(pair.is_deserted());
+            let mut ended = pair.ended.iter().flat_map(|ended| ended.keys());
+            assert!(ended.all(|rank| pair.members.contains(*rank)), "only members end");
+            assert!((FIRST.into()..self.next).contains(&pair.name), "names in use are before the next one");
+            assert_eq!(self.closed.number(pair.name), number, "a number is that of its name");
         }
         assert_eq!(self.deserted, deserted);
         for known in self.alive.into_iter().filter(|known| *known != 0) {
-            let (name, rank) = ((known >> 32) as u32, WorldRank(known as u32));
-            let member = self.get(name).and_then(|context| context.member(rank));
-            assert_eq!(member, Some(None), "rank {rank} has not ended in context {name}");
+            let (context, rank) = ((known >> 32) as u32, WorldRank(known as u32));
+            let member = self.get(context).and_then(|pair| pair.member(rank));
+            assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
         }
         assert!(
             self.early.iter().all(|(name, _)| *name >= self.next),
@@ -229,45 +294,46 @@ impl Contexts {
         );
     }
 
-    fn get(&self, name: u32) -> Option<&Context> {
-        self.all.get(*self.by_name.get(&name)?)
+    fn get(&self, context: u32) -> Option<&Pair> {
+        self.all.get(self.find(context & !1)?)
     }
 
-    fn find(&self, name: u32) -> Option<usize> {
-        self.by_name.get(&name).copied()
+    fn find(&self, number: u32) -> Option<usize> {
+        Some(*self.by_number.get(&number)? as usize)
     }
 
-    fn note_alive(&mut self, name: u32, rank: WorldRank) {
-        let (at, key) = alive_at(name, rank);
+    fn note_alive(&mut self, context: u32, rank: WorldRank) {
+        let (at, key) = alive_at(context, rank);
         self.alive[at] = key;
     }
 }
 
 /// Returns the index of a member in [`Contexts::alive`], and the value of its entry there.
 #[inline(always)]
-fn alive_at(name: u32, rank: WorldRank) -> (usize, u64) {
-    (name.wrapping_add(rank.0) as usize % ALIVE, u64::from(name) << 32 | u64::from(rank.0))
+fn alive_at(context: u32, rank: WorldRank) -> (usize, u64) {
+    (context.wrapping_add(rank.0) as usize % ALIVE, u64::from(context) << 32 | u64::from(rank.0))
 }
 
-impl Context {
+impl Pair {
     /// Returns the cause for which a member has ended, `Some(None)` if it has not, and `None` if the rank is not a
     /// member.
     #[inline]
     fn member(&self, rank: WorldRank) -> Option<Option<&Cause>> {
-        self.members.contains(rank).then(|| self.ended.get(&rank))
+        self.members.contains(rank).then(|| self.ended.as_ref().and_then(|ended| ended.get(&rank)))
     }
 
     /// Notes that a rank has ended, if it is a member that had not ended. Returns true if it was one.
     fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
-        let is_new = self.members.contains(rank) && !self.ended.contains_key(&rank);
+        let is_new = self.member(rank) == Some(None);
         if is_new {
-            self.ended.insert(rank, why);
+            self.ended.get_or_insert_default().insert(rank, why);
         }
         is_new
     }
 
     /// Returns true if all members except this rank have ended.
     fn is_deserted(&self) -> bool {
-        self.members.len() > 1 && self.ended.len() + 1 >= self.members.len() as usize
+        let ended = self.ended.as_ref().map_or(0, |ended| ended.len());
+        self.members.len() > 1 && ended + 1 >= self.members.len() as usize
     }
 }

@@ -65,10 +65,29 @@ impl<P: Port> Engine<P> {
         Self { inner, agreements: Agreements::default() }
     }
 
-    /// Returns the first context that this rank has never used. Every later one is free too.
-    #[must_use]
-    pub(crate) fn next_context(&self) -> u32 {
-        self.inner.stack().contexts.next
+    /// Returns the first name that this rank has not used and whose numbers are free. Returns `None` if there is none. If
+    /// names come round soon, other ranks are asked if they still use those that this rank has closed.
+    pub(crate) fn free_name(&mut self, now: Time) -> Option<u64> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        tagged.ask_members(out.link);
+        self.inner.drive(&mut ());
+        self.inner.stack().contexts.free_name()
+    }
+
+    /// Returns the number of different contexts that the wire can tell apart.
+    pub(crate) fn contexts_max(&self) -> u64 {
+        self.inner.stack().contexts.closed.space()
+    }
+
+    /// Returns the number on the wire of the contexts with a name.
+    pub(crate) fn context_of(&self, name: u64) -> u32 {
+        self.inner.stack().contexts.closed.number(name)
+    }
+
+    /// Limits the names of contexts to `bits` bits in all ranks, so that they come round soon. For simulations.
+    pub fn cut_names(&mut self, bits: u32) {
+        self.inner.stack_mut().contexts.closed.cut(bits);
     }
 
     /// Returns the error of an operation in a context in which all ranks of a group must take part, if one of them has
@@ -86,7 +105,9 @@ impl<P: Port> Engine<P> {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Opens a context for a group of ranks, its members. Returns false if this rank has used it or a later one before.
+    /// Opens the two contexts with a name for a group of ranks, their members: the context with the name's number, and the
+    /// next one, which [`Proposal::control`](crate::Proposal) can name. Returns false if this rank has used the name or a
+    /// later one before, if the numbers are in use, or if the name is odd. Its number on the wire is its low 32 bits.
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other context, operations that name a rank which is
     /// not a member end with [`Error::InvalidRank`], and receives from any source concern the members alone. The
@@ -98,44 +119,42 @@ impl<P: Port> Engine<P> {
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
     #[cold]
-    pub fn open_context(&mut self, context: u32, members: Group) -> Result<bool, Error> {
+    pub fn open_contexts(&mut self, name: u64, members: Group) -> Result<bool, Error> {
         let link = self.inner.link();
-        members.iter().try_for_each(|rank| link.check_rank(rank))?;
+        if let Some(rank) = members.find_from(link.identity().size) {
+            return Err(link.invalid_rank(rank));
+        }
         let (out, tagged) = self.inner.parts();
-        Ok(tagged.open_context(out.link, context, members))
+        Ok(tagged.open_contexts(out.link, name, members))
     }
 
-    /// Closes a context to this rank. Cancels this rank's receives there, and drops its unexpected messages. Messages
-    /// that arrive later are dropped too. For their senders, dropped messages count as received. Sends under way
-    /// continue.
+    /// Closes the two contexts of a communicator to this rank. Cancels this rank's receives there, and drops its
+    /// unexpected messages. Messages that arrive later are dropped too. For their senders, dropped messages count as
+    /// received. Sends under way continue.
     #[cold]
-    pub fn close_context(&mut self, now: Time, context: u32) {
+    pub fn close_contexts(&mut self, now: Time, context: u32) {
+        self.end_contexts(now, context, |tagged, link| tagged.close_contexts(link, context));
+    }
+
+    /// Closes the two contexts of a communicator to this rank, and informs the other members: their operations with this
+    /// rank there end with [`Cause::LeftContext`]. A rank calls this if it gave up the agreement on the contexts, because
+    /// other members may have been informed that they exist.
+    #[cold]
+    pub fn leave_contexts(&mut self, now: Time, context: u32) {
+        self.end_contexts(now, context, |tagged, link| tagged.leave_contexts(link, context));
+    }
+
+    /// Closes two contexts that were opened for a communicator that no rank has.
+    #[cold]
+    pub fn withdraw_contexts(&mut self, now: Time, context: u32) {
+        self.end_contexts(now, context, |tagged, link| tagged.withdraw_contexts(link, context));
+    }
+
+    fn end_contexts(&mut self, now: Time, context: u32, end: impl FnOnce(&mut Tagged, &mut link::Link)) {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
-        tagged.close_context(out.link, context);
-        self.agreements.forget_context(context);
-        self.inner.drive(&mut ());
-    }
-
-    /// Closes the contexts of a communicator: see [`close_context`](Self::close_context).
-    pub fn close_contexts(&mut self, now: Time, contexts: [u32; 2]) {
-        contexts.into_iter().for_each(|context| self.close_context(now, context));
-    }
-
-    /// Leaves the contexts of a communicator: see [`leave_context`](Self::leave_context).
-    pub fn leave_contexts(&mut self, now: Time, contexts: [u32; 2]) {
-        contexts.into_iter().for_each(|context| self.leave_context(now, context));
-    }
-
-    /// Closes a context to this rank, and informs the other members: their operations with this rank there end with
-    /// [`Cause::LeftContext`]. A rank calls this if it gave up the agreement on the context, because other members may
-    /// have been informed that the context exists.
-    #[cold]
-    pub fn leave_context(&mut self, now: Time, context: u32) {
-        let (out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        tagged.leave_context(out.link, context);
-        self.agreements.forget_context(context);
+        end(tagged, out.link);
+        self.agreements.forget_context(context | 1);
         self.inner.drive(&mut ());
     }
 

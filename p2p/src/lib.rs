@@ -17,7 +17,7 @@
 //!
 //! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
 //! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each
-//! context, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/partitioned`
+//! context, `names` when its number may be used again, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/partitioned`
 //! messages that travel in parts, `tagged/ending` deadlines, cancels and the failure of peers, `failures` the reports of
 //! failures. Peers, credit and verdicts are the link's:
 //! [`samite_fabric::link`].
@@ -31,6 +31,7 @@ mod contexts;
 mod counters;
 mod engine;
 mod failures;
+mod names;
 mod outbox;
 mod request;
 mod store;

@@ -15,7 +15,7 @@ use samite_fabric::link::{
     Stack, Status, Time, Turn, WorldRank,
 };
 use samite_fabric::port::gather;
-use samite_fabric::wire::{Header, Protocol, exact};
+use samite_fabric::wire::{Header, Protocol, WireError, exact};
 use samite_fabric::{Body, Caps, PeerId, Port, PortError, Post};
 use samite_matching::{Envelope, Matcher, Pattern, UnexpectedId};
 use slab::Slab;
@@ -30,10 +30,11 @@ use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
 use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
+use crate::names::name_in;
 use crate::outbox::Outbox;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
-use crate::wire::{EagerHead, PartData, TransferMode, Unmatched, kind};
+use crate::wire::{Confirm, EagerHead, Inquire, PartData, TransferMode, Unmatched, kind};
 
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
@@ -223,11 +224,80 @@ impl Tagged {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Opens a context, unless its name was used before.
-    pub(crate) fn open_context(&mut self, link: &Link, context: u32, members: Group) -> bool {
-        let Some(left) = self.contexts.open(link, context, members) else { return false };
-        left.into_iter().for_each(|rank| self.failures.add_left(rank, context));
+    /// Opens the contexts with a name, unless the name was used before or their numbers are in use.
+    pub(crate) fn open_contexts(&mut self, link: &Link, name: u64, members: Group) -> bool {
+        let Some(left) = self.contexts.open(link, name, members) else { return false };
+        let context = self.contexts.closed.number(name);
+        for rank in left {
+            (context..=context + 1).for_each(|context| self.failures.add_left(rank, context));
+        }
         true
+    }
+
+    /// Asks members of contexts that this rank has closed if they still send there, if the numbers of these contexts come
+    /// round soon.
+    pub(crate) fn ask_members(&mut self, link: &mut Link) {
+        let next = self.contexts.free_name();
+        self.contexts.closed.ask(next);
+        self.ask_next_members(link);
+    }
+
+    /// Asks the next members, if any are to be asked.
+    #[cold]
+    pub(crate) fn ask_next_members(&mut self, link: &mut Link) {
+        while !self.is_leaving
+            && let Some((rank, from, until)) = self.contexts.closed.next_question()
+        {
+            match link.alive(rank) {
+                // This rank asks itself too: it may have messages to itself under way.
+                Ok(peer) => {
+                    let inquire = Inquire { from: from.into(), until: until.into() };
+                    self.answer(link, peer, kind::INQUIRE, &inquire);
+                    link.seek(peer);
+                }
+                Err(_) => {
+                    self.contexts.closed.answer(rank, from, until, until);
+                }
+            }
+        }
+    }
+
+    /// Answers a member's question about contexts.
+    #[cold]
+    fn inquire(&mut self, link: &mut Link, peer: Peer, inquire: &Inquire) -> Result<(), WireError> {
+        let (from, until) = (inquire.from.get(), inquire.until.get());
+        if from >= until || until - from > self.contexts.closed.space() {
+            return Err(WireError::Value { field: "until" });
+        }
+        let used = self.first_used(link, from, until, link.peer(peer).rank()).into();
+        let confirm = Confirm { from: inquire.from, until: inquire.until, used };
+        self.answer(link, peer, kind::CONFIRM, &confirm);
+        Ok(())
+    }
+
+    /// Takes a member's answer.
+    #[cold]
+    fn confirm(&mut self, link: &mut Link, peer: Peer, confirm: &Confirm) {
+        let (from, until, used) = (confirm.from.get(), confirm.until.get(), confirm.used.get());
+        if !self.contexts.closed.answer(link.peer(peer).rank(), from, until, used) {
+            link.note_stale();
+        }
+        self.ask_next_members(link);
+    }
+
+    /// Returns the first of some names in whose contexts this rank may still send to a rank, and `until` if there is none.
+    /// If it is asked by itself, receives count too.
+    fn first_used(&self, link: &Link, from: u64, until: u64, rank: WorldRank) -> u64 {
+        let space = self.contexts.closed.space();
+        let receives = rank == link.identity().rank;
+        let under_way = self.requests.iter().map(|(_, request)| request).filter(|request| {
+            receives && !request.is_send() && !matches!(request.state, State::Over)
+                || request.is_send() && request.rank() == Some(rank)
+        });
+        let numbers = under_way.map(|request| request.context & !1);
+        let sends = numbers.filter_map(|number| name_in(from, until, number, space)).min();
+        let open = self.contexts.first_open(from, until, rank);
+        [sends, open].into_iter().flatten().min().unwrap_or(until)
     }
 
     /// Checks that a rank can be sent to in a context.

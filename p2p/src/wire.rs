@@ -22,7 +22,10 @@
 //!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
 //!                                           A stream that has begun ends, matched or not: the rest will not come.
 //!
-//!  LEAVE context ─────────────────────────▶ the sender has given up creating the context, and does not use it
+//!  LEAVE name ────────────────────────────▶ the sender has given up creating the contexts, and does not use them
+//!
+//!  INQUIRE from, until ───────────────────▶ see `names.rs`
+//!             ◀─ CONFIRM from, until, used
 //! ```
 //! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
 //!
@@ -30,7 +33,7 @@
 
 use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Kinds of packets of [`Protocol::P2p`](samite_fabric::wire::Protocol::P2p).
@@ -49,6 +52,8 @@ pub(crate) mod kind {
     pub(crate) const PART_START: u8 = 11;
     pub(crate) const PART_DATA: u8 = 12;
     pub(crate) const PART_END: u8 = 13;
+    pub(crate) const INQUIRE: u8 = 14;
+    pub(crate) const CONFIRM: u8 = 15;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -235,11 +240,28 @@ pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
-/// The sender leaves a context: it sends and receives nothing there any more.
+/// The sender leaves the contexts with a name: it sends and receives nothing there any more.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Leave {
-    pub(crate) context: U32,
+    pub(crate) name: U64,
+}
+
+/// Asks if the receiver still sends to the sender in the contexts with the names from `from` on and before `until`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Inquire {
+    pub(crate) from: U64,
+    pub(crate) until: U64,
+}
+
+/// Answers an [`Inquire`]: the sender sends nothing any more in the contexts with the names before `used`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Confirm {
+    pub(crate) from: U64,
+    pub(crate) until: U64,
+    pub(crate) used: U64,
 }
 
 /// Initializes a partitioned send.
@@ -337,7 +359,7 @@ mod tests {
         assert_eq!(VERSION, 4);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
-        assert_eq!(Leave { context: 0x0302_0100.into() }.as_bytes(), [0, 1, 2, 3]);
+        assert_eq!((kind::INQUIRE, kind::CONFIRM), (14, 15));
         let verdicts =
             [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused, Verdict::Waits];
         assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3, 4]);
@@ -345,6 +367,9 @@ mod tests {
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
         let (key, address, reserved) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
         let (tag, len, send) = (from(0), from(8), from(16));
+        assert_eq!(Leave { name: from(0) }.as_bytes(), up_to(7));
+        assert_eq!(Inquire { from: from(0), until: from(8) }.as_bytes(), up_to(15));
+        assert_eq!(Confirm { from: from(0), until: from(8), used: from(16) }.as_bytes(), up_to(23));
         let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, reserved };
         assert_eq!(rts.as_bytes(), up_to(47));
         let at = Remote { key: 1, address: 2 };

@@ -101,13 +101,13 @@ impl Runtime<Transport> {
     }
 
     /// Closes the contexts of a communicator in all lanes.
-    pub(crate) fn close_contexts(&self, contexts: [u32; 2]) {
+    pub(crate) fn close_contexts(&self, context: u32) {
         // `None` if the rank has left the job, and its contexts have ended.
         let lanes = self.lanes();
         lanes
             .iter()
             .flat_map(|lanes| &lanes.runtimes)
-            .for_each(|runtime| runtime.close_contexts_here(contexts));
+            .for_each(|runtime| runtime.act(|engine, now| engine.close_contexts(now, context)));
     }
 
     fn lanes(&self) -> Option<Arc<Lanes>> {
@@ -120,26 +120,29 @@ impl Runtime<Transport> {
 struct Others(Weak<Lanes>);
 
 impl samite_p2p::Others for Others {
-    fn open(&self, contexts: [u32; 2], members: &samite_p2p::Group) -> bool {
+    fn open(&self, name: u64, members: &samite_p2p::Group) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
         // An error means that the lane is closed. It has no part in the agreement, so it must not make it fail.
         let open =
-            |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(contexts, members).unwrap_or(true);
+            |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(name, members).unwrap_or(true);
         let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
-        lanes.runtimes[1..1 + failed].iter().for_each(|lane| lane.close_contexts_here(contexts));
+        for lane in &lanes.runtimes[1..1 + failed] {
+            // A pair's number is the low half of its name.
+            lane.act(|engine, now| engine.withdraw_contexts(now, name as u32));
+        }
         false
     }
 
-    fn close(&self, contexts: [u32; 2]) {
+    fn withdraw(&self, context: u32) {
         let lanes = self.0.upgrade();
         let others = lanes.iter().flat_map(|lanes| &lanes.runtimes[1..]);
-        others.for_each(|lane| lane.close_contexts_here(contexts));
+        others.for_each(|lane| lane.act(|engine, now| engine.withdraw_contexts(now, context)));
     }
 
-    fn leave(&self, contexts: [u32; 2]) {
+    fn leave(&self, context: u32) {
         let lanes = self.0.upgrade();
         let others = lanes.iter().flat_map(|lanes| &lanes.runtimes[1..]);
-        others.for_each(|lane| lane.leave_contexts_here(contexts));
+        others.for_each(|lane| lane.act(|engine, now| engine.leave_contexts(now, context)));
     }
 }
 

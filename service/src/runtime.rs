@@ -289,13 +289,13 @@ impl<P: Port> Runtime<P> {
         debug_assert!(is_first, "a runtime is a lane of one rank");
     }
 
-    /// Opens contexts for the same members in this lane. Returns false if one of them was used before.
+    /// Opens the contexts with a name in this lane. Returns false if it cannot: see [`Engine::open_contexts`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
     pub(crate) fn open_contexts_here(
         &self,
-        [first, second]: [u32; 2],
+        name: u64,
         members: &Group,
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
@@ -306,18 +306,7 @@ impl<P: Port> Runtime<P> {
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
             self.rouse(&mut core);
         }
-        let mut open = |context| core.engine.open_context(context, members.clone()).map_err(Public::public);
-        Ok(open(first)? && open(second)?)
-    }
-
-    /// Closes the contexts of a communicator in this lane.
-    pub(crate) fn close_contexts_here(&self, contexts: [u32; 2]) {
-        self.act(|engine, now| engine.close_contexts(now, contexts));
-    }
-
-    /// Closes the contexts of a communicator in this lane, and tells its other members.
-    pub(crate) fn leave_contexts_here(&self, contexts: [u32; 2]) {
-        self.act(|engine, now| engine.leave_contexts(now, contexts));
+        core.engine.open_contexts(name, members.clone()).map_err(Public::public)
     }
 
     /// Calls `act` with the engine and the time. Does nothing if this rank was given up: it sends nothing any more.

@@ -259,7 +259,7 @@ fn routes() -> Pair<impl Port> {
 fn opened() -> Pair<impl Port> {
     let mut pair = routes();
     for engine in &mut pair {
-        assert_eq!(engine.open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
+        assert_eq!(engine.open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)), Ok(true));
     }
     pair
 }

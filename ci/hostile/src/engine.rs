@@ -160,8 +160,8 @@ impl Run {
             30 if choice & 32 != 0 => {
                 let context = forge::CONTEXTS.start + rank % 2;
                 match choice & 64 {
-                    0 => self.engine.close_context(self.now, context),
-                    _ => self.engine.leave_context(self.now, context),
+                    0 => self.engine.close_contexts(self.now, context),
+                    _ => self.engine.leave_contexts(self.now, context),
                 }
             }
             30 => self.partitioned(input, WorldRank(rank)),

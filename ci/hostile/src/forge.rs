@@ -94,7 +94,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
         12 => match input.byte() % 2 {
             0 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
-            _ => (Protocol::P2p, LEAVE, context(input).to_le_bytes().to_vec()),
+            _ => (Protocol::P2p, LEAVE, words(&[context(input).into()])),
         },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
         14 => match input.byte() {
@@ -161,14 +161,14 @@ fn context(input: &mut Input<'_>) -> u32 {
 /// Opens a context for all ranks and one for all but the first, in which the hostile member is none.
 pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
     for (context, members) in
-        CONTEXTS.zip([Group::range(WorldRank(0), size), Group::range(WorldRank(1), size - 1)])
+        CONTEXTS.step_by(2).zip([Group::range(WorldRank(0), size), Group::range(WorldRank(1), size - 1)])
     {
-        assert_eq!(engine.open_context(context, members), Ok(true), "the name is free");
+        assert_eq!(engine.open_contexts(context.into(), members), Ok(true), "the name is free");
     }
 }
 
 /// The contexts that [`open_contexts`] opens. Those before them are the job's.
-pub(crate) const CONTEXTS: Range<u32> = 2..4;
+pub(crate) const CONTEXTS: Range<u32> = 2..6;
 
 /// Returns the message once or several times as the items of a bundle, right or nearly so.
 fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {

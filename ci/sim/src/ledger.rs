@@ -28,6 +28,8 @@ pub(crate) struct Message {
     /// The receiver's incarnation that the sender addressed, if the sender knew it.
     pub(crate) to_incarnation: Option<u32>,
     pub(crate) context: u32,
+    /// The name of the context, which no other context of the run has; 0 for the contexts of the job.
+    pub(crate) name: u64,
     pub(crate) class: u64,
     pub(crate) bytes: usize,
     pub(crate) end: Option<SendEnd>,
@@ -50,6 +52,8 @@ pub(crate) enum SendEnd {
 pub(crate) struct Receive {
     pub(crate) at: Process,
     pub(crate) pattern: Pattern,
+    /// The name of the pattern's context, as in [`Message`].
+    pub(crate) name: u64,
     pub(crate) room: usize,
     /// The claimed message.
     pub(crate) claims: Option<usize>,
@@ -81,6 +85,9 @@ pub(crate) struct Losses {
     pub(crate) left: BTreeSet<Process>,
     /// Incarnations that were followed by a later one of the same rank.
     pub(crate) followed: BTreeSet<Process>,
+    /// Ranks that have a communicator at the end, with its name. A rank that has closed one, or has given up its creation
+    /// at the last moment, drops the messages in it.
+    pub(crate) open: BTreeSet<(u32, u64)>,
     /// Pairs of incarnations, the smaller first, between which packets were lost.
     pub(crate) cut: BTreeSet<(Process, Process)>,
 }
@@ -110,7 +117,10 @@ impl Losses {
     /// that has arrived whole is lost only with its receiver, or if its sender has failed and another incarnation
     /// follows.
     fn of_message(&self, message: &Message) -> bool {
-        let Message { from, to: rank, to_incarnation, .. } = *message;
+        let Message { from, to: rank, to_incarnation, name, .. } = *message;
+        if name != 0 && !self.open.contains(&(rank, name)) {
+            return true;
+        }
         if let Some(at) = message.arrived {
             let may_have_failed = self.reused || self.killed.contains(&from) || self.is_cut(from, at);
             return self.is_over(at) || self.followed.contains(&from) && may_have_failed;
@@ -142,8 +152,9 @@ impl Message {
     }
 
     /// Returns true if a receive may get it.
-    fn matches(&self, index: usize, pattern: &Pattern) -> bool {
-        self.context == pattern.context
+    fn matches(&self, index: usize, receive: &Receive) -> bool {
+        let pattern = &receive.pattern;
+        (self.context, self.name) == (pattern.context, receive.name)
             && pattern.source.accepts(self.from.rank)
             && (self.tag(index) ^ pattern.tag) & pattern.mask == 0
     }
@@ -199,7 +210,7 @@ impl Ledger {
                 let place = || format!("receive {index} got message {message}: {result:?}");
                 require(*status == expected && sent.to == receive.at.rank, place)?;
                 require(receive.claims.is_none_or(|claimed| claimed == message), place)?;
-                require(sent.matches(message, &receive.pattern), place)?;
+                require(sent.matches(message, receive), place)?;
                 require((sent.bytes <= receive.room) == result.is_ok(), place)?;
                 require(sent.receive.is_none(), || format!("message {message} was received twice"))?;
                 sent.receive = Some(index);
@@ -252,7 +263,7 @@ impl Ledger {
                     };
                     may_have_matched
                         && receive.at.rank == message.to
-                        && message.matches(index, &receive.pattern)
+                        && message.matches(index, receive)
                 });
                 require(excuse, || format!("message {index} was sent and never received"))
             }
@@ -273,7 +284,7 @@ impl Ledger {
         for (earlier, sent) in self.messages[..message].iter().enumerate() {
             let same_way = sent.from == from && sent.to == receive.at.rank;
             if same_way
-                && sent.matches(earlier, &receive.pattern)
+                && sent.matches(earlier, receive)
                 && sent.receive.is_some_and(|other| other > index)
             {
                 return Err(format!("message {message} overtook {earlier} to receive {index}"));
@@ -287,7 +298,7 @@ impl Ledger {
             };
             if passed_over
                 && before.at == receive.at
-                && self.messages[message].matches(message, &before.pattern)
+                && self.messages[message].matches(message, before)
             {
                 return Err(format!(
                     "receive {other} ({before:?}) was passed over: {index} got message {message} at {told_ns}"

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod comms;
 mod ledger;
 mod rank;
 mod run;
@@ -30,6 +31,9 @@ struct Arguments {
     /// Runs as many seeds as it takes to reach N faults.
     #[arg(long, value_name = "N")]
     faults: Option<u64>,
+    /// Lets ranks create and close communicators too, with contexts whose names have BITS bits, so that they come round.
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(3..=32))]
+    names: Option<u32>,
     /// Number of cores to use; all by default.
     #[arg(long, value_name = "N")]
     cores: Option<NonZero<usize>>,
@@ -51,9 +55,9 @@ const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 fn main() -> ExitCode {
-    let Arguments { seeds, first, faults, cores, replay } = Arguments::parse();
+    let Arguments { seeds, first, faults, names, cores, replay } = Arguments::parse();
     if let Some(seed) = replay {
-        return match guarded(seed, true) {
+        return match guarded(seed, names, true) {
             Ok(summary) => {
                 println!("seed {seed} passes: {summary:?}");
                 ExitCode::SUCCESS
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    let again = once_failed().filter_map(|seed| guarded(seed, false).err().map(|error| (seed, error)));
+    let again = once_failed().filter_map(|seed| guarded(seed, None, false).err().map(|error| (seed, error)));
     let again: Vec<_> = again.collect();
     println!("{} seeds that failed once: {} failed", once_failed().count(), again.len());
     let (next, total, failures) = (AtomicU64::new(first), Mutex::new(Summary::default()), Mutex::new(again));
@@ -82,9 +86,9 @@ fn main() -> ExitCode {
                         next.fetch_sub(1, Ordering::Relaxed);
                         break;
                     }
-                    let once = guarded(seed, false);
+                    let once = guarded(seed, names, false);
                     let result = match (once, seed % TWICE == 0) {
-                        (Ok(once), true) => match guarded(seed, false) {
+                        (Ok(once), true) => match guarded(seed, names, false) {
                             Ok(twice) if twice.hash == once.hash => Ok(once),
                             _ => Err("the same seed gives another run".into()),
                         },
@@ -105,14 +109,15 @@ fn main() -> ExitCode {
     println!("{total:?}");
     for (seed, error) in failures.iter().take(10) {
         eprintln!("seed {seed} FAILS: {error}");
-        eprintln!("  replay it: ci/sim.sh --replay {seed}");
+        let names = names.map(|bits| format!("--names {bits} ")).unwrap_or_default();
+        eprintln!("  replay it: ci/sim.sh {names}--replay {seed}");
     }
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs a seed and turns a panic into a failure.
-fn guarded(seed: u64, verbose: bool) -> Result<Summary, String> {
-    catch_unwind(AssertUnwindSafe(|| run(seed, verbose))).unwrap_or_else(|panic| {
+fn guarded(seed: u64, names: Option<u32>, verbose: bool) -> Result<Summary, String> {
+    catch_unwind(AssertUnwindSafe(|| run(seed, names, verbose))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(format!("panic: {}", text.unwrap_or("without words")))
@@ -136,6 +141,7 @@ impl Summary {
         self.cut += other.cut;
         self.left += other.left;
         self.forged += other.forged;
+        self.created.add(&other.created);
     }
 }
 
@@ -147,17 +153,26 @@ mod tests {
     fn seeds_that_failed_once_pass() {
         assert!(once_failed().count() > 0);
         for seed in once_failed() {
-            assert_eq!(run(seed, false).map(|_| ()), Ok(()), "seed {seed}");
+            assert_eq!(run(seed, None, false).map(|_| ()), Ok(()), "seed {seed}");
         }
     }
 
     #[test]
     fn seeds_pass_and_are_repeatable() {
         for seed in 0..100 {
-            let once = run(seed, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let once = run(seed, None, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             if seed % 10 == 0 {
-                assert_eq!(run(seed, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
+                assert_eq!(run(seed, None, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn names_of_contexts_come_round() {
+        let mut total = Summary::default();
+        for seed in 0..100 {
+            total.add(&run(seed, Some(6), false).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+        }
+        assert!(total.created.reused > 100, "{total:?}");
     }
 }

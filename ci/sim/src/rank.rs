@@ -10,6 +10,7 @@ use samite_p2p::{
     Status, Time, WorldRank,
 };
 
+use crate::comms::Comms;
 use crate::ledger::{
     CLASS_BITS, Ledger, Message, Process, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
 };
@@ -39,6 +40,7 @@ pub(crate) struct Rank {
     /// Pairs of context and rank: some receive or probe from any source in that context has reported that rank's
     /// failure.
     told: BTreeSet<(u32, u32)>,
+    pub(crate) comms: Comms,
 }
 
 /// A request that has not been collected.
@@ -95,6 +97,7 @@ impl Rank {
             groups: Vec::new(),
             started: 0,
             told: BTreeSet::new(),
+            comms: Comms::default(),
         }
     }
 
@@ -170,7 +173,8 @@ impl Rank {
         deadline_ns: u64,
     ) -> Result<(), String> {
         let index = ledger.receives.len();
-        ledger.receives.push(Receive { at: self.process, pattern, room, claims: None, end: None });
+        let name = self.comms.name(pattern.context);
+        ledger.receives.push(Receive { at: self.process, pattern, name, room, claims: None, end: None });
         let mut memory = vec![UNTOUCHED; room];
         let received = match buffer {
             Buffer::Lent => self.engine.recv(
@@ -263,7 +267,8 @@ impl Rank {
                 self.claimed.push((ledger.receives.len(), claimed));
                 let claims = Some((status.tag >> CLASS_BITS) as usize);
                 let (at, room) = (self.process, status.bytes);
-                ledger.receives.push(Receive { at, pattern, room, claims, end: None });
+                let name = self.comms.name(pattern.context);
+                ledger.receives.push(Receive { at, pattern, name, room, claims, end: None });
                 Ok(true)
             }
             (Ok(None), Ok(None)) => Ok(false),
@@ -278,6 +283,10 @@ impl Rank {
 
     /// Checks that receives from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
+        if context >= 2 {
+            // Only the failures of members since it was opened are reported.
+            return Ok(());
+        }
         let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank.0).collect();
         for rank in met {
             match self.engine.failure(WorldRank(rank)) {
@@ -324,6 +333,16 @@ impl Rank {
         Ok(())
     }
 
+    /// Gives up the claimed messages of a communicator.
+    pub(crate) fn give_up_claims(&mut self, ledger: &mut Ledger, now_ns: u64, name: u64) {
+        let is_in = |(index, _): &mut (usize, Claimed)| ledger.receives[*index].name == name;
+        let given_up: Vec<_> = self.claimed.extract_if(.., is_in).collect();
+        for (index, claimed) in given_up {
+            ledger.receives[index].end = Some(RecvEnd::GivenUp);
+            self.engine.discard(Time::from_nanos(now_ns), claimed);
+        }
+    }
+
     /// Returns true if it keeps no message whose send has returned.
     pub(crate) fn has_sent(&self) -> bool {
         self.engine.usage().outbox == 0
@@ -332,6 +351,7 @@ impl Rank {
     /// Leaves in good order. Other ranks that leave may wait for its claims, so it gives them up.
     pub(crate) fn leave(&mut self, ledger: &mut Ledger, now_ns: u64) {
         self.leaving = true;
+        self.comms.give_up();
         for (index, claimed) in self.claimed.drain(..) {
             ledger.receives[index].end = Some(RecvEnd::GivenUp);
             self.engine.discard(Time::from_nanos(now_ns), claimed);
@@ -401,6 +421,7 @@ impl Rank {
             self.engine.poll(Time::from_nanos(now_ns), &mut lender).map_err(|error| format!("{error:?}"))?;
         self.engine.check_invariants();
         self.take_reports()?;
+        events += self.take_created()?;
         let ids: Vec<_> = self.pending.keys().copied().collect();
         let mut failed = Vec::new();
         for id in ids {

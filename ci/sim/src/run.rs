@@ -7,6 +7,7 @@ use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
 use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, WorldRank};
 
+use crate::comms::{Created, Place, Plans};
 use crate::ledger::{Ledger, Losses, Message, Process, RecvEnd, SendEnd, require};
 use crate::rank::{Buffer, NEVER, Rank, pattern};
 
@@ -42,6 +43,7 @@ pub(crate) struct Summary {
     pub(crate) cut: usize,
     pub(crate) left: usize,
     pub(crate) forged: usize,
+    pub(crate) created: Created,
 }
 
 impl Summary {
@@ -53,8 +55,10 @@ impl Summary {
 }
 
 /// Runs one seed.
-pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
-    let mut run = Run::new(seed);
+///
+/// With `names`, ranks create and close communicators too, and the names of contexts have so many bits.
+pub(crate) fn run(seed: u64, names: Option<u32>, verbose: bool) -> Result<Summary, String> {
+    let mut run = Run::new(seed, names);
     if verbose {
         run.net.record();
     }
@@ -65,23 +69,26 @@ pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
     result.map(|()| run.summary())
 }
 
-struct Run {
-    net: Net,
-    rng: SplitMix64,
+pub(crate) struct Run {
+    pub(crate) net: Net,
+    pub(crate) rng: SplitMix64,
     caps_fence: bool,
     config: Config,
-    size: u32,
+    pub(crate) size: u32,
+    /// The number of bits of a context's name, if the ranks create communicators.
+    pub(crate) names: Option<u32>,
+    pub(crate) plans: Plans,
     secret: [u8; 16],
     /// True if the launcher reports how the process of a rank ended that had said goodbye.
     is_watched: bool,
-    ranks: Vec<Option<Rank>>,
+    pub(crate) ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,
     /// For each pair of ranks: the incarnation of the second that was reported to the first.
     told: BTreeMap<(u32, u32), u32>,
     /// Pending reports of the launcher: time, receiver, subject.
     notices: BTreeSet<(u64, u32, u32)>,
-    ledger: Ledger,
-    losses: Losses,
+    pub(crate) ledger: Ledger,
+    pub(crate) losses: Losses,
     /// Ranks whose last incarnation left in good order.
     left: BTreeSet<u32>,
     /// Present network cuts.
@@ -90,13 +97,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, names: Option<u32>) -> Self {
         let mut rng = SplitMix64::new(seed);
         let net_config = NetConfig::adverse(&mut rng);
         let caps_fence = net_config.caps.fence;
         let (packet_max, reused) = (net_config.caps.packet_max, !net_config.moves);
         let net = Net::new(rng.next_u64(), net_config);
-        let most = pick(&mut rng, &[3, 3, 3, 3, 15, 63]);
+        let sizes = if names.is_some() { [1, 2, 3, 4, 6, 8] } else { [3, 3, 3, 3, 15, 63] };
+        let most = pick(&mut rng, &sizes);
         let size = 2 + rng.below(most) as u32;
         let mut config = Config::default();
         config.eager_max = pick(&mut rng, &[0, 64, 500, packet_max, 16 << 10]);
@@ -117,6 +125,8 @@ impl Run {
             caps_fence,
             config,
             size,
+            names,
+            plans: Plans::default(),
             secret: [rng.below(256) as u8; 16],
             is_watched: rng.below(2) == 0,
             rng,
@@ -138,7 +148,10 @@ impl Run {
     }
 
     fn play(&mut self) -> Result<(), String> {
-        let steps = 100 + self.rng.below(500);
+        let mut steps = 100 + self.rng.below(500);
+        if self.names.is_some() {
+            steps *= 4;
+        }
         // The mean number of steps for each fault; 0 for no faults.
         let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
@@ -148,6 +161,10 @@ impl Run {
             match self.rng.below(30) {
                 0 => self.act_together()?,
                 _ => self.act(send_bias)?,
+            }
+            if self.names.is_some() {
+                self.act_on_comms();
+                self.act_on_comms();
             }
             if calm > 0 && self.rng.below(calm) == 0 {
                 self.fault();
@@ -166,6 +183,7 @@ impl Run {
         }
         self.drain()?;
         self.check_rest()?;
+        self.note_open();
         self.ledger.audit(&self.losses)?;
         self.close()
     }
@@ -177,7 +195,7 @@ impl Run {
         if choice < send_bias {
             return self.begin_send(index);
         }
-        let (wanted, now) = (self.wanted(), self.net.now_ns());
+        let (wanted, now) = (self.wanted(index), self.net.now_ns());
         let (buffer, victim, which) = (self.buffer(), self.rng.next_u64(), self.rng.next_u64());
         let (ledger, rng) = (&mut self.ledger, &mut self.rng);
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
@@ -206,7 +224,9 @@ impl Run {
     }
 
     fn begin_send(&mut self, index: usize) -> Result<(), String> {
-        let (to, context, class) = (self.any_rank(), self.context(), self.rng.below(CLASSES));
+        let (mut to, place, class) = (self.any_rank(), self.place(index), self.rng.below(CLASSES));
+        let Place { context, name, .. } = place;
+        to = place.member(to);
         let (bytes, buffer, deadline) = (self.length(), self.buffer(), self.deadline());
         let known = self.incarnations[to as usize];
         let to_incarnation = (self.told.get(&(index as u32, to)) == Some(&known)).then_some(known);
@@ -220,6 +240,7 @@ impl Run {
             to,
             to_incarnation,
             context,
+            name,
             class,
             bytes,
             end: None,
@@ -241,8 +262,9 @@ impl Run {
         rank.receive(&mut self.ledger, self.net.now_ns(), wanted, room, buffer, deadline)
     }
 
-    fn wanted(&mut self) -> Pattern {
-        let (source, context) = (self.any_rank(), self.context());
+    fn wanted(&mut self, index: usize) -> Pattern {
+        let (source, place) = (self.any_rank(), self.place(index));
+        let (source, context) = (place.member(source), place.context);
         let source = (self.rng.below(2) == 0).then_some(source);
         let class = self.rng.below(CLASSES);
         pattern(context, source, (self.rng.below(3) > 0).then_some(class))
@@ -261,7 +283,8 @@ impl Run {
 
     /// Claims unreceived messages of a rank that wait or have begun to arrive.
     fn claim_early(&mut self) -> Result<(), String> {
-        let (index, context) = (self.rng.below(u64::from(self.size)) as usize, self.context());
+        let index = self.rng.below(u64::from(self.size)) as usize;
+        let context = self.place(index).context;
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
         if rank.engine.usage().unexpected_messages > 0
             && rank.claimed.len() < CLAIMS_MAX
@@ -283,7 +306,7 @@ impl Run {
             if self.rng.below(2) == 0 {
                 self.begin_send(index)?;
             } else {
-                let wanted = self.wanted();
+                let wanted = self.wanted(index);
                 self.begin_receive(index, wanted)?;
             }
         }
@@ -406,6 +429,12 @@ impl Run {
         if self.is_watched {
             engine.expect_word();
         }
+        if let Some(bits) = self.names {
+            engine.cut_names(bits);
+            if self.losses.has_ended(rank) {
+                engine.expect_numbers();
+            }
+        }
         self.ranks[rank as usize] = Some(Rank::new(Process { rank, incarnation }, engine));
         self.told.retain(|&(whom, _), _| whom != rank);
         for (pair, cut) in self.apart.clone() {
@@ -432,6 +461,7 @@ impl Run {
 
     /// Removes a dead rank's expectations: its notices will not come.
     fn drop_notices(&mut self, dead: &Rank) {
+        self.keep_counts(dead);
         for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.process) {
             message.end = message.end.or(Some(SendEnd::Unknown));
         }
@@ -457,7 +487,10 @@ impl Run {
     /// Lets a rank leave in good order. It takes no further action.
     fn leave(&mut self, rank: u32) {
         let now = self.net.now_ns();
-        if let Some(leaver) = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts()) {
+        let leaver = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts());
+        if let Some(leaver) = leaver
+            && leaver.engine.unsent_answer().is_none()
+        {
             self.net.note(format!("rank {rank} leaves"));
             leaver.leave(&mut self.ledger, now);
             self.summary.left += 1;
@@ -566,7 +599,9 @@ impl Run {
         let now = self.net.now_ns();
         let deadlines = self.ranks.iter().flatten().filter(|rank| !rank.paused);
         let deadlines = deadlines.flat_map(|rank| rank.pending.values().map(|pending| pending.deadline_ns));
-        let deadline = deadlines.filter(|&deadline| deadline > now && deadline != NEVER).min();
+        let creations = self.ranks.iter().flatten().filter(|rank| !rank.paused);
+        let creations = creations.flat_map(|rank| rank.comms.deadlines());
+        let deadline = deadlines.chain(creations).filter(|&deadline| deadline > now && deadline != NEVER).min();
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), deadline, notice].into_iter().flatten().min();
         next.inspect(|&next| self.net.advance_to(next)).is_some()
@@ -583,6 +618,7 @@ impl Run {
                 self.notices.insert((self.net.now_ns(), whom, rank));
             }
         }
+        self.end_creations();
         self.settle()?;
         // A rank does not notice lost packets if none follow; the failure detector does.
         for (a, b) in self.losses.cut.clone() {
@@ -608,7 +644,7 @@ impl Run {
     }
 
     /// Runs until nothing happens any more.
-    fn settle(&mut self) -> Result<(), String> {
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
         let end = self.net.now_ns() + DRAIN_NS;
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
@@ -667,7 +703,9 @@ impl Run {
     fn receive_unexpected(&mut self) -> Result<bool, String> {
         let (mut any, now) = (false, self.net.now_ns());
         for rank in self.ranks.iter_mut().flatten().filter(|rank| !rank.leaving) {
-            for context in 0..CONTEXTS {
+            any |= self.names.is_some() && rank.discard_answers(now);
+            let contexts = if self.names.is_some() { rank.comms.contexts() } else { (0..CONTEXTS).collect() };
+            for context in contexts {
                 while rank.claim(&mut self.ledger, Pattern::any(context))? {}
             }
             while !rank.claimed.is_empty() {
@@ -744,8 +782,14 @@ impl Run {
         self.rng.below(u64::from(self.size)) as u32
     }
 
-    fn context(&mut self) -> u32 {
-        self.rng.below(u64::from(CONTEXTS)) as u32
+    /// Returns a context for traffic of a rank.
+    fn place(&mut self, index: usize) -> Place {
+        if self.names.is_some() {
+            let comms = self.ranks[index].as_ref().map(|rank| &rank.comms);
+            let which = self.rng.next_u64();
+            return comms.map_or_else(Place::default, |comms| comms.place(which));
+        }
+        Place::of_job(self.rng.below(u64::from(CONTEXTS)) as u32)
     }
 
     fn length(&mut self) -> usize {
@@ -780,6 +824,7 @@ impl Run {
             not_delivered: count(&|message| message.end == Some(SendEnd::NotDelivered)),
             unknown: count(&|message| message.end == Some(SendEnd::Unknown)),
             unmatched: unmatched.count(),
+            created: self.created(),
             ..self.summary
         }
     }
@@ -802,6 +847,6 @@ fn pick_request(rank: &Rank, at: u64) -> Option<RequestId> {
     rank.pending.keys().nth(at).copied()
 }
 
-fn pick<T: Copy>(rng: &mut SplitMix64, choices: &[T]) -> T {
+pub(crate) fn pick<T: Copy>(rng: &mut SplitMix64, choices: &[T]) -> T {
     choices[rng.below(choices.len() as u64) as usize]
 }

@@ -191,6 +191,22 @@ impl Group {
         self.index(rank).is_some()
     }
 
+    /// Returns a member whose rank is `least` or larger.
+    #[must_use]
+    pub fn find_from(&self, least: u32) -> Option<WorldRank> {
+        let is_one = |rank: &u32| *rank >= least;
+        match &self.0 {
+            Shape::Progression { len, .. } => {
+                let ends = [Some(0), len.checked_sub(1)].into_iter().flatten();
+                ends.filter_map(|index| self.rank(index)).find(|rank| is_one(&rank.0))
+            }
+            Shape::Runs(runs) => {
+                let last = runs.ascending.last().map(|&run| runs.runs[run as usize]);
+                last.map(|run| run.first + (run.len - 1)).filter(is_one).map(WorldRank)
+            }
+        }
+    }
+
     /// Iterates over the ranks in the order of the group.
     pub fn iter(&self) -> impl Iterator<Item = WorldRank> + '_ {
         let (progression, runs) = match &self.0 {
@@ -392,6 +408,11 @@ mod tests {
             let rest: Vec<u32> = a.iter().copied().filter(|rank| !b.contains(rank)).collect();
             prop_assert_eq!(list(&group.difference(&other)), rest);
             let chosen: Option<Vec<u32>> = indices.iter().map(|index| a.get(*index as usize).copied()).collect();
+            for least in 0..45 {
+                let has_one = a.iter().any(|rank| *rank >= least);
+                prop_assert_eq!(group.find_from(least).is_some(), has_one);
+                prop_assert!(group.find_from(least).is_none_or(|rank| rank.0 >= least && a.contains(&rank.0)));
+            }
             let included = group.include(indices.iter().copied()).unwrap();
             prop_assert_eq!(included.map(|group| list(&group)), chosen);
             let remaining = (0..).zip(&a).filter(|(index, _)| !indices.contains(index)).map(|(_, rank)| *rank);

@@ -125,12 +125,24 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
-    /// Closes a context: cancels its receives and drops its unexpected messages. Later messages are dropped on arrival.
+    /// Closes the contexts of a communicator: cancels their receives and drops their unexpected messages. Later messages
+    /// are dropped on arrival.
     #[cold]
-    pub(crate) fn close_context(&mut self, link: &mut Link, context: u32) {
-        if self.contexts.close(context).is_none() {
-            return;
+    pub(crate) fn close_contexts(&mut self, link: &mut Link, context: u32) {
+        if let Some(first) = self.contexts.close(context, link) {
+            (first..=first + 1).for_each(|context| self.purge_context(link, context));
         }
+    }
+
+    /// Closes contexts that were opened for a communicator that no rank has.
+    #[cold]
+    pub(crate) fn withdraw_contexts(&mut self, link: &mut Link, context: u32) {
+        if let Some(first) = self.contexts.withdraw(context) {
+            (first..=first + 1).for_each(|context| self.purge_context(link, context));
+        }
+    }
+
+    fn purge_context(&mut self, link: &mut Link, context: u32) {
         self.failures.forget_context(context);
         let receives = |request: &Request| {
             request.context == context && matches!(request.state, State::AwaitingMessage(_))

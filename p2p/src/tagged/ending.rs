@@ -213,6 +213,8 @@ impl Tagged {
         match ending {
             Ending::Left => {
                 self.contexts.rank_ended(rank);
+                self.contexts.closed.rank_ended(rank);
+                self.ask_next_members(link);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, None, &Cause::Left);
@@ -221,6 +223,8 @@ impl Tagged {
             }
             Ending::Failed(cause) => {
                 self.contexts.rank_ended(rank);
+                self.contexts.closed.rank_ended(rank);
+                self.ask_next_members(link);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.fail_requests(link, rank, None, cause);
@@ -351,31 +355,33 @@ impl Tagged {
         !self.has_failure(request.context, told) && self.is_deserted(link, request.context)
     }
 
-    /// Leaves a context: informs its other members, and closes it.
+    /// Leaves the contexts of a communicator: informs their other members, and closes them.
     #[cold]
-    pub(crate) fn leave_context(&mut self, link: &mut Link, context: u32) {
+    pub(crate) fn leave_contexts(&mut self, link: &mut Link, context: u32) {
+        let Some(name) = self.contexts.name(context) else { return };
         let Some(members) = self.contexts.members(context).cloned() else { return };
         let mine = link.identity().rank;
         for rank in members.iter().filter(|rank| *rank != mine) {
             // A member that has ended needs no packet.
             if let Ok(peer) = link.alive(rank) {
-                self.answer(link, peer, kind::LEAVE, &Leave { context: context.into() });
+                self.answer(link, peer, kind::LEAVE, &Leave { name: name.into() });
                 link.seek(peer);
             }
         }
-        self.close_context(link, context);
+        self.close_contexts(link, context);
     }
 
-    /// Notes that a peer has left a context.
+    /// Notes that a peer has left the contexts of a communicator.
     #[cold]
     pub(super) fn leave(&mut self, link: &mut Link, peer: Peer, leave: &Leave) -> Result<(), WireError> {
-        let (context, rank) = (leave.context.get(), link.peer(peer).rank());
-        if self.contexts.member_left(context, rank)? {
+        let rank = link.peer(peer).rank();
+        let Some(first) = self.contexts.member_left(leave.name.get(), rank)? else { return Ok(()) };
+        for context in [first, first + 1] {
             self.fail_requests(link, rank, Some(context), &Cause::LeftContext);
             self.fail_halves(link, peer, Some(context), &Cause::LeftContext);
             self.failures.add_left(rank, context);
-            self.note_failure();
         }
+        self.note_failure();
         Ok(())
     }
 

@@ -107,6 +107,8 @@ impl Tagged {
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
             kind::ABORT => self.abort(link, peer, exact(body)?)?,
             kind::LEAVE => self.leave(link, peer, exact(body)?)?,
+            kind::INQUIRE => self.inquire(link, peer, exact(body)?)?,
+            kind::CONFIRM => self.confirm(link, peer, exact(body)?),
             kind::PART_INIT => self.part_init(link, peer, header.context.get(), exact(body)?)?,
             kind::PART_ACCEPT => self.part_accept(link, peer, exact(body)?)?,
             kind::PART_START => self.part_start(link, peer, exact(body)?)?,

@@ -480,14 +480,14 @@ pub(crate) fn a_closed_context_ends_its_pairs<M: Medium>(medium: M) {
     const OPENED: u32 = 8;
     let mut job = pair(medium);
     for rank in 0..2 {
-        assert!(job.engine(rank).open_context(OPENED, Group::range(WorldRank(0), 2)).unwrap());
+        assert!(job.engine(rank).open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)).unwrap());
     }
     let now = job.now();
     let ids = [5, 5].map(|tag| job.engine(0).psend_init(now, WorldRank(1), OPENED, tag, 100, 2).unwrap());
     let theirs = job.engine(1).precv_init(now, WorldRank(0), OPENED, 5, 100).unwrap();
     job.settle();
     let now = job.now();
-    job.engine(1).close_context(now, OPENED);
+    job.engine(1).close_contexts(now, OPENED);
     job.settle();
     let late = job.engine(0).psend_init(now, WorldRank(1), OPENED, 6, 100, 2).unwrap();
     job.settle();

@@ -26,7 +26,7 @@ impl Comm {
     /// # Errors
     /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up
     /// ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that live; [`Error::TimedOut`],
-    /// [`Error::Cancelled`]. [`Error::Exhausted`] after 2^31 communicators. If a rank fails at the very end, some ranks
+    /// [`Error::Cancelled`]. [`Error::Exhausted`] if 2^31 communicators exist. If a rank fails at the very end, some ranks
     /// may have the communicator, and their operations in it end with an error.
     ///
     /// ```
@@ -325,14 +325,14 @@ mod tests {
     use crate::Error;
     use crate::world::CONTROL;
 
-    /// The contexts of a communicator have consecutive numbers, and no context has the largest number.
+    /// A name belongs to two contexts with consecutive numbers, and a later name must exist.
     #[test]
-    fn a_decision_for_one_of_the_last_contexts_is_refused() {
-        for context in [u32::MAX - 3, u32::MAX - 1, u32::MAX] {
+    fn a_decision_for_contexts_that_do_not_exist_is_refused() {
+        for name in [u64::MAX - 3, u64::MAX - 1, u64::MAX, 0, 3] {
             crate::local(2, |world| {
                 let comm = world.comm();
                 if comm.rank() == 0 {
-                    let decision = Memory::new(vec![0, u64::from(context)]);
+                    let decision = Memory::new(vec![0, name]);
                     comm.runtime.act(|engine, now| {
                         engine.isend(now, WorldRank(1), CONTROL, 0, decision, Time::NEVER).unwrap();
                     });

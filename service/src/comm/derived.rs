@@ -59,7 +59,7 @@ impl Derived {
 
 impl Drop for Derived {
     fn drop(&mut self) {
-        self.runtime.close_contexts([self.context, self.context + 1]);
+        self.runtime.close_contexts(self.context);
     }
 }
 

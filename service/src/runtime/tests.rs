@@ -94,7 +94,7 @@ fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     runtime.drive(&mut ()).unwrap();
     let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
     notices.0.lock().unwrap().extend([failed, address(6)]);
-    assert_eq!(runtime.open_contexts_here([2, 3], &Group::range(WorldRank(0), 2)), Ok(true));
+    assert_eq!(runtime.open_contexts_here(2, &Group::range(WorldRank(0), 2)), Ok(true));
     runtime.core.lock().unwrap().ask = Time::ZERO;
     let found = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
     assert!(matches!(found, Ok(None)), "{found:?}");

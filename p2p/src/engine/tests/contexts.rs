@@ -14,7 +14,7 @@ fn any(context: u32) -> Pattern {
 
 fn open(engines: &mut [Engine<impl Port>], context: u32, members: &Group) {
     for engine in engines {
-        assert_eq!(engine.open_context(context, members.clone()), Ok(true));
+        assert_eq!(engine.open_contexts(context.into(), members.clone()), Ok(true));
     }
 }
 
@@ -52,9 +52,9 @@ fn a_message_in_an_unknown_context_or_of_no_member_ends_its_sender() {
     ] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
-        engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)).unwrap();
+        engines[0].open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)).unwrap();
         if let Some(members) = members {
-            engines[1].open_context(OPENED, members).unwrap();
+            engines[1].open_contexts(OPENED.into(), members).unwrap();
         }
         let recv = engines[1].irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
         engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(len), NEVER).unwrap();
@@ -84,7 +84,7 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     };
     send(&mut engines);
     assert_eq!(engines[1].usage().unexpected_messages, 5);
-    engines[1].close_context(Time::ZERO, OPENED);
+    engines[1].close_contexts(Time::ZERO, OPENED);
     settle(&mut engines);
     // The credit for dropped messages is granted again. Otherwise these sends would wait.
     for _ in 0..100 {
@@ -98,15 +98,15 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     }
     at_rest(&engines);
     for engine in &mut engines {
-        engine.close_context(Time::ZERO, OPENED);
-        for used in [OPENED - 1, OPENED] {
+        engine.close_contexts(Time::ZERO, OPENED);
+        for used in [OPENED - 2, OPENED] {
             assert_eq!(
-                engine.open_context(used, Group::range(WorldRank(0), 2)),
+                engine.open_contexts(used.into(), Group::range(WorldRank(0), 2)),
                 Ok(false),
                 "each name is used once"
             );
         }
-        assert_eq!(engine.next_context(), OPENED + 1);
+        assert_eq!(engine.free_name(Time::ZERO), Some(u64::from(OPENED) + 2));
     }
 }
 
@@ -117,12 +117,12 @@ fn calls_that_name_no_member_are_refused() {
     let refused = Error::InvalidRank { rank: WorldRank(1), size: 2 };
     let engine = &mut engines[0];
     assert_eq!(
-        engine.open_context(OPENED, Group::range(WorldRank(1), 2)),
+        engine.open_contexts(OPENED.into(), Group::range(WorldRank(1), 2)),
         Err(Error::InvalidRank { rank: WorldRank(2), size: 2 })
     );
     for members in [None, Some(Group::range(WorldRank(0), 1))] {
         if let Some(members) = members {
-            assert_eq!(engine.open_context(OPENED, members), Ok(true));
+            assert_eq!(engine.open_contexts(OPENED.into(), members), Ok(true));
         }
         assert_eq!(engine.send(Time::ZERO, WorldRank(1), OPENED, 5, &[], NEVER), Err(refused.clone()));
         assert_eq!(
@@ -133,14 +133,14 @@ fn calls_that_name_no_member_are_refused() {
         assert_eq!(engine.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
         assert_eq!(engine.probe(&pattern), Err(refused.clone()));
     }
-    for reserved in [0, 1] {
+    for reserved in [0, 1, OPENED.into(), u64::from(OPENED) + 3] {
         assert_eq!(
-            engine.open_context(reserved, Group::range(WorldRank(0), 1)),
+            engine.open_contexts(reserved, Group::range(WorldRank(0), 1)),
             Ok(false),
-            "it is the job's"
+            "it is the job's, was used, or is odd"
         );
     }
-    engine.close_context(Time::ZERO, OPENED);
+    engine.close_contexts(Time::ZERO, OPENED);
     assert_eq!(
         engine.send(Time::ZERO, WorldRank(0), OPENED, 5, &[], NEVER),
         Err(Error::InvalidRank { rank: WorldRank(0), size: 2 })
@@ -187,7 +187,7 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     assert_eq!(receiver.take_end(watcher), Some((recv, 3)));
     assert_eq!(receiver.collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
     // The next incarnation is not a member of the context, so it violates the protocol if it sends there.
-    assert_eq!(job.engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
+    assert_eq!(job.engines[0].open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)), Ok(true));
     job.engines[0].send(Time::ZERO, WorldRank(1), OPENED, 5, &[1], NEVER).unwrap();
     settle(&mut job.engines);
     assert!(matches!(peer_state(&job.engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
@@ -203,12 +203,12 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
         if has_met {
             settle(&mut engines);
         }
-        engines[0].open_context(OPENED, Group::range(WorldRank(0), 2)).unwrap();
+        engines[0].open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)).unwrap();
         if is_early {
-            engines[0].leave_context(Time::ZERO, OPENED);
+            engines[0].leave_contexts(Time::ZERO, OPENED);
             settle(&mut engines);
         }
-        assert_eq!(engines[1].open_context(OPENED, Group::range(WorldRank(0), 2)), Ok(true));
+        assert_eq!(engines[1].open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)), Ok(true));
         let named = engines[1].irecv(Time::ZERO, Pattern::exact(OPENED, 0, 5), Memory::zeroed(8), NEVER);
         let sent = engines[1].isend(Time::ZERO, WorldRank(0), OPENED, 5, Memory::zeroed(LONG), NEVER);
         let others = engines[1].irecv(Time::ZERO, Pattern::exact(1, 0, 5), Memory::zeroed(8), NEVER).unwrap();
@@ -216,7 +216,7 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
         settle(&mut engines);
         if !is_early {
             assert_eq!(engines[1].outcome(any), Outcome::Pending);
-            engines[0].leave_context(Time::ZERO, OPENED);
+            engines[0].leave_contexts(Time::ZERO, OPENED);
             settle(&mut engines);
         }
         for begun in [named, sent] {
@@ -242,15 +242,16 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
 }
 
 #[test]
-fn a_peer_that_leaves_what_it_is_no_member_of_has_failed() {
-    for context in [0, 1, OPENED] {
+fn a_peer_that_leaves_a_context_of_the_job_or_one_that_cannot_exist_has_failed() {
+    for (context, fails) in [(0, true), (1, true), (OPENED + 1, true), (OPENED, false)] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
-        engines[1].open_context(OPENED, Group::range(WorldRank(1), 1)).unwrap();
+        engines[1].open_contexts(OPENED.into(), Group::range(WorldRank(1), 1)).unwrap();
         let expected = peer_state(&engines[1], WorldRank(0)).expected();
-        let leave = Leave { context: context.into() };
+        let leave = Leave { name: u64::from(context).into() };
         arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
-        assert!(matches!(peer_state(&engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+        let failure = peer_state(&engines[1], WorldRank(0)).failure();
+        assert_eq!(matches!(failure, Some(Cause::Protocol(_))), fails, "{failure:?}");
     }
 }
 
@@ -259,16 +260,16 @@ fn a_peer_that_leaves_what_it_is_no_member_of_has_failed() {
 fn ranks_that_leave_unknown_contexts_without_end_are_forgotten() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
-    for context in OPENED..OPENED + 1000 {
+    for context in (OPENED..OPENED + 1000).step_by(2) {
         let expected = peer_state(&engines[1], WorldRank(0)).expected();
-        let leave = Leave { context: context.into() };
+        let leave = Leave { name: u64::from(context).into() };
         arrive(&mut engines[1], &packet(Protocol::P2p, kind::LEAVE, expected, leave.as_bytes()));
     }
     assert!(peer_state(&engines[1], WorldRank(0)).failure().is_none());
-    for context in [OPENED + 900, OPENED + 999] {
-        assert_eq!(engines[1].open_context(context, Group::range(WorldRank(0), 2)), Ok(true));
+    for context in [OPENED + 800, OPENED + 998] {
+        assert_eq!(engines[1].open_contexts(context.into(), Group::range(WorldRank(0), 2)), Ok(true));
         let has_left = engines[1].send(Time::ZERO, WorldRank(0), context, 5, &[], NEVER).is_err();
-        assert_eq!(has_left, context == OPENED + 999);
+        assert_eq!(has_left, context == OPENED + 998);
         engines[1].check_invariants();
     }
 }
@@ -279,10 +280,10 @@ fn failures_are_reported_where_the_rank_is_a_member() {
     let identity = Identity { rank: WorldRank(0), size: 4, incarnation: 7, secret: [9; 16] };
     let mut engine = Engine::new(hub.port(), identity, Config::default());
     let odd = Group::new([0, 1, 3].map(WorldRank)).unwrap();
-    for (context, members) in [(OPENED, odd), (OPENED + 1, Group::range(WorldRank(0), 3))] {
-        assert_eq!(engine.open_context(context, members), Ok(true));
+    for (context, members) in [(OPENED, odd), (OPENED + 2, Group::range(WorldRank(0), 3))] {
+        assert_eq!(engine.open_contexts(context.into(), members), Ok(true));
     }
-    let recvs = [1, OPENED, OPENED + 1]
+    let recvs = [1, OPENED, OPENED + 2]
         .map(|context| engine.irecv(Time::ZERO, any(context), Memory::zeroed(8), NEVER).unwrap());
     let reported = |engine: &mut Engine<Loopback>| {
         recvs.map(|recv| match engine.outcome(recv) {
@@ -306,4 +307,89 @@ fn failures_are_reported_where_the_rank_is_a_member() {
     let later = engine.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
     assert_eq!(engine.outcome(later), Outcome::Pending);
     engine.check_invariants();
+}
+
+/// The numbers of contexts are used again once all members have closed them and have sent everything.
+#[test]
+fn numbers_come_round_when_all_members_have_closed_their_contexts() {
+    let both = Group::range(WorldRank(0), 2);
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    engines.iter_mut().for_each(|engine| engine.cut_names(4));
+    // The numbers 2, 4 … 14.
+    for name in (2..16).step_by(2) {
+        open(&mut engines, name, &both);
+    }
+    for engine in &mut engines {
+        assert_eq!(engine.free_name(Time::ZERO), None, "all numbers are in use");
+    }
+    // The first engine keeps 6 open, and sends a message in 8 that finds no room.
+    engines[1].close_contexts(Time::ZERO, 6);
+    engines[1].close_contexts(Time::ZERO, 8);
+    engines[0].close_contexts(Time::ZERO, 8);
+    assert_eq!(engines[1].free_name(Time::ZERO), None, "the other has not confirmed");
+    settle(&mut engines);
+    assert_eq!(engines[1].free_name(Time::ZERO), Some(24), "the number 8 is free, and 6 is not");
+    assert_eq!(engines[1].open_contexts(22, both.clone()), Ok(false), "its number is in use");
+    assert_eq!(engines[0].free_name(Time::ZERO), None);
+    settle(&mut engines);
+    assert_eq!(engines[0].free_name(Time::ZERO), Some(24));
+    open(&mut engines, 24, &both);
+    // The older name has the same number.
+    let sent = engines[0].send(Time::ZERO, WorldRank(1), 8, 5, &[1], NEVER);
+    assert_eq!(sent, Ok(Sent::Now));
+    settle(&mut engines);
+    assert!(engines[1].probe(&any(8)).unwrap().is_some());
+    engines[0].close_contexts(Time::ZERO, 6);
+    engines[1].free_name(Time::ZERO);
+    settle(&mut engines);
+    assert_eq!(engines[1].free_name(Time::ZERO), Some(38), "the number 6 has come round");
+    engines.iter().for_each(Engine::check_invariants);
+}
+
+/// A rank that has closed contexts may have messages in them that wait for their turn.
+#[test]
+fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
+    let mut config = Config::default();
+    config.unexpected_max = 0;
+    let both = Group::range(WorldRank(0), 2);
+    let mut engines = pair(&config);
+    settle(&mut engines);
+    engines.iter_mut().for_each(|engine| engine.cut_names(3));
+    for name in [2, 4, 6] {
+        open(&mut engines, name, &both);
+    }
+    let waits = engines[0].isend(Time::ZERO, WorldRank(1), 2, 5, Memory::zeroed(LONG), NEVER).unwrap();
+    engines[0].close_contexts(Time::ZERO, 2);
+    engines[1].free_name(Time::ZERO);
+    settle(&mut engines);
+    assert_eq!(engines[1].free_name(Time::ZERO), None, "the contexts are open here");
+    engines[1].close_contexts(Time::ZERO, 2);
+    assert_eq!(engines[1].free_name(Time::ZERO), None);
+    settle(&mut engines);
+    engines[1].free_name(Time::ZERO);
+    settle(&mut engines);
+    assert_eq!(engines[1].free_name(Time::ZERO), Some(10));
+    engines[0].collect(waits, &mut ()).expect("it has ended").result.unwrap();
+}
+
+/// Packets about names that no rank asked about are ignored, and impossible ones fail their sender.
+#[test]
+fn answers_without_a_question_change_nothing() {
+    use crate::wire::{Confirm, Inquire};
+    for (kind, body, fails) in [
+        (kind::CONFIRM, Confirm { from: 2.into(), until: 4.into(), used: 9.into() }.as_bytes(), false),
+        (kind::INQUIRE, Inquire { from: 4.into(), until: 4.into() }.as_bytes(), true),
+        (kind::INQUIRE, Inquire { from: 0.into(), until: u64::MAX.into() }.as_bytes(), true),
+        (kind::INQUIRE, Inquire { from: 90.into(), until: 99.into() }.as_bytes(), false),
+    ] {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
+        engines[1].close_contexts(Time::ZERO, OPENED);
+        let expected = peer_state(&engines[1], WorldRank(0)).expected();
+        arrive(&mut engines[1], &packet(Protocol::P2p, kind, expected, body));
+        assert_eq!(peer_state(&engines[1], WorldRank(0)).failure().is_some(), fails);
+        assert_eq!(engines[1].free_name(Time::ZERO), Some(u64::from(OPENED) + 2));
+    }
 }

@@ -1,0 +1,333 @@
+//! Communicators of simulated ranks: their creation, in all orders, and their end.
+
+use samite_fabric::SplitMix64;
+use samite_p2p::{AgreementId, Choice, Error, Group, Pattern, Progress, Proposal, Time, WorldRank};
+
+use crate::ledger::require;
+use crate::rank::{NEVER, Rank};
+use crate::run::{Run, pick};
+
+/// The control context of the job.
+const CONTROL: u32 = 1;
+
+/// The largest number of communicators that a rank keeps.
+const COMMS_MAX: usize = 5;
+
+/// The largest number of creations that a rank has under way.
+const CREATIONS_MAX: usize = 6;
+
+/// Counts of creations, by rank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Created {
+    pub(crate) comms: usize,
+    /// Communicators with contexts whose numbers had been used before.
+    pub(crate) reused: usize,
+    /// Creations for which no number was free.
+    pub(crate) exhausted: usize,
+    /// Other creations that failed.
+    pub(crate) failed: usize,
+}
+
+/// The communicators of a rank, and those that it is creating.
+#[derive(Default)]
+pub(crate) struct Comms {
+    all: Vec<Comm>,
+    creations: Vec<Creation>,
+    /// The creations of some ranks in which this rank takes part or took part.
+    joined: Vec<usize>,
+    created: Created,
+}
+
+/// A creation under way at a rank.
+struct Creation {
+    id: AgreementId,
+    deadline_ns: u64,
+    /// The control context.
+    control: u32,
+}
+
+/// A communicator of a rank.
+struct Comm {
+    /// Identifies it in the run: a digest of its name and members. Separate groups may use a name at the same time, and a
+    /// restarted rank may use one again that its earlier incarnation used.
+    name: u64,
+    context: u32,
+    members: Group,
+}
+
+/// A context for a message, and its members.
+#[derive(Clone, Default)]
+pub(crate) struct Place {
+    pub(crate) context: u32,
+    pub(crate) name: u64,
+    /// `None` if all ranks are members.
+    members: Option<Group>,
+}
+
+impl Place {
+    /// Returns a context of the job.
+    pub(crate) fn of_job(context: u32) -> Self {
+        Self { context, ..Self::default() }
+    }
+
+    /// Returns a member, given a rank of the job.
+    pub(crate) fn member(&self, rank: u32) -> u32 {
+        let member = self.members.as_ref().and_then(|members| members.rank(rank % members.len()));
+        member.map_or(rank, |member| member.0)
+    }
+}
+
+/// Creations that only some ranks of a communicator take part in. Each begins at its ranks at different times, or at some
+/// of them never.
+#[derive(Default)]
+pub(crate) struct Plans {
+    all: Vec<Plan>,
+    /// Of each communicator that exists or existed: the name, a member, and all members.
+    known: Vec<(u64, Group)>,
+    ended: Created,
+}
+
+#[derive(Clone)]
+struct Plan {
+    /// The name of the communicator in which the creation takes place; 0 for the world.
+    parent: u64,
+    ranks: Group,
+}
+
+impl Comms {
+    /// Returns the name of an open context; 0 for the job's.
+    pub(crate) fn name(&self, context: u32) -> u64 {
+        self.all.iter().find(|comm| comm.context == context).map_or(0, |comm| comm.name)
+    }
+
+    /// Returns the contexts for traffic.
+    pub(crate) fn contexts(&self) -> Vec<u32> {
+        std::iter::once(0).chain(self.all.iter().map(|comm| comm.context)).collect()
+    }
+
+    pub(crate) fn place(&self, which: u64) -> Place {
+        match which as usize % (1 + self.all.len()) {
+            0 => Place::default(),
+            at => {
+                let Comm { name, context, members } = &self.all[at - 1];
+                Place { context: *context, name: *name, members: Some(members.clone()) }
+            }
+        }
+    }
+
+    /// Forgets the creations under way, because the rank leaves.
+    pub(crate) fn give_up(&mut self) {
+        self.creations.clear();
+    }
+
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = u64> {
+        self.creations.iter().map(|creation| creation.deadline_ns)
+    }
+}
+
+impl Rank {
+    /// Takes the communicators that were created. Returns the number of creations that have ended.
+    pub(crate) fn take_created(&mut self) -> Result<usize, String> {
+        let mut ended = 0;
+        for creation in std::mem::take(&mut self.comms.creations) {
+            match self.engine.agreement(creation.id) {
+                Some(Progress::Awaits { .. }) => self.comms.creations.push(creation),
+                Some(Progress::Ended(Ok(agreed))) => {
+                    ended += 1;
+                    let Some(agreed) = agreed else { continue };
+                    self.comms.created.comms += 1;
+                    self.comms.created.reused += usize::from(agreed.name != u64::from(agreed.context));
+                    let is_member = agreed.members.contains(WorldRank(self.process.rank));
+                    require(is_member, || format!("rank {} is no member: {agreed:?}", self.process.rank))?;
+                    let twin = self.comms.all.iter().find(|comm| comm.context == agreed.context);
+                    require(twin.is_none(), || format!("{agreed:?} has the number of an open context"))?;
+                    let samite_p2p::Agreed { name, context, members } = agreed;
+                    let ranks = members.iter().map(|rank| u64::from(rank.0));
+                    let digest = |sum, word| SplitMix64::new(sum ^ word).next_u64();
+                    let name = ranks.fold(digest(1, name), digest);
+                    self.comms.all.push(Comm { name, context, members });
+                }
+                Some(Progress::Ended(Err(error))) => {
+                    ended += 1;
+                    match error {
+                        Error::Exhausted { .. } => self.comms.created.exhausted += 1,
+                        Error::PeerFailed { .. } | Error::TimedOut { .. } | Error::Cancelled { .. } => {
+                            self.comms.created.failed += 1;
+                        }
+                        error => return Err(format!("rank {}: a creation cannot end with: {error:?}", self.process.rank)),
+                    }
+                }
+                None => return Err("a creation has no result".into()),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Discards the messages of creations in which this rank takes no part any more. Returns true if there were any.
+    pub(crate) fn discard_answers(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        for control in self.comms.contexts().into_iter().map(|context| context + 1) {
+            while let Some((_, claimed)) = claim(self, control) {
+                self.engine.discard(Time::from_nanos(now_ns), claimed);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn begin_creation(&mut self, now_ns: u64, proposal: Proposal, deadline_ns: u64) {
+        let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
+        let control = proposal.control;
+        let id = self.engine.begin_agreement(now, proposal, deadline);
+        self.comms.creations.push(Creation { id, deadline_ns, control });
+    }
+}
+
+impl Run {
+    /// Performs a random action on the communicators of a rank.
+    pub(crate) fn act_on_comms(&mut self) {
+        let index = self.rng.below(u64::from(self.size)) as usize;
+        let (action, which, now) = (self.rng.below(10), self.rng.next_u64() as usize, self.net.now_ns());
+        let deadline = if self.rng.below(8) == 0 { now + self.rng.below(2_000_000) } else { NEVER };
+        let colour = pick(&mut self.rng, &[None, Some(0), Some(0), Some(0), Some(1)]);
+        let key = self.rng.below(4) as i64;
+        if action == 0 {
+            self.plan(which);
+        }
+        let plan = self.plan_for(index, which);
+        let all = Group::range(WorldRank(0), self.size);
+        let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return };
+        let has_room = rank.comms.creations.len() < CREATIONS_MAX;
+        let comm = which.checked_rem(rank.comms.all.len());
+        match (action, plan, comm) {
+            // All ranks begin these, each as often as any other, so they need no plan.
+            (1 | 2, ..) if has_room => {
+                self.net.note(format!("rank {index} splits the world with colour {colour:?}"));
+                let choice = Choice::Colour(colour, key);
+                let proposal = Proposal { ranks: all, control: CONTROL, tag: None, choice };
+                rank.begin_creation(now, proposal, deadline);
+            }
+            (3, _, Some(comm)) if has_room => {
+                let Comm { name, context, members } = &rank.comms.all[comm];
+                self.net.note(format!("rank {index} duplicates {name}"));
+                let (ranks, choice) = (members.clone(), Choice::Group(members.clone()));
+                let proposal = Proposal { ranks, control: context + 1, tag: None, choice };
+                rank.begin_creation(now, proposal, deadline);
+            }
+            (4..=6, Some((at, Plan { parent, ranks })), _) if has_room => {
+                let control = rank.comms.all.iter().find(|comm| comm.name == parent);
+                let control = control.map_or(CONTROL, |comm| comm.context + 1);
+                self.net.note(format!("rank {index} takes part in creation {at} of {ranks:?} in {parent}"));
+                rank.comms.joined.push(at);
+                let (tag, choice) = (Some(at as u32), Choice::Group(ranks.clone()));
+                rank.begin_creation(now, Proposal { ranks, control, tag, choice }, deadline);
+            }
+            (7, ..) if which.is_multiple_of(4) && !rank.comms.creations.is_empty() => {
+                let Creation { id, .. } = rank.comms.creations.swap_remove(which % rank.comms.creations.len());
+                self.net.note(format!("rank {index} gives up a creation"));
+                rank.engine.drop_agreement(Time::from_nanos(now), id);
+            }
+            (8 | 9, _, Some(comm)) if which.is_multiple_of(3) || rank.comms.all.len() > COMMS_MAX => {
+                self.close_comm(index, comm);
+            }
+            _ => {}
+        }
+    }
+
+    /// Plans a creation of some ranks, of the world or of a communicator.
+    fn plan(&mut self, which: usize) {
+        let world = (0, Group::range(WorldRank(0), self.size));
+        self.plans.known.truncate(0);
+        let comms = self.ranks.iter().flatten().flat_map(|rank| &rank.comms.all);
+        self.plans.known.extend(comms.map(|comm| (comm.name, comm.members.clone())));
+        self.plans.known.push(world);
+        let (parent, members) = self.plans.known[which % self.plans.known.len()].clone();
+        let (count, first) = (1 + self.rng.below(u64::from(members.len().min(6))) as u32, self.any_member());
+        let ranks = (0..count).filter_map(|at| members.rank((first + at) % members.len()));
+        if let Ok(ranks) = Group::new(ranks) {
+            self.plans.all.push(Plan { parent, ranks });
+        }
+    }
+
+    fn any_member(&mut self) -> u32 {
+        self.rng.below(u64::from(self.size)) as u32
+    }
+
+    /// Returns one of the last plans, in which a rank can take part and did not.
+    fn plan_for(&self, index: usize, which: usize) -> Option<(usize, Plan)> {
+        let rank = self.ranks[index].as_ref()?;
+        let plans = self.plans.all.iter().enumerate().rev().take(8);
+        let can_join = |(at, plan): &(usize, &Plan)| {
+            let has_parent = plan.parent == 0 || rank.comms.all.iter().any(|comm| comm.name == plan.parent);
+            let is_member = plan.ranks.contains(WorldRank(index as u32));
+            has_parent && is_member && !rank.comms.joined.contains(at)
+        };
+        let open: Vec<_> = plans.filter(can_join).collect();
+        open.get(which % open.len().max(1)).map(|(at, plan)| (*at, (*plan).clone()))
+    }
+
+    /// Closes a communicator of a rank: its claims are given up, as if they were dropped before.
+    fn close_comm(&mut self, index: usize, comm: usize) {
+        let now = self.net.now_ns();
+        let Some(rank) = &mut self.ranks[index] else { return };
+        let control = rank.comms.all[comm].context + 1;
+        if rank.comms.creations.iter().any(|creation| creation.control == control) {
+            // A creation keeps the communicator.
+            return;
+        }
+        let Comm { name, context, .. } = rank.comms.all.swap_remove(comm);
+        self.net.note(format!("rank {index} closes {name}, number {context}"));
+        rank.give_up_claims(&mut self.ledger, now, name);
+        rank.engine.close_contexts(Time::from_nanos(now), context);
+    }
+
+    /// Gives up the creations under way.
+    pub(crate) fn end_creations(&mut self) {
+        let now = Time::from_nanos(self.net.now_ns());
+        for rank in self.ranks.iter_mut().flatten() {
+            for Creation { id, .. } in std::mem::take(&mut rank.comms.creations) {
+                rank.engine.drop_agreement(now, id);
+            }
+        }
+    }
+
+    /// Notes the communicators that are open.
+    pub(crate) fn note_open(&mut self) {
+        for rank in self.ranks.iter().flatten() {
+            let names = rank.comms.all.iter().map(|comm| (rank.process.rank, comm.name));
+            self.losses.open.extend(names);
+        }
+    }
+
+    /// Returns the counts of all ranks.
+    pub(crate) fn created(&self) -> Created {
+        let mut total = self.plans.ended;
+        self.ranks.iter().flatten().for_each(|rank| total.add(&rank.comms.created));
+        total
+    }
+
+    /// Keeps the counts of a rank that has ended.
+    pub(crate) fn keep_counts(&mut self, ended: &Rank) {
+        self.plans.ended.add(&ended.comms.created);
+    }
+}
+
+/// Claims a message in a control context.
+fn claim(rank: &mut Rank, control: u32) -> Option<(samite_p2p::Status, samite_p2p::Claimed)> {
+    loop {
+        match rank.engine.claim(&Pattern::any(control)) {
+            Ok(found) => return found,
+            Err(Error::FailurePending { .. }) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+impl Created {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.comms += other.comms;
+        self.reused += other.reused;
+        self.exhausted += other.exhausted;
+        self.failed += other.failed;
+    }
+}

@@ -1,0 +1,215 @@
+//! Names of closed contexts, until they may be used again.
+//!
+//! The wire carries the low bits of a context's name, so a later name has the same number. No message may arrive in a
+//! context that was sent in an earlier one with the same number. So a rank that has closed contexts opens none with the
+//! same numbers until all other members have confirmed that they send nothing there to this rank any more:
+//!
+//! ```text
+//!  a rank that has closed names       a member
+//!  INQUIRE from, until ─────────────▶
+//!              ◀─────────── CONFIRM   from, until, used: it sends nothing in the names before `used`
+//! ```
+//!
+//! Packets arrive in order, so every message that the member has sent there arrives before its CONFIRM. A member that
+//! has ended sends nothing. No rank keeps the question of another one: the answer to a question about contexts that are
+//! open says so, and the rank asks again later.
+//!
+//! A name is used again after 2^31 communicators. A rank asks no earlier than a quarter of them before that, so most
+//! programs never ask. Until then the names are kept as few ranges, and each range has one group that contains all
+//! members.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use samite_fabric::link::{Group, WorldRank};
+
+/// The names of contexts that this rank has closed, and in which other members may still send.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// The number of contexts that the wire can tell apart.
+    space: u64,
+    /// Ranges of names. New ones, and those about which ranks were asked, come last.
+    ranges: VecDeque<Range>,
+    /// The range about which members are asked.
+    inquiry: Option<Inquiry>,
+    /// The number of ranges at the front of `ranges` about which members are still to be asked.
+    to_ask: usize,
+}
+
+/// The names from `from` on and before `until`.
+#[derive(Clone, Debug)]
+struct Range {
+    from: u64,
+    until: u64,
+    /// All members of the contexts with these names, and perhaps other ranks.
+    members: Group,
+}
+
+#[derive(Debug)]
+struct Inquiry {
+    range: Range,
+    /// The index of the next member to be asked.
+    next: u32,
+    /// The members that were asked and have not answered.
+    awaited: BTreeSet<WorldRank>,
+    /// The first name that is still in use, as far as the members have answered.
+    used: u64,
+}
+
+/// The largest number of ranges. If there are more, two of them become one.
+const RANGES_MAX: usize = 16;
+
+/// The largest number of members that are asked at a time.
+const ASKED_MAX: usize = 16;
+
+impl Default for Closed {
+    fn default() -> Self {
+        Self { space: 1 << 32, ranges: VecDeque::new(), inquiry: None, to_ask: 0 }
+    }
+}
+
+impl Closed {
+    /// Limits the names to `bits` bits, so that they come round soon. For tests.
+    pub(crate) fn cut(&mut self, bits: u32) {
+        self.space = 1 << bits.clamp(3, 32);
+    }
+
+    /// Returns the number of contexts that the wire can tell apart.
+    pub(crate) fn space(&self) -> u64 {
+        self.space
+    }
+
+    /// Returns the number of a context on the wire.
+    pub(crate) fn number(&self, name: u64) -> u32 {
+        (name % self.space) as u32
+    }
+
+    /// Returns true if a number belongs to a name that may be in use.
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.all().any(|range| range.name(number, self.space).is_some())
+    }
+
+    /// Returns the first name behind `name` whose number does not belong to the range to which that of `name` belongs.
+    /// Returns `None` if it belongs to none.
+    pub(crate) fn behind(&self, name: u64) -> Option<u64> {
+        let number = self.number(name);
+        let rest = |range: &Range| Some(range.until - range.name(number, self.space)?);
+        self.all().find_map(rest).map(|rest| name + rest)
+    }
+
+    /// Adds the name of two contexts that were closed, in a job of `size` ranks.
+    pub(crate) fn insert(&mut self, name: u64, members: Group, size: u32) {
+        self.push(Range { from: name, until: name + 2, members });
+        if self.ranges.len() > RANGES_MAX {
+            self.unite(size);
+        }
+    }
+
+    /// Adds a range. Unites it with the range before it if both have the same members.
+    fn push(&mut self, new: Range) {
+        let neighbour = self.ranges.iter_mut().find(|range| range.until == new.from);
+        match neighbour.filter(|range| range.members == new.members && new.until - range.from <= self.space) {
+            Some(range) => range.until = new.until,
+            None => self.ranges.push_back(new),
+        }
+    }
+
+    /// Unites the two ranges with the smallest gap between them.
+    fn unite(&mut self, size: u32) {
+        let mut ranges: Vec<_> = self.ranges.drain(..).collect();
+        ranges.sort_by_key(|range| range.from);
+        let gap = |pair: &[Range]| pair[1].from.saturating_sub(pair[0].until);
+        let fits = |pair: &[Range]| pair[1].until.max(pair[0].until) - pair[0].from <= self.space;
+        let pairs = ranges.windows(2).enumerate().filter(|(_, pair)| fits(pair));
+        if let Some((first, _)) = pairs.min_by_key(|(_, pair)| gap(pair)) {
+            let second = ranges.remove(first + 1);
+            let range = &mut ranges[first];
+            range.until = range.until.max(second.until);
+            if range.members != second.members {
+                range.members = Group::range(WorldRank(0), size);
+            }
+        }
+        self.ranges = ranges.into();
+        self.to_ask = 0;
+    }
+
+    /// Lets members be asked about the ranges whose numbers come round soon, or about all ranges if no number is free.
+    /// `free` is the next name whose number is free.
+    pub(crate) fn ask(&mut self, free: Option<u64>) {
+        if self.to_ask == 0 && self.inquiry.is_none() {
+            let soon = free.map_or(u64::MAX, |free| free + self.space / 4);
+            let (is_due, later): (VecDeque<_>, VecDeque<_>) =
+                self.ranges.drain(..).partition(|range| soon >= range.from + self.space);
+            self.to_ask = is_due.len();
+            self.ranges = is_due;
+            self.ranges.extend(later);
+        }
+    }
+
+    /// Returns the next member to be asked, with the range of names.
+    pub(crate) fn next_question(&mut self) -> Option<(WorldRank, u64, u64)> {
+        if self.inquiry.is_none() {
+            self.to_ask = self.to_ask.checked_sub(1)?;
+            let range = self.ranges.pop_front()?;
+            let used = range.until;
+            self.inquiry = Some(Inquiry { range, next: 0, awaited: BTreeSet::new(), used });
+        }
+        let inquiry = self.inquiry.as_mut().filter(|inquiry| inquiry.awaited.len() < ASKED_MAX)?;
+        let rank = inquiry.range.members.rank(inquiry.next)?;
+        inquiry.next += 1;
+        inquiry.awaited.insert(rank);
+        Some((rank, inquiry.range.from, inquiry.range.until))
+    }
+
+    /// Takes a member's answer about a range: the first name that it still uses. Returns true if the question was asked.
+    pub(crate) fn answer(&mut self, rank: WorldRank, from: u64, until: u64, used: u64) -> bool {
+        let Some(inquiry) = &mut self.inquiry else { return false };
+        let is_asked = (inquiry.range.from, inquiry.range.until) == (from, until);
+        let is_asked = is_asked && inquiry.awaited.remove(&rank);
+        if is_asked {
+            inquiry.used = inquiry.used.min(used.max(from) & !1);
+        }
+        self.end_inquiry();
+        is_asked
+    }
+
+    /// Notes that a member has ended, so it sends nothing any more.
+    pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
+        if let Some(inquiry) = &mut self.inquiry {
+            inquiry.awaited.remove(&rank);
+            self.end_inquiry();
+        }
+    }
+
+    /// Frees the names before the first one that is in use, if all members have answered.
+    fn end_inquiry(&mut self) {
+        let is_over = |inquiry: &mut Inquiry| {
+            inquiry.awaited.is_empty() && inquiry.next == inquiry.range.members.len()
+        };
+        let Some(Inquiry { range, used, .. }) = self.inquiry.take_if(is_over) else { return };
+        if used < range.until {
+            self.ranges.push_back(Range { from: used, until: used + 2, members: range.members.clone() });
+        }
+        // The names behind the one in use are asked about next, so that one does not keep all others.
+        if used + 2 < range.until {
+            self.ranges.push_front(Range { from: used + 2, ..range });
+            self.to_ask += 1;
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Range> {
+        self.ranges.iter().chain(self.inquiry.as_ref().map(|inquiry| &inquiry.range))
+    }
+}
+
+impl Range {
+    /// Returns the name in this range that has a number.
+    fn name(&self, number: u32, space: u64) -> Option<u64> {
+        name_in(self.from, self.until, number, space)
+    }
+}
+
+/// Returns the first name from `from` on and before `until` that has a number.
+pub(crate) fn name_in(from: u64, until: u64, number: u32, space: u64) -> Option<u64> {
+    let distance = u64::from(number).wrapping_sub(from % space) % space;
+    Some(from + distance).filter(|name| *name < until)
+}
