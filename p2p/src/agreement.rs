@@ -645,7 +645,9 @@ impl Agreement {
             let words =
                 completion.result.map(|_| completion.memory.and_then(|memory| memory.into_vec().ok()));
             return Some(match words {
-                Ok(words) => Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(|| Answer::gave_up(from))),
+                Ok(words) => {
+                    Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(|| Answer::gave_up(from)))
+                }
                 // The sender takes this rank for failed, or leaves. This rank has not learned that yet.
                 Err(Error::Abandoned { .. }) => Ok(Answer::gave_up(from)),
                 Err(error) => Err(error),

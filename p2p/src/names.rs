@@ -182,9 +182,8 @@ impl Closed {
 
     /// Frees the names before the first one that is in use, if all members have answered.
     fn end_inquiry(&mut self) {
-        let is_over = |inquiry: &mut Inquiry| {
-            inquiry.awaited.is_empty() && inquiry.next == inquiry.range.members.len()
-        };
+        let is_over =
+            |inquiry: &mut Inquiry| inquiry.awaited.is_empty() && inquiry.next == inquiry.range.members.len();
         let Some(Inquiry { range, used, .. }) = self.inquiry.take_if(is_over) else { return };
         if used < range.until {
             self.ranges.push_back(Range { from: used, until: used + 2, members: range.members.clone() });

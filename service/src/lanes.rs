@@ -123,8 +123,7 @@ impl samite_p2p::Others for Others {
     fn open(&self, name: u64, members: &samite_p2p::Group) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
         // An error means that the lane is closed. It has no part in the agreement, so it must not make it fail.
-        let open =
-            |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(name, members).unwrap_or(true);
+        let open = |lane: &Arc<Runtime<Transport>>| lane.open_contexts_here(name, members).unwrap_or(true);
         let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
         for lane in &lanes.runtimes[1..1 + failed] {
             // A pair's number is the low half of its name.

@@ -293,11 +293,7 @@ impl<P: Port> Runtime<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
-    pub(crate) fn open_contexts_here(
-        &self,
-        name: u64,
-        members: &Group,
-    ) -> Result<bool, Error> {
+    pub(crate) fn open_contexts_here(&self, name: u64, members: &Group) -> Result<bool, Error> {
         let mut core = self.lock()?;
         // Nobody may have driven this lane since a rank was restarted. If the report of the end of the earlier
         // incarnation came after this call, it would end the membership of the present one.

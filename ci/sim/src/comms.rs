@@ -154,7 +154,12 @@ impl Rank {
                         Error::PeerFailed { .. } | Error::TimedOut { .. } | Error::Cancelled { .. } => {
                             self.comms.created.failed += 1;
                         }
-                        error => return Err(format!("rank {}: a creation cannot end with: {error:?}", self.process.rank)),
+                        error => {
+                            return Err(format!(
+                                "rank {}: a creation cannot end with: {error:?}",
+                                self.process.rank
+                            ));
+                        }
                     }
                 }
                 None => return Err("a creation has no result".into()),
@@ -223,7 +228,8 @@ impl Run {
                 rank.begin_creation(now, Proposal { ranks, control, tag, choice }, deadline);
             }
             (7, ..) if which.is_multiple_of(4) && !rank.comms.creations.is_empty() => {
-                let Creation { id, .. } = rank.comms.creations.swap_remove(which % rank.comms.creations.len());
+                let Creation { id, .. } =
+                    rank.comms.creations.swap_remove(which % rank.comms.creations.len());
                 self.net.note(format!("rank {index} gives up a creation"));
                 rank.engine.drop_agreement(Time::from_nanos(now), id);
             }

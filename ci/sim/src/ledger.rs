@@ -261,9 +261,7 @@ impl Ledger {
                         Some(claimed) => claimed == index && receive.end == Some(RecvEnd::GivenUp),
                         None => matches!(receive.end, Some(RecvEnd::Lost | RecvEnd::GivenUp)),
                     };
-                    may_have_matched
-                        && receive.at.rank == message.to
-                        && message.matches(index, receive)
+                    may_have_matched && receive.at.rank == message.to && message.matches(index, receive)
                 });
                 require(excuse, || format!("message {index} was sent and never received"))
             }
@@ -283,10 +281,7 @@ impl Ledger {
         let from = self.messages[message].from;
         for (earlier, sent) in self.messages[..message].iter().enumerate() {
             let same_way = sent.from == from && sent.to == receive.at.rank;
-            if same_way
-                && sent.matches(earlier, receive)
-                && sent.receive.is_some_and(|other| other > index)
-            {
+            if same_way && sent.matches(earlier, receive) && sent.receive.is_some_and(|other| other > index) {
                 return Err(format!("message {message} overtook {earlier} to receive {index}"));
             }
         }
@@ -296,10 +291,7 @@ impl Ledger {
                 None => true,
                 _ => false,
             };
-            if passed_over
-                && before.at == receive.at
-                && self.messages[message].matches(message, before)
-            {
+            if passed_over && before.at == receive.at && self.messages[message].matches(message, before) {
                 return Err(format!(
                     "receive {other} ({before:?}) was passed over: {index} got message {message} at {told_ns}"
                 ));

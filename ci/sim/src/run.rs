@@ -601,7 +601,8 @@ impl Run {
         let deadlines = deadlines.flat_map(|rank| rank.pending.values().map(|pending| pending.deadline_ns));
         let creations = self.ranks.iter().flatten().filter(|rank| !rank.paused);
         let creations = creations.flat_map(|rank| rank.comms.deadlines());
-        let deadline = deadlines.chain(creations).filter(|&deadline| deadline > now && deadline != NEVER).min();
+        let deadline =
+            deadlines.chain(creations).filter(|&deadline| deadline > now && deadline != NEVER).min();
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), deadline, notice].into_iter().flatten().min();
         next.inspect(|&next| self.net.advance_to(next)).is_some()
