@@ -26,6 +26,8 @@ const PART_ACCEPT: u8 = 10;
 const PART_START: u8 = 11;
 const PART_DATA: u8 = 12;
 const PART_END: u8 = 13;
+const INQUIRE: u8 = 14;
+const CONFIRM: u8 = 15;
 const HELLO: u8 = 0;
 
 /// Names and keys in the packets that a hostile member has received.
@@ -92,8 +94,16 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
             (Protocol::P2p, FIN, words(&[send, input.below(5) as u64]))
         }
         11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
-        12 => match input.byte() % 2 {
+        12 => match input.byte() % 4 {
             0 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
+            1 => {
+                let from = u64::from(context(input));
+                (Protocol::P2p, INQUIRE, words(&[from, from + u64::from(input.byte())]))
+            }
+            2 => {
+                let [from, until, used] = [(); 3].map(|()| u64::from(context(input)));
+                (Protocol::P2p, CONFIRM, words(&[from, until, used]))
+            }
             _ => (Protocol::P2p, LEAVE, words(&[context(input).into()])),
         },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),

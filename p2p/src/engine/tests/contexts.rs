@@ -350,8 +350,7 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
 /// A rank that has closed contexts may have messages in them that wait for their turn.
 #[test]
 fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
-    let mut config = Config::default();
-    config.unexpected_max = 0;
+    let config = Config { unexpected_max: 0, ..Config::default() };
     let both = Group::range(WorldRank(0), 2);
     let mut engines = pair(&config);
     settle(&mut engines);
