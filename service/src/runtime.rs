@@ -55,8 +55,8 @@ pub(crate) struct Runtime<P> {
     linger: Duration,
     /// True if this host has fewer cores than ranks.
     crowded: bool,
-    /// True if its ranks are distributed over the cores.
-    deals: bool,
+    /// The number by which the lanes of all ranks are distributed over the cores of a host that has fewer.
+    deal: Option<usize>,
     /// The descriptors to sleep on; `None` at the limit of open files.
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
@@ -153,7 +153,7 @@ impl<P: Port> Runtime<P> {
             linger,
             crowded,
             // In a job of several hosts, a rank's number is not its index among the ranks of its host.
-            deals: crowded && place.hosts == 1 && lane.of == 1,
+            deal: (crowded && place.hosts == 1).then_some(identity.rank.index() * lane.of + lane.number),
             watch,
             woken: Event::default(),
             attached: Attached::default(),

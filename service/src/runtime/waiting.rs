@@ -265,8 +265,10 @@ impl<P: Port> Runtime<P> {
         mut core: BiasedGuard<'a, Core<P>>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         core.waits = core.waits.saturating_add(1);
-        if self.deals && core.waits == DEAL_AFTER {
-            deal::to_core_of(self.rank);
+        if let Some(number) = self.deal
+            && core.waits == DEAL_AFTER
+        {
+            deal::to_core_of(number);
         }
         for _ in 0..TURNS {
             drop(core);
