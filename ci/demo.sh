@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds a fresh clone and runs two example programs on four processes, over libfabric and over the default transports.
+# Builds a fresh clone and runs five example programs on four processes, over libfabric and over the default transports.
 # Each program checks its own result. Prints the latency and bandwidth between two processes beside them. Fails unless
 # every result is verified.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
 cargo build --release --locked -p samite-cli -p samite-bench --bins
-cargo build --release --locked -p samite --example heat2d --example radix
+cargo build --release --locked -p samite --example heat2d --example radix --example nbody --example cg --example lu
 bin=${CARGO_TARGET_DIR:-target}/release
 limit=120
 
@@ -26,7 +26,7 @@ row() {
     read -r name latency < <(figure latency 8 "$@")
     read -r name bandwidth < <(figure bandwidth 1048576 "$@")
     [[ -n $label ]] && name="$label ($name)"
-    for program in heat2d radix; do
+    for program in heat2d radix nbody cg lu; do
         local output verified=no seconds=-
         if output=$("$bin/samite" run -n 4 --timeout $limit "$@" -- "$bin/examples/$program" </dev/null) &&
             [[ $output =~ $program:.*\ seconds=([0-9.]+)\ verified ]]; then
