@@ -199,6 +199,7 @@ impl Memory {
     ///
     /// # Panics
     /// If the memory is [scattered](Self::is_scattered).
+    #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         assert!(!self.is_scattered(), "scattered memory has no slice");
@@ -413,6 +414,7 @@ impl Region {
     ///
     /// # Panics
     /// If the memory is [scattered](Memory::is_scattered).
+    #[inline]
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         assert!(!memory.is_scattered(), "a region is contiguous");
