@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use samite_fabric::Memory;
 
-use crate::Element;
+use crate::{Element, Error, Status};
 
 /// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of one in a layout
 /// ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
@@ -65,7 +65,13 @@ pub trait Held: Sized + Send + 'static {
     /// Returns the bytes of one element. `None`: the memory has them.
     fn element_bytes() -> Option<usize>;
     fn into_memory(self) -> Memory;
+    /// Returns the memory if it is of another type, or its bytes are not all values of the type.
     fn of_memory(memory: Memory) -> Result<Self, Memory>;
+    /// Returns the error of an operation whose memory was not accepted.
+    #[cold]
+    fn refusal(_memory: &Memory, _status: Status) -> Error {
+        Error::NoSuchRequest
+    }
 }
 
 impl<T: Element> Held for Vec<T> {

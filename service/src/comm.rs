@@ -21,6 +21,7 @@ pub use place::Kind;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::cancel::Cancel;
+use crate::checked::Checked;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
 use crate::future::{Claim, Probe};
@@ -277,7 +278,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     #[inline]
-    pub fn send<T: Element>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
+    pub fn send<T: Checked>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
         let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
         let rank = self.world_rank(to)?;
         let sent = self.runtime.send(rank, self.context, tag, data.as_bytes(), &self.bounds);

@@ -59,6 +59,17 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
+    /// Misuse: a part of the message is no value of the receiving type. The message is consumed, and a borrowed buffer is
+    /// unchanged.
+    #[error("the message from rank {} with tag {} has {} bytes, of which element {index} is no value of `{element}`: receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes)]
+    InvalidValue {
+        /// The message.
+        status: Status,
+        /// The first element that is no value.
+        index: usize,
+        /// The receiving type.
+        element: &'static str,
+    },
     /// Misuse: a rank is no member of the group or communicator that the call concerns. Only its members create the
     /// communicator of a group, and all of them are members of the communicator on which it is created.
     #[error(
@@ -402,6 +413,9 @@ impl Error {
             Self::PartialElement { status: of, element } => {
                 Self::PartialElement { status: status(of), element }
             }
+            Self::InvalidValue { status: of, index, element } => {
+                Self::InvalidValue { status: status(of), index, element }
+            }
             Self::TimedOut { fate, report: of } => Self::TimedOut { fate, report: report(of) },
             Self::PeerFailed { world_rank, cause, fate, report: of, .. } => {
                 Self::PeerFailed { rank: local(world_rank), world_rank, cause, fate, report: of.map(report) }
@@ -728,7 +742,9 @@ mod tests {
             });
             errors.push(engine::Error::FailurePending { rank: WorldRank(3), cause });
         }
-        let texts: Vec<_> = errors.into_iter().map(|error| error.public().to_string()).collect();
+        let mut texts: Vec<_> = errors.into_iter().map(|error| error.public().to_string()).collect();
+        let invalid = Error::InvalidValue { status: status.public(), index: 4, element: "bool" };
+        texts.push(invalid.to_string());
         insta::assert_snapshot!(texts.join("\n"));
     }
 }

@@ -32,7 +32,7 @@
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
-//! | types of data | [`Element`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
+//! | types of data | [`Element`], [`Checked`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
@@ -71,6 +71,7 @@
 pub mod bootstrap;
 mod buffer;
 mod cancel;
+mod checked;
 mod comm;
 mod deal;
 mod element;
@@ -105,6 +106,7 @@ mod world;
 
 pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
+pub use checked::{Checked, CheckedVec};
 pub use comm::{Attribute, Comm, Creation, Inherited, Kind, Message};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};

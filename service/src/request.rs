@@ -60,7 +60,7 @@ pub struct Failed<B> {
     #[source]
     pub error: Error,
     /// The buffer; `None` if a peer or a port may still access it. Such a buffer is freed when no access is possible
-    /// any more.
+    /// any more. `None` too if the bytes in a [`CheckedVec`](crate::CheckedVec) are no values.
     pub buffer: Option<B>,
 }
 
@@ -228,10 +228,11 @@ pub(crate) fn result_of<B: Buffer>(
             if let Err(error) = whole(status, element.unwrap_or(1)) {
                 return Err(Failed::new(error, completion.memory));
             }
-            let buffer = completion.memory.and_then(|memory| B::of_memory(memory).ok());
-            buffer
-                .map(|buffer| Done { buffer, status })
-                .ok_or(Failed { error: Error::NoSuchRequest, buffer: None })
+            let memory = completion.memory.ok_or(Failed { error: Error::NoSuchRequest, buffer: None })?;
+            match B::of_memory(memory) {
+                Ok(buffer) => Ok(Done { buffer, status }),
+                Err(memory) => Err(Failed { error: B::refusal(&memory, status), buffer: None }),
+            }
         }
         Err(error) => Err(Failed::new(error, completion.memory)),
     }

@@ -17,7 +17,7 @@ use crate::layout::{View, ViewMut};
 use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Destination, Source, Tag};
-use crate::{Comm, Element, Error, Status};
+use crate::{Checked, Comm, Element, Error, Status};
 
 pub use set::PendingSet;
 
@@ -182,7 +182,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
-    pub fn isend<T: Element>(
+    pub fn isend<T: Checked>(
         &mut self,
         data: &'env [T],
         to: impl Into<Destination>,

@@ -1,6 +1,6 @@
 //! Every way to send, to every way to receive: bytes, status, lengths.
 
-use samite::{Comm, Done, Error, Rank, Source, Status, Tag};
+use samite::{CheckedVec, Comm, Done, Error, Rank, Source, Status, Tag};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect, expect_error, until};
 
@@ -265,6 +265,41 @@ fn elements(cases: &mut Cases) {
         assert_eq!(received.map(f64::to_bits), values.map(f64::to_bits));
         Ok(())
     });
+    cases.add("elements.checked", 2, "values that do not permit all bits arrive as they are", |job| {
+        let (flags, letters) = ([true, false, true], ['a', 'ß', '\u{10ffff}']);
+        if job.rank() == 0 {
+            job.comm.send(&flags, Rank(1), 7)?;
+            return job
+                .comm
+                .isend(CheckedVec::new(&letters), Rank(1), 7)?
+                .wait()
+                .map(drop)
+                .map_err(Error::from);
+        }
+        let mut received = [false; 4];
+        expect(job.comm.recv_checked(&mut received, Rank(0), 7)?, 0, 7, 3);
+        assert_eq!(received, [true, false, true, false]);
+        let done = job.comm.irecv(CheckedVec::new(&['-'; 3]), Rank(0), 7)?.wait()?;
+        assert_eq!(done.buffer.to_vec(), letters);
+        Ok(())
+    });
+    cases.add(
+        "elements.invalid",
+        2,
+        "bytes that are no value of the receiving type are an error, and the buffer is unchanged",
+        |job| {
+            if job.rank() == 0 {
+                return job.comm.send(&[1u8, 0, 2], Rank(1), 7);
+            }
+            let mut flags = [true; 3];
+            match job.comm.recv_checked(&mut flags, Rank(0), 7) {
+                Err(Error::InvalidValue { status, index: 2, element: "bool" }) => expect(status, 0, 7, 3),
+                other => panic!("expected InvalidValue, got {other:?}"),
+            }
+            assert_eq!(flags, [true; 3]);
+            Ok(())
+        },
+    );
     cases.section("3.2.5");
     cases.add(
         "elements.partial",

@@ -311,6 +311,7 @@ calls! {
     "Comm::send", Waits, takes, |c| whole(c, |c| c.send(&long(), PEER, TAG));
     "Comm::send to none", Asks, nothing, |c| whole(c, |c| c.send(&long(), None, TAG));
     "Comm::recv", Waits, gives, |c| whole(c, |c| c.recv(&mut long(), PEER, TAG).map(drop));
+    "Comm::recv_checked", Waits, gives, |c| whole(c, |c| c.recv_checked(&mut [false; LONG], PEER, TAG).map(drop));
     "Comm::recv from any", WaitsForAny, gives, |c| whole(c, |c| c.recv(&mut long(), Source::ANY, TAG).map(drop));
     "Comm::recv from none", Asks, nothing, |c| whole(c, |c| c.recv(&mut long(), None, TAG).map(drop));
     "Comm::recv_vec", Waits, gives, |c| whole(c, |c| c.recv_vec::<u8>(PEER, TAG).map(drop));

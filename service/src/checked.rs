@@ -1,0 +1,149 @@
+//! Values of types that do not permit all bits: they are checked when they arrive.
+
+use std::any::type_name;
+use std::marker::PhantomData;
+
+use samite_fabric::Memory;
+use zerocopy::{Immutable, IntoBytes, TryFromBytes};
+
+use crate::buffer::{Buffer, BufferMut, Held};
+use crate::request::whole;
+use crate::select::{Source, Tag};
+use crate::{Comm, Error, Status};
+
+/// Types without padding of which not all bits are values: `bool`, `char`, enums, structs of them. Every
+/// [`Element`](crate::Element) is one too.
+///
+/// They are sent as elements are. [`Comm::recv_checked`] and [`CheckedVec`] check each value that arrives.
+///
+/// ```
+/// use samite::zerocopy::{Immutable, IntoBytes, TryFromBytes};
+///
+/// #[derive(Clone, Copy, TryFromBytes, IntoBytes, Immutable)]
+/// #[zerocopy(crate = "samite::zerocopy")]
+/// #[repr(u8)]
+/// enum Phase {
+///     Solid = 1,
+///     Liquid,
+///     Gas,
+/// }
+/// # fn is_checked<T: samite::Checked>() {}
+/// # is_checked::<Phase>();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "values of type `{Self}` cannot be sent or received as bytes",
+    note = "a struct is an element if it has `#[repr(C)]`, has no padding and derives `Clone`, `Copy` and `FromBytes`, `IntoBytes`, `Immutable` of `samite::zerocopy`, with `#[zerocopy(crate = \"samite::zerocopy\")]`; an enum, or a struct with `bool` or `char` in it, derives `TryFromBytes` in place of `FromBytes`"
+)]
+pub trait Checked: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
+impl<T: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Checked for T {}
+
+impl Comm {
+    /// Receives the first message that matches, into the beginning of `buffer`, as [`recv`](Self::recv) does, and checks
+    /// its values. After an error the buffer is unchanged.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); [`Error::InvalidValue`] if any value of the message is none of `T`.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Error, Rank};
+    ///
+    /// if comm.rank() == 0 {
+    ///     comm.send(&[true, false], Rank(1), 7)?;
+    ///     comm.send(&[1u8, 2], Rank(1), 7)?;
+    /// } else {
+    ///     let mut flags = [false; 2];
+    ///     comm.recv_checked(&mut flags, Rank(0), 7)?;
+    ///     assert_eq!(flags, [true, false]);
+    ///     let error = comm.recv_checked(&mut flags, Rank(0), 7).unwrap_err();
+    ///     assert!(matches!(error, Error::InvalidValue { index: 1, .. }));
+    ///     assert_eq!(flags, [true, false]);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn recv_checked<T: Checked>(
+        &self,
+        buffer: &mut [T],
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Status, Error> {
+        let mut bytes = vec![0; size_of_val(buffer)];
+        let status = whole(self.recv(&mut bytes, from, tag)?, size_of::<T>())?;
+        let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index))?;
+        buffer[..values.len()].copy_from_slice(&values);
+        Ok(status)
+    }
+}
+
+/// Values of a [`Checked`] type, for operations that own their buffers. A receive of which a value is none of `T` ends
+/// with [`Error::InvalidValue`], without the buffer.
+///
+/// ```
+/// # samite::local(1, |world| {
+/// # let comm = world.comm();
+/// use samite::CheckedVec;
+///
+/// comm.send(&['a', 'ß'], comm.rank(), 7)?;
+/// let received = comm.irecv(CheckedVec::new(&['-'; 3]), comm.rank(), 7)?.wait()?;
+/// assert_eq!(received.buffer.to_vec(), ['a', 'ß', '-']);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedVec<T> {
+    /// The bytes of values of `T`.
+    bytes: Vec<u8>,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Checked> CheckedVec<T> {
+    /// Returns a buffer with copies of these values.
+    #[must_use]
+    pub fn new(values: &[T]) -> Self {
+        Self { bytes: values.as_bytes().to_vec(), values: PhantomData }
+    }
+
+    /// Returns copies of the values.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<T> {
+        values_of(&self.bytes).unwrap_or_else(|index| unreachable!("value {index} was checked when it came"))
+    }
+}
+
+impl<T: Checked> Held for CheckedVec<T> {
+    #[inline(always)]
+    fn element_bytes() -> Option<usize> {
+        Some(size_of::<T>())
+    }
+    fn into_memory(self) -> Memory {
+        Memory::new(self.bytes)
+    }
+    fn of_memory(memory: Memory) -> Result<Self, Memory> {
+        let bytes = memory.into_vec()?;
+        match values_of::<T>(&bytes) {
+            Ok(_) => Ok(Self { bytes, values: PhantomData }),
+            Err(_) => Err(Memory::new(bytes)),
+        }
+    }
+    fn refusal(memory: &Memory, status: Status) -> Error {
+        match values_of::<T>(memory.as_bytes()) {
+            Ok(_) => Error::NoSuchRequest,
+            Err(index) => invalid::<T>(status, index),
+        }
+    }
+}
+
+impl<T: Checked> Buffer for CheckedVec<T> {}
+impl<T: Checked> BufferMut for CheckedVec<T> {}
+
+/// Returns the values that bytes are, or the index of the first bytes that are no value.
+fn values_of<T: Checked>(bytes: &[u8]) -> Result<Vec<T>, usize> {
+    let values = bytes.chunks_exact(size_of::<T>().max(1)).enumerate();
+    values.map(|(index, bytes)| T::try_read_from_bytes(bytes).map_err(|_| index)).collect()
+}
+
+fn invalid<T>(status: Status, index: usize) -> Error {
+    Error::InvalidValue { status, index, element: type_name::<T>() }
+}
