@@ -640,7 +640,6 @@ impl Stack for Tagged {
         if let Some(queues) = queues.get_mut(peer.index()) {
             queues.messages.retain(|id| requests.get(*id).is_some_and(|request| request.copied.is_kept()));
         }
-        self.queues(peer).inits.clear();
         self.note_queue(link, peer);
     }
 

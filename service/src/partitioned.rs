@@ -24,8 +24,8 @@ use crate::{Comm, Element};
 /// [`test`](Self::test) ends the round, when all partitions are marked and sent. The buffer is accessible between two
 /// rounds.
 ///
-/// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping a
-/// `PartitionedSend` during a round has the same effect. Its memory is freed when no thread has a [`Part`] of it.
+/// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping one side
+/// has the same effect. Its memory is freed when no thread has a [`Part`] of it.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -121,8 +121,8 @@ impl Comm {
     /// data yet, and does not wait.
     ///
     /// Sends and receives ([`precv_init`](Self::precv_init)) with the same ranks and tag are paired in the order in
-    /// which they are initialized. They never match other messages. Both buffers must have the same length in bytes,
-    /// but their elements and partitions may differ.
+    /// which they are initialized, also those that have ended or were dropped before they met. They never match other
+    /// messages. Both buffers must have the same length in bytes, but their elements and partitions may differ.
     ///
     /// After the first call, each call of this process takes some nanoseconds longer, because the threads that mark
     /// partitions share its lock.

@@ -49,7 +49,7 @@ pub(crate) struct Partitioned {
     halves: BTreeMap<PartitionedId, Half>,
     /// Receives that wait for an initialization, and below it initializations that wait for a receive. For one envelope
     /// only one of the maps has entries, because a new one is matched with the first of the other kind.
-    receives: BTreeMap<Waiting, PartitionedId>,
+    receives: BTreeMap<Waiting, Posted>,
     inits: BTreeMap<Waiting, Init>,
     /// Waiting initializations and matched receives, by the sender and the sender's name for its half.
     senders: BTreeMap<(Peer, u64), Met>,
@@ -68,6 +68,16 @@ struct Init {
     send: u64,
     bytes: usize,
     partitions: usize,
+    /// True if the send has ended. It stays in the order of the pairs, and its receive ends when it is initialized.
+    has_ended: bool,
+}
+
+/// An entry in the order of the receives that wait for an initialization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    Half(PartitionedId),
+    /// This number of receives that have ended. Each is paired with an initialization, whose send ends then.
+    Ended(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +100,8 @@ struct Half {
     round: Option<RequestId>,
     /// The error of the pair, after which no round can begin. `None` while the pair exists.
     ended: Option<Error>,
+    /// True if the user has dropped this send, which is kept until it has been announced.
+    is_dropped: bool,
     side: Side,
 }
 
@@ -98,6 +110,8 @@ enum Side {
     Send {
         partitions: usize,
         is_announced: bool,
+        /// True if it has ended before it was announced, and the receiver must learn both.
+        owes_end: bool,
         /// True while it is in the queue of its peer.
         is_queued: bool,
         /// The number of rounds that the receiver has begun.
@@ -190,7 +204,8 @@ impl Tagged {
         bytes: usize,
         partitions: usize,
     ) -> PartitionedId {
-        let side = Side::Send { partitions, is_announced: false, is_queued: false, cleared: 0, flow: None };
+        let (is_announced, owes_end, is_queued) = (false, false, false);
+        let side = Side::Send { partitions, is_announced, owes_end, is_queued, cleared: 0, flow: None };
         let id = self.partitioned.insert(Half::new(peer, context, tag, bytes, side));
         self.queues(peer).inits.push_back(id);
         self.note_queue(link, peer);
@@ -222,7 +237,7 @@ impl Tagged {
         }
         let id = self.partitioned.insert(half);
         let place = (context, source, tag, id.0);
-        self.partitioned.receives.insert(place, id);
+        self.partitioned.receives.insert(place, Posted::Half(id));
         if let Some(Half { side: Side::Receive { waits_at, .. }, .. }) = self.partitioned.halves.get_mut(&id)
         {
             *waits_at = Some(place);
@@ -327,16 +342,20 @@ impl Tagged {
         has_waiting
     }
 
-    /// Removes a half. Cancels its round if one is under way. The engine does not use the half's memory afterwards.
+    /// Removes a half, once its peer can learn of the end. Cancels its round if one is under way. The engine does not
+    /// use the half's memory afterwards.
     pub(crate) fn free_half(&mut self, link: &mut Link, id: PartitionedId) {
         self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
-        self.partitioned.halves.remove(&id);
+        match self.partitioned.halves.get_mut(&id) {
+            Some(half) if half.owes_end() => half.is_dropped = true,
+            _ => _ = self.partitioned.halves.remove(&id),
+        }
     }
 }
 
 /// Sending.
 impl Tagged {
-    /// Sends the PART_INIT of a send.
+    /// Sends the PART_INIT of a send, also if it has ended: the other side pairs sends and receives in their order.
     pub(super) fn announce<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -344,8 +363,8 @@ impl Tagged {
         id: PartitionedId,
     ) -> Result<Turn, PortError> {
         let Some(half) = self.partitioned.halves.get_mut(&id) else { return Ok(Turn::Skipped) };
-        let Side::Send { partitions, is_announced, .. } = &mut half.side else { no_half(id) };
-        if half.ended.is_some() {
+        let Side::Send { partitions, is_announced, owes_end, .. } = &mut half.side else { no_half(id) };
+        if half.ended.is_some() && !*owes_end {
             return Ok(Turn::Skipped);
         }
         let init = PartInit {
@@ -357,6 +376,12 @@ impl Tagged {
         let header = out.link.header(peer, Protocol::P2p, kind::PART_INIT, Flags::empty(), half.context);
         let post = out.send(peer, header.as_bytes(), init.as_bytes())?;
         *is_announced |= post == Post::Done;
+        if post == Post::Done && std::mem::take(owes_end) {
+            if half.is_dropped {
+                self.partitioned.halves.remove(&id);
+            }
+            self.answer(out.link, peer, kind::PART_END, &PartEnd::of_sender(id.0));
+        }
         Ok(post.into())
     }
 
@@ -489,10 +514,18 @@ impl Tagged {
             self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
             return Ok(());
         }
-        let init = Init { sender: peer, send, bytes, partitions };
-        if let Some((&place, &id)) = first_of(&self.partitioned.receives, context, source, tag) {
-            self.partitioned.receives.remove(&place);
-            self.pair(link, id, init);
+        let init = Init { sender: peer, send, bytes, partitions, has_ended: false };
+        if let Some((&place, &posted)) = first_of(&self.partitioned.receives, context, source, tag) {
+            match posted {
+                Posted::Half(_) | Posted::Ended(..=1) => _ = self.partitioned.receives.remove(&place),
+                Posted::Ended(n) => _ = self.partitioned.receives.insert(place, Posted::Ended(n - 1)),
+            }
+            match posted {
+                Posted::Half(id) => self.pair(link, id, init),
+                Posted::Ended(_) => {
+                    self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
+                }
+            }
         } else if self.envelopes_cost + OVERHEAD as u64 > self.config.envelopes_max as u64 {
             self.refused += 1;
             self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, true));
@@ -508,7 +541,7 @@ impl Tagged {
 
     /// Makes a pair of a receive and an initialization, and answers with PART_ACCEPT.
     fn pair(&mut self, link: &mut Link, id: PartitionedId, init: Init) {
-        let Init { sender, send, bytes, partitions } = init;
+        let Init { sender, send, bytes, partitions, has_ended } = init;
         let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
         let Side::Receive { waits_at, part_len, begun, .. } = &mut half.side else { no_half(id) };
         *waits_at = None;
@@ -518,6 +551,13 @@ impl Tagged {
             *part_len = bytes / partitions;
             // The memory is limited: the lengths are equal, and each partition has a byte at least.
             *begun = vec![0; if bytes == 0 { 0 } else { partitions.div_ceil(64) }];
+        }
+        if has_ended {
+            self.partitioned.senders.remove(&(sender, send));
+            half.theirs = None;
+            let rank = link.peer(sender).rank();
+            self.end_half(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered }, false);
+            return;
         }
         self.partitioned.senders.insert((sender, send), Met::Half(id));
         let accept = PartAccept { send: send.into(), recv: id.0.into(), len: (ours as u64).into() };
@@ -636,7 +676,11 @@ impl Tagged {
             return Ok(());
         }
         match self.partitioned.senders.get(&(peer, send)) {
-            Some(&Met::Waiting(place)) => self.drop_init(link, place),
+            Some(&Met::Waiting(place)) => {
+                if let Some(init) = self.partitioned.inits.get_mut(&place) {
+                    init.has_ended = true;
+                }
+            }
             Some(&Met::Half(id)) => self.end_half(link, id, abandoned, false),
             None => link.note_stale(),
         }
@@ -660,11 +704,18 @@ impl Tagged {
         }
         half.ended = Some(error.clone());
         let (peer, theirs, request) = (half.peer, half.theirs, half.end_round());
+        let tells = tells && link.peer(peer).is_alive();
         let end = match &mut half.side {
-            Side::Send { is_announced, .. } => is_announced.then(|| PartEnd::of_sender(id.0)),
+            Side::Send { is_announced, owes_end, .. } => {
+                *owes_end = tells && !*is_announced;
+                is_announced.then(|| PartEnd::of_sender(id.0))
+            }
             Side::Receive { waits_at, begun, missing, .. } => {
                 if let Some(place) = waits_at.take() {
                     self.partitioned.receives.remove(&place);
+                    if tells {
+                        note_ended(&mut self.partitioned.receives, place);
+                    }
                 }
                 (*begun, *missing) = (Vec::new(), Vec::new());
                 theirs.map(|send| {
@@ -674,7 +725,7 @@ impl Tagged {
             }
         };
         self.partitioned.sending.remove(&id);
-        if let (Some(end), true) = (end, tells && link.peer(peer).is_alive()) {
+        if let (Some(end), true) = (end, tells) {
             self.answer(link, peer, kind::PART_END, &end);
         }
         if let Some(request) = request {
@@ -693,9 +744,20 @@ impl Tagged {
             let (cause, fate) = (cause.clone(), Fate::NotDelivered);
             self.end_half(link, id, Error::PeerFailed { rank, cause, fate, report }, false);
         }
+        let is_in = |context| only.is_none_or(|only| only == context);
+        // What the peer was to learn.
+        self.partitioned.halves.retain(|_, half| {
+            if let (Side::Send { owes_end, .. }, true) = (&mut half.side, half.peer == peer && is_in(half.context)) {
+                *owes_end = false;
+            }
+            !half.is_dropped || half.owes_end()
+        });
+        self.partitioned.receives.retain(|place, posted| {
+            !(matches!(posted, Posted::Ended(_)) && place.1 == rank && is_in(place.0))
+        });
         let inits = self.partitioned.inits.iter();
         let of_peer =
-            inits.filter(|(place, init)| init.sender == peer && only.is_none_or(|only| only == place.0));
+            inits.filter(|(place, init)| init.sender == peer && is_in(place.0));
         let places: Vec<_> = of_peer.map(|(place, _)| *place).collect();
         places.into_iter().for_each(|place| self.drop_init(link, place));
     }
@@ -727,6 +789,8 @@ impl Tagged {
         for id in self.halves_of(|half| half.context == context) {
             self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
         }
+        // The context refuses initializations that come later.
+        self.partitioned.receives.retain(|place, _| place.0 != context);
         let inits: Vec<_> = self
             .partitioned
             .inits
@@ -735,7 +799,9 @@ impl Tagged {
         let inits: Vec<_> = inits.into_iter().map(|(place, init)| (*place, *init)).collect();
         for (place, init) in inits {
             self.drop_init(link, place);
-            self.answer(link, init.sender, kind::PART_END, &PartEnd::of_receiver(init.send, false));
+            if !init.has_ended {
+                self.answer(link, init.sender, kind::PART_END, &PartEnd::of_receiver(init.send, false));
+            }
         }
     }
 
@@ -759,6 +825,7 @@ impl Tagged {
                 Side::Send { flow, .. } => {
                     assert_eq!(sending.contains(id), flow.is_some());
                     rounds += usize::from(flow.is_some());
+                    assert!(!half.is_dropped || half.owes_end(), "{id:?} has no reason to exist");
                     (half.round.is_some(), flow.is_some())
                 }
                 Side::Receive { waits_at, flow, .. } => {
@@ -775,13 +842,20 @@ impl Tagged {
                 assert!(matches!(state, Some(State::Partitioned { half, .. }) if half == id));
             }
         }
-        assert_eq!((receives.len(), senders.len(), sending.len()), (waiting, met, rounds));
+        let posted = receives.values().filter(|posted| matches!(posted, Posted::Half(_))).count();
+        assert_eq!((posted, senders.len(), sending.len()), (waiting, met, rounds));
     }
 }
 
 impl Half {
     fn new(peer: Peer, context: u32, tag: u64, bytes: usize, side: Side) -> Self {
-        Self { peer, context, tag, bytes, theirs: None, rounds: 0, round: None, ended: None, side }
+        let (theirs, rounds, round, ended, is_dropped) = (None, 0, None, None, false);
+        Self { peer, context, tag, bytes, theirs, rounds, round, ended, is_dropped, side }
+    }
+
+    /// Returns true if the receiver must still learn of the send and of its end.
+    fn owes_end(&self) -> bool {
+        matches!(self.side, Side::Send { owes_end: true, .. })
     }
 
     /// Ends a round: gives its memory up, and returns its request.
@@ -841,6 +915,22 @@ fn first_of<T>(
     tag: u64,
 ) -> Option<(&Waiting, &T)> {
     waiting.range((context, source, tag, 0)..=(context, source, tag, u64::MAX)).next()
+}
+
+/// Adds a receive that has ended to the order of the waiting ones. Neighbours that have ended too become one entry.
+fn note_ended(receives: &mut BTreeMap<Waiting, Posted>, place: Waiting) {
+    let (context, source, tag, number) = place;
+    let mut count = 1;
+    let after = receives.range((context, source, tag, number)..=(context, source, tag, u64::MAX)).next();
+    if let Some((&at, &Posted::Ended(n))) = after {
+        receives.remove(&at);
+        count += n;
+    }
+    let before = receives.range_mut((context, source, tag, 0)..place).next_back();
+    match before {
+        Some((_, Posted::Ended(n))) => *n += count,
+        _ => _ = receives.insert(place, Posted::Ended(count)),
+    }
 }
 
 /// Panics because a list names a half that does not exist or has the wrong side. A dropped half is removed from all

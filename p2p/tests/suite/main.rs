@@ -422,7 +422,7 @@ on_every_port! {
         one_partition, equal_cuts, a_finer_sender, a_finer_receiver, cuts_without_a_common_divisor, bytes_of_one,
         long_partitions, partitions_without_bytes, pairs_meet_in_order_and_no_message, different_lengths_end_both,
         deadline_of_a_sender, deadline_of_a_receiver, cancel_of_a_sender, cancel_of_a_receiver,
-        a_side_dropped_in_a_round, a_withdrawn_initialization_is_skipped, a_last_round_outlives_its_sender_half,
+        a_side_dropped_in_a_round, a_withdrawn_initialization_keeps_its_place, a_last_round_outlives_its_sender_half,
         death_of_the_other, death_of_a_receiver, initializations_are_bounded, a_closed_context_ends_its_pairs,
         to_self_in_parts, partners_must_exist;
     misuse:
