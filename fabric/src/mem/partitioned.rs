@@ -36,6 +36,8 @@ struct Shared {
     /// Bytes of all partitions, and of one.
     len: usize,
     part_len: usize,
+    /// Elements of one partition.
+    part_elements: usize,
     element: TypeId,
     marks: Marks,
 }
@@ -71,11 +73,16 @@ impl Partitioned {
     /// Cuts a vector into partitions.
     ///
     /// # Errors
-    /// Returns the vector if its length is not a multiple of `partitions`, or `partitions` is 0.
+    /// Returns the vector if its length is not a multiple of `partitions`, if `partitions` is 0, or if there are more than
+    /// 65,536 partitions without bytes: their number is not limited by the memory.
     pub fn new<T: Element>(vec: Vec<T>, partitions: usize) -> Result<Self, Vec<T>> {
         if partitions == 0 || !vec.len().is_multiple_of(partitions) {
             return Err(vec);
         }
+        if size_of_val(vec.as_slice()) == 0 && partitions > EMPTY_MAX {
+            return Err(vec);
+        }
+        let part_elements = vec.len() / partitions;
         let memory = Memory::new(vec);
         let (origin, len) = (memory.origin, memory.len());
         Ok(Self(Arc::new(Shared {
@@ -83,6 +90,7 @@ impl Partitioned {
             origin,
             len,
             part_len: len / partitions,
+            part_elements,
             element: TypeId::of::<T>(),
             marks: Marks::new(partitions),
         })))
@@ -143,13 +151,14 @@ impl Partitioned {
     pub fn read<T: Element>(&self, parts: Range<usize>) -> Option<&[T]> {
         assert!(self.0.element == TypeId::of::<T>(), "the vector has elements of another type");
         let span = self.0.span_of(&parts);
+        let elements = parts.len() * self.0.part_elements;
         if !self.0.marks.are_marked(parts) {
             return None;
         }
         // SAFETY: the span lies in the memory, at whole elements of a vector of `T`. Its partitions are marked, which
         // happens after the last write to them, so it is not written to until the owner begins a round, and the owner
         // is borrowed.
-        Some(unsafe { std::slice::from_raw_parts(self.0.at(span.start).cast(), count_of::<T>(&span)) })
+        Some(unsafe { std::slice::from_raw_parts(self.0.at(span.start).cast(), elements) })
     }
 
     /// Returns true if all of some partitions are marked.
@@ -172,9 +181,10 @@ impl Partitioned {
         if !self.0.marks.is_quiet() {
             return None;
         }
+        let elements = self.partitions() * self.0.part_elements;
         // SAFETY: these are the elements of a vector of `T`. The memory is quiet, so no writer or reader is left that
         // has access, and none can be made while the owner is borrowed exclusively.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast(), count_of::<T>(&(0..self.0.len))) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast(), elements) })
     }
 
     /// Returns the memory.
@@ -222,9 +232,8 @@ impl Shared {
     }
 }
 
-fn count_of<T>(span: &Range<usize>) -> usize {
-    span.len().checked_div(size_of::<T>()).unwrap_or(0)
-}
+/// The largest number of partitions of a message without bytes.
+const EMPTY_MAX: usize = 1 << 16;
 
 impl PartitionsMut {
     /// Returns the bytes of all partitions of the memory.
@@ -260,10 +269,10 @@ impl PartitionsMut {
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");
         let span = self.shared.span_of(&self.parts);
+        let elements = self.parts.len() * self.shared.part_elements;
         // SAFETY: as in `span_mut`; and the span consists of whole elements of a vector of `T`.
-        self.may_write(&self.parts).then(|| unsafe {
-            std::slice::from_raw_parts_mut(self.shared.at(span.start).cast(), count_of::<T>(&span))
-        })
+        self.may_write(&self.parts)
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.shared.at(span.start).cast(), elements) })
     }
 
     /// Returns the elements of all these partitions. `None` if one of them is marked.
@@ -274,10 +283,10 @@ impl PartitionsMut {
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");
         let span = self.shared.span_of(&self.parts);
+        let elements = self.parts.len() * self.shared.part_elements;
         // SAFETY: as in `as_mut_slice`, and `&self` excludes this value's own writes.
-        self.may_write(&self.parts).then(|| unsafe {
-            std::slice::from_raw_parts(self.shared.at(span.start).cast(), count_of::<T>(&span))
-        })
+        self.may_write(&self.parts)
+            .then(|| unsafe { std::slice::from_raw_parts(self.shared.at(span.start).cast(), elements) })
     }
 
     /// Makes partitions readable, and gives up the right to write them. Has no effect on marked ones.
