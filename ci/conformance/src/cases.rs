@@ -5,9 +5,12 @@ mod communicators;
 mod completion;
 mod failures;
 mod groups;
+mod lanes;
 mod matching;
 mod order;
+mod partners;
 mod probes;
+mod repeated;
 mod topologies;
 mod transfers;
 
@@ -19,6 +22,9 @@ pub(crate) fn add(cases: &mut Cases) {
     matching::add(cases);
     probes::add(cases);
     completion::add(cases);
+    repeated::add(cases);
+    partners::add(cases);
+    lanes::add(cases);
     cancels::add(cases);
     groups::add(cases);
     communicators::add(cases);

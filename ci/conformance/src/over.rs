@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use samite::{Comm, Rank, Source, World, simulated};
+use samite::{Comm, Rank, Settings, Source, World, simulated};
 
 use crate::case::{Case, Death, Job, Needs, barrier};
 
@@ -55,7 +55,9 @@ pub(crate) fn loopback(cases: &[Case]) -> Failures {
     let mut failures = Failures::default();
     for case in cases {
         let alarm = Alarm::start(format!("{} over loopback", case.name));
-        let results = samite::local(case.ranks, |world| as_rank(case, world, LONG, || {}));
+        let mut settings = Settings::default();
+        settings.set_lanes(LANES).expect("so many are possible");
+        let results = settings.local(case.ranks, |world| as_rank(case, world, LONG, || {}));
         drop(alarm);
         failures.count("loopback", case, &failed(results));
     }
@@ -114,7 +116,9 @@ pub(crate) fn jobs(cases: &[Case], filter: &str, transport: &str, samite: &Path)
     let run = |ranks: u32, options: &[&str], call: &[&str]| {
         let ranks = ranks.to_string();
         let job = ["run", "-n", &ranks, "--transport", transport, "--timeout", JOB_TIMEOUT];
-        let output = Command::new(samite).args(job).args(options).arg(&suite).args(call).output();
+        let mut command = Command::new(samite);
+        command.env("SAMITE_LANES", LANES.to_string()).args(job).args(options).arg(&suite).args(call);
+        let output = command.output();
         output.expect("the command of samite starts")
     };
     let mut failures = Failures::default();
@@ -278,6 +282,8 @@ pub(crate) fn watch() {
     });
 }
 
+/// The lanes of each rank that is no simulated one.
+const LANES: usize = 2;
 /// The bytes of a long message, which no port sends at once.
 const LONG: usize = 600_000;
 /// The same in simulations, whose packets are smaller.

@@ -1,10 +1,11 @@
 //! Completion of several operations: any, some, all, by waiting and by testing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use samite::{Done, Error, Failed, PendingSet, Rank, RequestSet, Scope, Source, Status};
+use samite::{AnyBuffer, Done, Error, Failed, PendingSet, Rank, RequestSet, Scope, Source, Status};
 
-use crate::case::{Cases, Job, bytes, expect, until};
+use crate::case::{Cases, Job, SHORT, bytes, expect, until};
 
 type End = (usize, Result<Done<Vec<u8>>, Failed<Vec<u8>>>);
 type ScopedEnd = (usize, Result<Status, Error>);
@@ -46,6 +47,66 @@ pub(crate) fn add(cases: &mut Cases) {
     }
     members(cases);
     single(cases);
+    for &(name, complete) in MIXED {
+        mixed(cases, name, complete);
+    }
+}
+
+/// The calls that complete requests of different types.
+type CompleteAny = fn(&mut RequestSet<AnyBuffer>) -> Vec<(usize, Result<Done<AnyBuffer>, Failed<AnyBuffer>>)>;
+const MIXED: &[(&str, CompleteAny)] = &[
+    ("wait-any", |set| set.wait_any().into_iter().collect()),
+    ("wait-some", |set| set.wait_some()),
+    ("wait-all", |set| set.wait_all()),
+    ("test-any", |set| set.test_any().into_iter().collect()),
+    ("test-some", |set| set.test_some()),
+];
+
+fn mixed(cases: &mut Cases, name: &'static str, complete: CompleteAny) {
+    let rule =
+        "sends, receives and claimed messages of different types complete in one set, each with its buffer";
+    cases.add(format!("{name}.mixed"), 2, rule, move |job| {
+        let other = job.other();
+        let twin = job.comm.dup()?;
+        let shared: Arc<[f64]> = Arc::from(vec![1.5; 40]);
+        let mut set = job.comm.request_set();
+        let mut keys = BTreeMap::new();
+        let mut insert = |what, request| keys.insert(set.insert(request).expect("of this world"), what);
+        insert("doubles", twin.irecv(vec![0.0_f64; 40], other, 1)?.into_any());
+        insert("bytes", job.comm.irecv(vec![0_u8; 7].into_boxed_slice(), Source::ANY, 2)?.into_any());
+        insert("shared", twin.isend(Arc::clone(&shared), other, 1)?.into_any());
+        insert("sent", job.comm.isend(bytes(3, 7), other, 2)?.into_any());
+        insert("claim", job.comm.isend(bytes(4, len(job, 3)), other, 3)?.into_any());
+        let claimed = job.comm.claim(other, 3)?;
+        insert("claimed", claimed.irecv(vec![0_u8; len(job, 3)])?.into_any());
+        insert("absent", job.comm.irecv(vec![5_u16], None, 4)?.into_any());
+        let late = job.comm.with_timeout(SHORT).irecv(vec![6_u32], Rank(job.rank()), 5)?;
+        insert("late", late.into_any());
+        while !keys.is_empty() {
+            let ends = until(job, || Ok(Some(complete(&mut set)).filter(|ends| !ends.is_empty())))?;
+            for (key, end) in ends {
+                let what = keys.remove(&key).expect("a key ends once");
+                if what == "late" {
+                    assert!(matches!(end, Err(Failed { error: Error::TimedOut { .. }, .. })), "{end:?}");
+                    continue;
+                }
+                let Done { buffer, status } = end?;
+                match what {
+                    "doubles" => assert_eq!(buffer.downcast::<Vec<f64>>().ok(), Some(vec![1.5; 40])),
+                    "shared" => {
+                        assert!(buffer.downcast::<Arc<[f64]>>().is_ok_and(|back| Arc::ptr_eq(&back, &shared)))
+                    }
+                    "bytes" => {
+                        assert_eq!(buffer.downcast::<Box<[u8]>>().ok().as_deref(), Some(&bytes(3, 7)[..]))
+                    }
+                    "sent" => assert_eq!(buffer.downcast::<Vec<u8>>().ok(), Some(bytes(3, 7))),
+                    "absent" => assert_eq!(status.peer, Rank::ABSENT),
+                    _ => assert_eq!(buffer.downcast::<Vec<u8>>().ok(), Some(bytes(4, len(job, 3)))),
+                }
+            }
+        }
+        Ok(())
+    });
 }
 
 fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
