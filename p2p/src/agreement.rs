@@ -28,6 +28,7 @@
 //! control context of a communicator, and the tag names the agreement.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use samite_fabric::link::{
     Awaited, Cause, Error, Fate, Group, Operation, Outcome, Report, RequestId, Time, WorldRank,
@@ -96,8 +97,9 @@ pub struct AgreementId(u64);
 /// contexts.
 pub trait Others: std::fmt::Debug + Send {
     /// Opens the contexts with a name: see [`Engine::open_contexts`]. Returns false, and opens none, if an engine cannot
-    /// open them.
-    fn open(&self, name: u64, members: &Group) -> bool;
+    /// open them. The members are the given incarnations, as far as the first engine knows them. Another engine may not
+    /// know that a rank was restarted.
+    fn open(&self, name: u64, members: &Group, incarnations: &[(WorldRank, u32)]) -> bool;
 
     /// Closes the contexts of a communicator that no rank has.
     fn withdraw(&self, context: u32);
@@ -393,7 +395,12 @@ impl<P: Port> Engine<P> {
         if !self.open_contexts(name, members.clone())? {
             return Ok(false);
         }
-        let are_open = self.others().all(|others| others.open(name, members));
+        let Some(others) = &self.agreements.others else { return Ok(true) };
+        let peers = self.inner.link().peers().map(|(_, peer)| peer);
+        let known = peers.filter(|peer| peer.is_alive() && members.contains(peer.rank()));
+        let incarnations: Vec<_> =
+            known.filter_map(|peer| Some((peer.rank(), peer.incarnation()?.get()))).collect();
+        let are_open = others.open(name, members, &incarnations);
         if !are_open {
             self.withdraw_contexts(now, self.context_of(name));
         }
@@ -503,7 +510,10 @@ impl Agreement {
                 (Step::Child(number), Some(child)) => {
                     match self.hear(engine, child, now, events) {
                         None => return,
-                        Some(Ok(answer)) => self.answer.merge(answer),
+                        Some(Ok(answer)) if self.is_valid(&answer, self.below(number)) => {
+                            self.answer.merge(answer)
+                        }
+                        Some(Ok(_)) => self.answer.merge(Answer::gave_up(child)),
                         Some(Err(error)) => {
                             self.answer.vote = self.answer.vote.max(self.vote_of(&error));
                             self.note(error);
@@ -520,14 +530,17 @@ impl Agreement {
                         self.limit(engine);
                     }
                     if self.parent().is_none() || self.gave_up.is_some() {
-                        self.decide(engine, now);
+                        self.decide(engine, now, events);
                     }
                 }
                 (Step::Parent, parent) => {
                     let parent = parent.expect("a rank that awaits its parent has one");
                     match self.hear(engine, parent, now, events) {
                         None => return,
-                        Some(Ok(decision)) => self.answer = decision,
+                        Some(Ok(decision)) if self.is_valid(&decision, 0..self.ranks.len()) => {
+                            self.answer = decision
+                        }
+                        Some(Ok(_)) => self.answer = Answer::gave_up(parent),
                         Some(Err(error)) => {
                             let vote = self.vote_of(&error);
                             self.answer = Answer { vote, next: 0, choices: Vec::new() };
@@ -536,14 +549,36 @@ impl Agreement {
                             self.send(engine, parent, now);
                         }
                     }
-                    self.decide(engine, now);
+                    self.decide(engine, now, events);
                 }
             }
         }
     }
 
+    /// Returns the indices of the ranks in the subtree of a child.
+    fn below(&self, number: u32) -> Range<u32> {
+        let (first, end) = (u64::from(self.index) + (1 << number), u64::from(self.index) + (2 << number));
+        // The child exists, and its index fits.
+        first as u32..end.min(u64::from(self.ranks.len())) as u32
+    }
+
+    /// Returns true if an answer is one that these ranks can give: it contains the choice of each of them, in the order
+    /// of the tree, and that of this rank is its own.
+    fn is_valid(&self, answer: &Answer, of: Range<u32>) -> bool {
+        if self.round == Round::Opening || answer.vote != Vote::Yes {
+            return answer.vote != Vote::Again || self.round == Round::Opening;
+        }
+        let Choice::Colour(colour, key) = self.choice else { return answer.choices.is_empty() };
+        let mine = [u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64];
+        let are_of = answer.choices.chunks(3).map(|choice| choice[0]).eq(of.clone().map(u64::from));
+        let is_whole = answer.choices.len() == 3 * of.len();
+        is_whole
+            && are_of
+            && (!of.contains(&self.index) || answer.choices.chunks(3).any(|choice| choice == mine))
+    }
+
     /// Passes the decision of a round down, and acts on it.
-    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
         for child in (0..).map_while(|number| self.child(number)) {
             self.send(engine, child, now);
         }
@@ -566,6 +601,8 @@ impl Agreement {
                     engine.others().for_each(|others| others.withdraw(context));
                 }
                 self.propose(engine.free_name(now));
+                // The next messages may have arrived already, so this rank may not wait for any of them.
+                self.check_deadline(engine, now, events);
                 return;
             }
             (None, _, vote) => Err(engine.error_of(vote)),
@@ -710,7 +747,7 @@ impl Agreement {
         let slack_ns = if events > 0 { SLACK_NS } else { 0 };
         if now >= self.deadline.after(slack_ns) && self.deadline != Time::NEVER {
             let report = Report {
-                operation: Operation::Receive,
+                operation: Operation::Creation,
                 peer: Some(self.awaited()),
                 tag: self.tag(),
                 mask: !0,
@@ -746,9 +783,9 @@ impl Agreement {
         self.tag.map_or(self.number, |tag| BY_SOME | u64::from(tag))
     }
 
-    /// Returns the rank whose message is awaited, or this rank if none is.
+    /// Returns the rank whose message is awaited, or will be next; this rank if there is none.
     fn awaited(&self) -> WorldRank {
-        self.awaited_rank().unwrap_or_else(|| self.world_rank(self.index))
+        self.awaited_rank().or_else(|| self.parent()).unwrap_or_else(|| self.world_rank(self.index))
     }
 
     fn awaited_rank(&self) -> Option<WorldRank> {
@@ -911,5 +948,38 @@ mod tests {
         assert!(Answer::of(&[1]).is_none());
         assert!(Vote::Yes < Vote::Again && Vote::Again < Vote::GaveUp(WorldRank(0)));
         assert!(Vote::GaveUp(WorldRank(9)) < Vote::Failed(WorldRank(0)));
+    }
+
+    #[test]
+    fn choices_are_those_of_the_ranks_that_answer() {
+        let mut root = agreement(Group::range(WorldRank(0), 7), 0);
+        root.choice = Choice::Colour(Some(5), -1);
+        assert_eq!([0, 1, 2].map(|number| root.below(number)), [1..2, 2..4, 4..7]);
+        let answer = |vote, choices: &[u64]| Answer { vote, next: 2, choices: choices.to_vec() };
+        let own = [0, 5, -1_i64 as u64];
+        for (choices, of, is_valid) in [
+            (&[1, 9, 9][..], 1..2, true),
+            (&[2, 9, 9, 3, u64::MAX, 0], 2..4, true),
+            (&[], 1..2, false),
+            (&[1, 9], 1..2, false),
+            (&[1, 9, 9, 1, 9, 9], 1..2, false),
+            (&[0, 5, own[2]], 1..2, false),
+            (&[2, 9, 9, 4, 9, 9], 2..4, false),
+            (&[u64::MAX, 9, 9], 1..2, false),
+            (&[own[0], own[1], own[2], 1, 9, 9], 0..2, true),
+            (&[own[0], u64::MAX, own[2], 1, 9, 9], 0..2, false),
+        ] {
+            assert_eq!(root.is_valid(&answer(Vote::Yes, choices), of), is_valid, "{choices:?}");
+        }
+        // The choices of ranks that do not get the communicator do not matter.
+        assert!(root.is_valid(&answer(Vote::GaveUp(WorldRank(1)), &[]), 1..2));
+        assert!(!root.is_valid(&answer(Vote::Again, &[]), 1..2));
+        root.round = Round::Opening;
+        assert!(root.is_valid(&answer(Vote::Again, &[]), 1..2));
+        let mut same = agreement(Group::range(WorldRank(0), 2), 0);
+        assert!(same.is_valid(&answer(Vote::Yes, &[]), 1..2));
+        assert!(!same.is_valid(&answer(Vote::Yes, &[1, 2, 3]), 1..2));
+        same.choice = Choice::Colour(None, 0);
+        assert!(same.is_valid(&answer(Vote::Yes, &[0, u64::MAX, 0, 1, 1, 1]), 0..2));
     }
 }

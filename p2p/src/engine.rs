@@ -969,6 +969,15 @@ impl<P: Port> Engine<P> {
         self.inner.seek(rank)
     }
 
+    /// Notes that this incarnation of a rank takes part: see [`link::Engine::peer_takes_part`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    #[cold]
+    pub fn peer_takes_part(&mut self, rank: WorldRank, incarnation: u32) -> Result<(), Error> {
+        self.inner.peer_takes_part(rank, incarnation)
+    }
+
     /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
     pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.inner.wanted()

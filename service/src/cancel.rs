@@ -45,6 +45,11 @@ impl Cancel {
         sleepers.iter().filter_map(Weak::upgrade).for_each(|watch| watch.wake());
     }
 
+    /// Returns true if both end the same operations.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::Acquire)
     }

@@ -87,7 +87,7 @@ pub enum Error {
         /// The number of lanes of each rank.
         lanes: usize,
     },
-    /// Misuse: a buffer cannot be cut into so many equal partitions.
+    /// Misuse: a buffer cannot be cut into so many equal partitions. A message without bytes has at most 65,536.
     #[error(
         "{elements} elements cannot be cut into {partitions} equal partitions: the number must divide the elements"
     )]
@@ -372,13 +372,18 @@ pub struct OtherTags {
     pub first: u64,
 }
 
-/// The direction of an operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Operation {
     /// A send.
     Send,
     /// A receive.
     Receive,
+    /// A search for a message of any length: a probe, a claim, or [`recv_vec`](crate::Comm::recv_vec).
+    Search,
+    /// The creation of a communicator, which waits for a message of one of its ranks.
+    Creation,
 }
 
 /// The event that an operation waits for.
@@ -440,14 +445,19 @@ impl fmt::Debug for Error {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (operation, preposition) = match self.operation {
-            Operation::Send => ("send", "to"),
-            Operation::Receive => ("receive", "from"),
-        };
-        write!(f, "{operation} of {} bytes {preposition} ", self.bytes)?;
+        match self.operation {
+            Operation::Send => write!(f, "send of {} bytes to ", self.bytes)?,
+            Operation::Receive => write!(f, "receive of {} bytes from ", self.bytes)?,
+            Operation::Search => write!(f, "search for a message from ")?,
+            Operation::Creation => write!(f, "creation of a communicator, with the next step from ")?,
+        }
         match self.peer {
             Some(rank) => f.write_str(&named(rank, self.world_peer.unwrap_or(rank)))?,
             None => write!(f, "any rank")?,
+        }
+        if self.operation == Operation::Creation {
+            write!(f, ", after {} ms still waiting", self.age.as_millis())?;
+            return self.write_stop(f);
         }
         let awaited = match self.awaited {
             Awaited::Address => "the peer's address",
@@ -469,6 +479,12 @@ impl fmt::Display for Report {
             }
             None => {}
         }
+        self.write_stop(f)
+    }
+}
+
+impl Report {
+    fn write_stop(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.peer {
             Some(rank) if self.is_stopped => {
                 write!(f, "; the process of {} is stopped", named(rank, self.world_peer.unwrap_or(rank)))
@@ -616,6 +632,8 @@ impl Public for samite_p2p::Report {
             operation: match self.operation {
                 samite_p2p::Operation::Send => Operation::Send,
                 samite_p2p::Operation::Receive => Operation::Receive,
+                samite_p2p::Operation::Search => Operation::Search,
+                samite_p2p::Operation::Creation => Operation::Creation,
             },
             peer: self.peer.map(|rank| Rank(rank.0)),
             world_peer: self.peer.map(|rank| Rank(rank.0)),
@@ -694,6 +712,9 @@ mod tests {
         }
         let others = Some(engine::OtherTags { messages: 2, first: 9 });
         reports.push(engine::Report { peer: None, mask: 0, other_tags: others, ..report });
+        for operation in [engine::Operation::Search, engine::Operation::Creation] {
+            reports.push(engine::Report { operation, bytes: 0, ..report });
+        }
         let causes = [
             engine::Cause::Died("killed by SIGKILL".into()),
             engine::Cause::Left,

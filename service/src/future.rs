@@ -1,5 +1,7 @@
 //! Futures of requests, probes and claims.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -9,7 +11,7 @@ use samite_p2p::Pattern;
 use crate::buffer::Buffer;
 use crate::error::Public;
 use crate::request::{Done, Failed, Request};
-use crate::runtime::{Entry, Sought};
+use crate::runtime::{Entry, Sought, contain};
 use crate::{Comm, Error, Message, Status};
 
 /// The future of a [`Request`], made by awaiting it. It returns the same result as [`Request::wait`], with one
@@ -100,7 +102,51 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
         drop(state);
         if let Some((future, body)) = taken {
             drop(future);
-            body(end);
+            in_turn(Box::new(move || body(end)));
+        }
+    }
+}
+
+type Call = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// The callbacks that this thread calls after the present one. `None` while it calls none.
+    static LATER: RefCell<Option<VecDeque<Call>>> = const { RefCell::new(None) };
+}
+
+/// Calls a callback, after the present one of this thread if there is one: a chain of callbacks, each of which finds the
+/// next message in place, would not fit on a stack.
+fn in_turn(body: Call) {
+    let is_first = LATER.with_borrow_mut(|later| match later {
+        Some(later) => {
+            later.push_back(body);
+            None
+        }
+        None => {
+            *later = Some(VecDeque::new());
+            Some(body)
+        }
+    });
+    let Some(mut body) = is_first else { return };
+    // Calls the rest if one of them panics.
+    let _rest = Rest;
+    loop {
+        body();
+        match LATER.with_borrow_mut(|later| later.as_mut().and_then(VecDeque::pop_front)) {
+            Some(next) => body = next,
+            None => return,
+        }
+    }
+}
+
+/// Calls the callbacks that wait for their turn when it is dropped, after a panic of the one before them.
+struct Rest;
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let later = LATER.take().unwrap_or_default();
+        for body in later {
+            contain(|| in_turn(body));
         }
     }
 }

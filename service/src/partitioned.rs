@@ -351,6 +351,11 @@ impl<T: Element> PartitionedRecv<T> {
             return Ok(true);
         }
         let runtime = &self.0.comm.runtime;
+        if let Some(cancel) = &self.0.comm.bounds.cancel
+            && cancel.is_cancelled()
+        {
+            self.0.cancel();
+        }
         let end = runtime.look(|engine| engine.partitioned_end(self.0.id).map_or(Ok(()), Err));
         // The call above may have received the partitions, and the end of the pair after them.
         match (memory.are_marked(range), end) {
@@ -532,13 +537,18 @@ impl<T: Element> Half<T> {
 
     fn test(&mut self) -> Option<Result<Status, Error>> {
         let Some(round) = self.round else { return Some(Err(Error::Inactive)) };
-        match self.comm.runtime.test(round, &mut ()) {
+        match self.comm.runtime.test(round, &mut (), &self.comm.bounds) {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(end)) => {
                 self.round = None;
                 Some(self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result)))
             }
-            Err(error) => Some(Err(self.comm.local_error(error))),
+            // No later call can learn more, as after `wait`.
+            Err(error) => {
+                self.round = None;
+                self.comm.runtime.forget(round);
+                Some(Err(self.comm.local_error(error)))
+            }
         }
     }
 

@@ -408,7 +408,7 @@ impl<B: Buffer> Round<B> {
 
     fn test(&mut self, comm: &Comm) -> Option<Result<Status, Error>> {
         match *self {
-            Self::UnderWay(id) => match comm.runtime.test(id, &mut ()) {
+            Self::UnderWay(id) => match comm.runtime.test(id, &mut (), &comm.bounds) {
                 Ok(Poll::Pending) => None,
                 Ok(Poll::Ready(completion)) => Some(self.end(comm, completion)),
                 Err(error) => Some(Err(comm.local_error(error))),

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 
 use samite_fabric::layout::Room;
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Lent, Outcome, Reading, RequestId, Writing};
+use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
 use crate::buffer::{AnyBuffer, Buffer};
 use crate::comm::Derived;
@@ -117,7 +117,7 @@ impl<B: Buffer> Request<B> {
     pub fn is_finished(&self) -> bool {
         let Some(id) = self.id else { return true };
         // After an error of the runtime itself `wait` returns at once too.
-        self.comm.runtime.look(|engine| Ok(engine.outcome(id) != Outcome::Pending)).unwrap_or(true)
+        self.comm.runtime.has_ended(id, &self.comm.bounds).unwrap_or(true)
     }
 
     /// Calls `body` with the result. If the request has ended, this thread calls it at once. Otherwise it is called
@@ -125,7 +125,9 @@ impl<B: Buffer> Request<B> {
     /// the [`World`](crate::World).
     ///
     /// `body` is called once. It may make any call of Samite, waiting calls included, but until it returns, that thread
-    /// wakes no future of this `World`. If `body` panics there, the panic is reported, and the thread continues.
+    /// wakes no future of this `World`. If `body` calls `on_end` for a request that has ended, the function of that call
+    /// runs after `body`, so a chain of such calls is as long as the program needs. If `body` panics in a thread of the
+    /// runtime, the panic is reported, and the thread continues.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -184,7 +186,7 @@ impl<B: Buffer> Request<B> {
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Done<B>, Failed<B>>> {
         let Some(id) = self.id else { return Some(result_of(None, None)) };
-        match self.comm.runtime.test(id, &mut ()) {
+        match self.comm.runtime.test(id, &mut (), &self.comm.bounds) {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(completion)) => Some(self.end(completion)),
             Err(error) => Some(Err(Failed { error: self.comm.local_error(error), buffer: None })),
@@ -245,6 +247,12 @@ pub(crate) trait Awaiting: Lent {
     #[inline]
     fn first<P: Port>(&mut self, _engine: &mut Engine<P>) -> Option<RequestId> {
         None
+    }
+
+    /// Cancels the requests whose cancel was used. Returns true if there were any. Called once per burst of polls.
+    #[inline]
+    fn heed_cancels<P: Port>(&mut self, _engine: &mut Engine<P>) -> bool {
+        false
     }
 
     /// Returns any other request that has ended, which ends the wait too. Called once per burst of polls. `None` if no

@@ -41,7 +41,7 @@ use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
 use state::Core;
 use tasks::Tasks;
-pub(crate) use tasks::{Entry, Sought};
+pub(crate) use tasks::{Entry, Sought, contain};
 use waiting::deadline_after;
 
 /// Drives an engine on behalf of all threads that use it.
@@ -293,7 +293,12 @@ impl<P: Port> Runtime<P> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
-    pub(crate) fn open_contexts_here(&self, name: u64, members: &Group) -> Result<bool, Error> {
+    pub(crate) fn open_contexts_here(
+        &self,
+        name: u64,
+        members: &Group,
+        incarnations: &[(WorldRank, u32)],
+    ) -> Result<bool, Error> {
         let mut core = self.lock()?;
         // Nobody may have driven this lane since a rank was restarted. If the report of the end of the earlier
         // incarnation came after this call, it would end the membership of the present one.
@@ -301,6 +306,9 @@ impl<P: Port> Runtime<P> {
         // Another call returns an error again.
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
             self.rouse(&mut core);
+        }
+        for &(rank, incarnation) in incarnations {
+            core.engine.peer_takes_part(rank, incarnation).map_err(Public::public)?;
         }
         core.engine.open_contexts(name, members.clone()).map_err(Public::public)
     }
@@ -335,18 +343,42 @@ impl<P: Port> Runtime<P> {
         &self,
         id: RequestId,
         lent: &mut L,
+        bounds: &Bounds,
     ) -> Result<Poll<Option<Completion>>, Error> {
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
         if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        match core.engine.outcome(id) {
+        match core.outcome_within(id, bounds) {
             Outcome::Pending => Ok(Poll::Pending),
             Outcome::FailurePending => {
                 core.engine.failure_pending(id).map_or(Ok(Poll::Pending), |error| Err(error.public()))
             }
             Outcome::Ready => Ok(Poll::Ready(core.engine.collect(id, lent).map(Completion::from))),
         }
+    }
+
+    /// Drives once. Returns true if the request has ended.
+    pub(crate) fn has_ended(&self, id: RequestId, bounds: &Bounds) -> Result<bool, Error> {
+        let mut core = self.lock()?;
+        if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
+            self.rouse(&mut core);
+        }
+        Ok(core.outcome_within(id, bounds) != Outcome::Pending)
+    }
+
+    /// Wakes this runtime when `cancel` is used, for a wait that it is to end.
+    pub(crate) fn heeds(&self, cancel: &Cancel) {
+        if let Some(watch) = &self.watch {
+            cancel.wakes(watch);
+        }
+    }
+
+    /// Cancels requests.
+    pub(crate) fn cancel_all(&self, ids: impl IntoIterator<Item = RequestId>) {
+        let Ok(mut core) = self.lock() else { return };
+        ids.into_iter().for_each(|id| core.engine.cancel(id));
+        self.hand_over(&mut core);
     }
 
     /// Drives once.
@@ -455,6 +487,11 @@ impl<P: Port> Runtime<P> {
         let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag: 0, mask: 0 };
         if rank != self.rank {
             self.look(|engine| engine.seek(rank))?;
+            let mut core = self.lock()?;
+            // A peer that has called first was never asked for its address, and its successor may call another lane.
+            if core.engine.incarnation(rank).is_none() {
+                core.directory.request_address(rank.0);
+            }
         }
         self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.counted_incarnation(engine, rank)))
     }

@@ -338,7 +338,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Kind::Failed => return Some(Err(Error::NoSuchRequest)),
             Kind::UnderWay { request, place } => (request, place),
         };
-        let completion = match self.comm.runtime.test(request, &mut self.loans) {
+        let completion = match self.comm.runtime.test(request, &mut self.loans, &self.comm.bounds) {
             Ok(Poll::Pending) => return None,
             Ok(Poll::Ready(completion)) => completion,
             Err(error) => return Some(Err(self.comm.local_error(error))),

@@ -169,6 +169,25 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
+    /// Notes that this incarnation of a rank takes part, as another engine of this rank knows. Its address is found when
+    /// it is needed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`].
+    pub fn peer_takes_part(&mut self, rank: WorldRank, incarnation: u32) -> Result<(), Error> {
+        self.link.check_rank(rank)?;
+        let incarnation = Incarnation::new(incarnation);
+        // A peer that is unknown here has no earlier incarnation to mistake it for.
+        if let Some(peer) = self.link.find(rank)
+            && self.link.peers[peer].incarnation != Some(incarnation)
+            && self.link.expects(&mut self.stack, peer, incarnation)
+        {
+            self.sever();
+            self.link.peers[peer].incarnation = Some(incarnation);
+        }
+        Ok(())
+    }
+
     /// Drains the ranks whose address is wanted. [`Engine::introduce`] sets it.
     pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.link.wanted.drain(..)

@@ -275,6 +275,10 @@ pub enum Operation {
     Send,
     /// A receive.
     Receive,
+    /// A search for a message of any length: a probe, a claim, or the first step of a receive into new memory.
+    Search,
+    /// The creation of a communicator.
+    Creation,
 }
 
 /// The event that an operation waits for.

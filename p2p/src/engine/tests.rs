@@ -1,5 +1,6 @@
 //! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
 
+mod agreements;
 mod contexts;
 mod given_up;
 mod hellos;

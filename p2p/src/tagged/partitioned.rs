@@ -747,7 +747,9 @@ impl Tagged {
         let is_in = |context| only.is_none_or(|only| only == context);
         // What the peer was to learn.
         self.partitioned.halves.retain(|_, half| {
-            if let (Side::Send { owes_end, .. }, true) = (&mut half.side, half.peer == peer && is_in(half.context)) {
+            if let (Side::Send { owes_end, .. }, true) =
+                (&mut half.side, half.peer == peer && is_in(half.context))
+            {
                 *owes_end = false;
             }
             !half.is_dropped || half.owes_end()
@@ -756,8 +758,7 @@ impl Tagged {
             !(matches!(posted, Posted::Ended(_)) && place.1 == rank && is_in(place.0))
         });
         let inits = self.partitioned.inits.iter();
-        let of_peer =
-            inits.filter(|(place, init)| init.sender == peer && is_in(place.0));
+        let of_peer = inits.filter(|(place, init)| init.sender == peer && is_in(place.0));
         let places: Vec<_> = of_peer.map(|(place, _)| *place).collect();
         places.into_iter().for_each(|place| self.drop_init(link, place));
     }

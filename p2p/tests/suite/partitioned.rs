@@ -394,7 +394,11 @@ pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
         }
         let mut others = Vec::new();
         for _ in 0..4 {
-            others.push(if on == 0 { recv_init(&mut job, 5, 100, 2) } else { send_init(&mut job, 5, 100, 2) });
+            others.push(if on == 0 {
+                recv_init(&mut job, 5, 100, 2)
+            } else {
+                send_init(&mut job, 5, 100, 2)
+            });
         }
         let other = others.pop();
         for mut other in others {
@@ -403,7 +407,8 @@ pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
             assert_eq!(other.try_start(&mut job, NEVER).unwrap_err(), abandoned);
             other.free(&mut job);
         }
-        let (mut send, mut recv) = if on == 0 { (last.unwrap(), other.unwrap()) } else { (other.unwrap(), last.unwrap()) };
+        let (mut send, mut recv) =
+            if on == 0 { (last.unwrap(), other.unwrap()) } else { (other.unwrap(), last.unwrap()) };
         let (sent, received) = (send.start(&mut job), recv.start(&mut job));
         send.ready_all(&mut job, &bytes(2, 100));
         assert!(job.wait(received).result.is_ok() && job.wait(sent).result.is_ok());

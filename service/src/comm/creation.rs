@@ -139,7 +139,8 @@ impl Comm {
     /// [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
     pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         let (group, members) = (&group.0, self.members());
-        if let Some(stranger) = group.difference(&members).rank(0) {
+        // There are more ranks than members only if one of the first of them is no member.
+        if let Some(stranger) = group.iter().find(|rank| !members.contains(*rank)) {
             return Err(Error::NotAMember { world_rank: Rank(stranger.0) });
         }
         if !group.contains(self.runtime.rank) {

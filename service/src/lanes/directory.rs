@@ -90,6 +90,12 @@ impl Share {
         if self.news.is_empty() {
             self.alarm.ring();
         }
+        // A process may be stopped and continued any number of times.
+        if let Notice::Stopped { rank, incarnation, .. } = notice {
+            self.news.retain(|news| {
+                !matches!(news, Notice::Stopped { rank: r, incarnation: i, .. } if (*r, *i) == (rank, incarnation))
+            });
+        }
         self.news.push_back(notice);
     }
 }
@@ -113,7 +119,13 @@ impl Shared {
                 }
                 _ => {}
             }
-            self.shares.iter_mut().for_each(|share| share.post(notice.clone()));
+            for share in &mut self.shares {
+                // The lane may know the rank by its call alone, and must know the next incarnation all the same.
+                if let Notice::Failed { rank, returns: true, .. } = notice {
+                    share.requested.insert(rank);
+                }
+                share.post(notice.clone());
+            }
         }
     }
 

@@ -216,3 +216,38 @@ fn questions_do_not_pile_up_in_a_lane_that_is_not_used() {
         assert!(lane.poll().is_none());
     }
 }
+
+/// A process can be stopped and continued any number of times. And a lane that a rank has called first has never asked
+/// for its address, but must learn that of the next incarnation.
+#[test]
+fn a_lane_that_is_not_used_keeps_the_last_stop_and_learns_of_a_restart() {
+    struct Tells(Vec<Notice>);
+    impl Directory for Tells {
+        fn request_address(&mut self, _: u32) {}
+        fn poll(&mut self) -> Option<Notice> {
+            self.0.pop()
+        }
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn leave(&mut self) {}
+        fn panicked(&mut self) {}
+    }
+    let stopped =
+        |incarnation, times: u32| Notice::Stopped { rank: 1, incarnation, is_stopped: times % 2 == 1 };
+    let mut notices: Vec<_> = (0..9).map(|times| stopped(5, times)).chain([stopped(6, 1)]).collect();
+    notices.push(Notice::Failed { rank: 1, incarnation: 6, how: String::new(), returns: true });
+    notices.push(Notice::Address { rank: 1, incarnation: 7, address: Address(Vec::new()) });
+    notices.reverse();
+    let mut lanes = share(Box::new(Tells(notices)), 2).unwrap();
+    assert!(matches!(lanes[0].poll(), Some(Notice::Stopped { incarnation: 5, is_stopped: false, .. })));
+    for lane in &mut lanes {
+        let mut told = std::iter::from_fn(|| lane.poll());
+        if let Some(Notice::Stopped { incarnation: 5, .. }) = told.next() {
+            assert!(matches!(told.next(), Some(Notice::Stopped { incarnation: 6, is_stopped: true, .. })));
+        }
+        assert!(matches!(told.next(), Some(Notice::Failed { incarnation: 6, .. })));
+        assert!(matches!(told.next(), Some(Notice::Address { incarnation: 7, .. })));
+        assert!(told.next().is_none());
+    }
+}

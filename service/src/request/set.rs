@@ -10,8 +10,8 @@ use super::{Awaiting, Done, Failed, Request, result_of};
 use crate::buffer::Buffer;
 use crate::comm::Derived;
 use crate::members::{Member, Members};
-use crate::runtime::Completion;
-use crate::{Comm, Error};
+use crate::runtime::{Bounds, Completion};
+use crate::{Cancel, Comm, Error};
 
 /// Requests under way, whose results the caller takes in the order in which they end.
 ///
@@ -41,6 +41,7 @@ pub struct RequestSet<B: Buffer> {
     comm: Comm,
     watcher: u32,
     members: Members<UnderWay, ()>,
+    cancels: Cancels,
     buffer: PhantomData<fn() -> B>,
 }
 
@@ -50,15 +51,16 @@ type End<B> = (usize, Result<Done<B>, Failed<B>>);
 impl<B: Buffer> RequestSet<B> {
     pub(crate) fn new(comm: Comm) -> Self {
         let watcher = comm.runtime.add_watcher();
-        Self { comm, watcher, members: Members::default(), buffer: PhantomData }
+        Self { comm, watcher, members: Members::default(), cancels: Cancels::default(), buffer: PhantomData }
     }
 
-    /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The cancel of
-    /// the set's communicator ends waits for it; the request keeps its own deadline. A request whose result
-    /// [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`].
+    /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request keeps
+    /// its own deadline and cancel. The cancel of the set's communicator ends each call that waits or tests, by
+    /// cancelling one request. A request whose result [`Request::test`] has returned ends in the set with
+    /// [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// Returns the request if it belongs to another [`World`](crate::World).
+    /// Returns the request if it belongs to another [`World`](crate::World) or another [lane](Comm::lane).
     pub fn insert(&mut self, mut request: Request<B>) -> Result<usize, Request<B>> {
         if !Arc::ptr_eq(&request.comm.runtime, &self.comm.runtime) {
             return Err(request);
@@ -66,8 +68,12 @@ impl<B: Buffer> RequestSet<B> {
         let Some(id) = request.id.take() else {
             return Ok(self.members.insert(Member::Ended(())));
         };
-        let derived = request.comm.derived.clone();
-        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived }));
+        let (derived, bounds) = (request.comm.derived.clone(), request.comm.bounds.clone());
+        if let Some(cancel) = &bounds.cancel {
+            self.cancels.add(cancel);
+            self.comm.runtime.heeds(cancel);
+        }
+        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived, bounds }));
         self.comm.runtime.watch(id, self.watcher, key as u32);
         Ok(key)
     }
@@ -92,9 +98,11 @@ impl<B: Buffer> RequestSet<B> {
             return Some(self.end(key, None));
         }
         let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
-        let mut watched = Watched { watcher: self.watcher, key };
+        let (members, cancels) = (&self.members, &mut self.cancels);
+        let mut watched = Watched { watcher: self.watcher, key, members, cancels };
         let completion = self.comm.runtime.finish(id, &mut watched, &self.comm.bounds);
-        Some(self.end(watched.key, completion))
+        let key = watched.key;
+        Some(self.end(key, completion))
     }
 
     /// Waits until a request ends, and takes out all that have ended by then. Returns an empty list if the set is
@@ -117,6 +125,12 @@ impl<B: Buffer> RequestSet<B> {
     /// request.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self) -> Option<End<B>> {
+        let cancelled = self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        let one = self.members.some_under_way().filter(|_| cancelled).map(|(_, member)| member.id);
+        let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
+        if !own.is_empty() || one.is_some() {
+            self.comm.runtime.cancel_all(own.into_iter().chain(one));
+        }
         let driven = self.comm.runtime.drive(&mut ());
         self.take(false).or_else(|| self.take_failed(driven.err()?))
     }
@@ -148,7 +162,10 @@ impl<B: Buffer> RequestSet<B> {
 
     fn end(&mut self, key: usize, completion: Option<Completion>) -> End<B> {
         let derived = match self.members.remove(key) {
-            Some(Member::UnderWay(UnderWay { derived, .. })) => derived,
+            Some(Member::UnderWay(UnderWay { derived, bounds, .. })) => {
+                self.cancels.remove(bounds.cancel.as_ref());
+                derived
+            }
             _ => None,
         };
         (key, result_of(derived.as_deref(), completion))
@@ -156,14 +173,16 @@ impl<B: Buffer> RequestSet<B> {
 
     /// Takes a request out before its end. The request continues.
     pub fn remove(&mut self, key: usize) -> Option<Request<B>> {
-        let (id, derived) = match self.members.remove(key)? {
-            Member::UnderWay(UnderWay { id, derived }) => {
+        let (id, derived, bounds) = match self.members.remove(key)? {
+            Member::UnderWay(UnderWay { id, derived, bounds }) => {
+                self.cancels.remove(bounds.cancel.as_ref());
                 self.comm.runtime.unwatch(id);
-                (Some(id), derived)
+                (Some(id), derived, bounds)
             }
-            Member::Ended(()) => (None, None),
+            Member::Ended(()) => (None, None, Bounds::default()),
         };
-        Some(Request { comm: self.comm.with_members(derived), id, buffer: PhantomData })
+        let comm = Comm { bounds, ..self.comm.with_members(derived) };
+        Some(Request { comm, id, buffer: PhantomData })
     }
 
     /// Cancels a request, as [`Request::cancel`].
@@ -188,24 +207,74 @@ impl<B: Buffer> Drop for RequestSet<B> {
 struct UnderWay {
     id: RequestId,
     derived: Option<Arc<Derived>>,
+    bounds: Bounds,
+}
+
+/// The different cancels of a set's requests, each with the number of requests, and false once it has cancelled them.
+/// A wait looks at each of them, and not at each request.
+#[derive(Debug, Default)]
+struct Cancels(Vec<(Cancel, usize, bool)>);
+
+impl Cancels {
+    fn add(&mut self, cancel: &Cancel) {
+        match self.0.iter_mut().find(|(known, ..)| known.is_same(cancel)) {
+            Some((_, requests, is_armed)) => (*requests, *is_armed) = (*requests + 1, true),
+            None => self.0.push((cancel.clone(), 1, true)),
+        }
+    }
+
+    fn remove(&mut self, cancel: Option<&Cancel>) {
+        let Some(cancel) = cancel else { return };
+        if let Some(place) = self.0.iter().position(|(known, ..)| known.is_same(cancel)) {
+            self.0[place].1 -= 1;
+            if self.0[place].1 == 0 {
+                self.0.swap_remove(place);
+            }
+        }
+    }
+
+    /// Returns a cancel that was used and has not cancelled its requests.
+    fn take_used(&mut self) -> Option<Cancel> {
+        let (cancel, _, is_armed) =
+            self.0.iter_mut().find(|(cancel, _, is_armed)| *is_armed && cancel.is_cancelled())?;
+        *is_armed = false;
+        Some(cancel.clone())
+    }
+}
+
+/// Returns the requests that a cancel ends.
+fn used_by(members: &Members<UnderWay, ()>, cancel: &Cancel) -> Vec<RequestId> {
+    let used = members
+        .all_under_way()
+        .filter(|member| member.bounds.cancel.as_ref().is_some_and(|own| own.is_same(cancel)));
+    used.map(|member| member.id).collect()
 }
 
 /// A wait for the request of a watcher that ends first.
-struct Watched {
+struct Watched<'a> {
     watcher: u32,
     /// The key of the awaited request.
     key: usize,
+    members: &'a Members<UnderWay, ()>,
+    cancels: &'a mut Cancels,
 }
 
-impl Awaiting for Watched {
+impl Awaiting for Watched<'_> {
     #[inline]
     fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
         let (id, key) = engine.take_end(self.watcher)?;
         self.key = key as usize;
         Some(id)
     }
+
+    #[inline]
+    fn heed_cancels<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
+        let Some(used) = self.cancels.take_used() else { return false };
+        used_by(self.members, &used).into_iter().for_each(|id| engine.cancel(id));
+        true
+    }
 }
 
-impl Lent for Watched {
+impl Lent for Watched<'_> {
     fn received(&mut self, _: RequestId, _: u32, _: samite_p2p::Status) {}
 }

@@ -7,12 +7,14 @@ use samite_control::{Figures, PeerStats};
 use samite_fabric::link::GivenUp;
 use samite_fabric::{Port, Sleep};
 use samite_p2p::{
-    Awaited, Cause, Engine, Error, Harvest, Lent, Operation, Pattern, Report, RequestId, Time, WorldRank,
+    Awaited, Cause, Engine, Error, Harvest, Lent, Operation, Outcome, Pattern, Report, RequestId, Time,
+    WorldRank,
 };
 
-use super::Completion;
 use super::directory::{Directory, Notice};
 use super::tasks::Tasks;
+use super::{Bounds, Completion};
+use crate::Cancel;
 use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
@@ -125,6 +127,16 @@ impl<P: Port> Core<P> {
         }
     }
 
+    /// Returns the state of a request, which it cancels first if it continues and the caller has used its [`Cancel`].
+    pub(super) fn outcome_within(&mut self, id: RequestId, bounds: &Bounds) -> Outcome {
+        let outcome = self.engine.outcome(id);
+        if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+            return outcome;
+        }
+        self.engine.cancel(id);
+        self.engine.outcome(id)
+    }
+
     /// Ends a receive that is to report a failure, with the failure as its result: a call that returns cannot leave the
     /// receive posted. Returns `None` if there is no failure to report.
     #[cold]
@@ -146,7 +158,7 @@ impl<P: Port> Core<P> {
     ) -> Report {
         let source = pattern.source.as_rank().map(WorldRank);
         Report {
-            operation: Operation::Receive,
+            operation: Operation::Search,
             peer: source,
             tag: pattern.tag,
             mask: pattern.mask,

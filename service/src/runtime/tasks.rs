@@ -78,8 +78,8 @@ pub(crate) struct Sought {
 }
 
 impl Task {
-    fn new(waker: &Waker, cancel: Option<&Cancel>) -> Self {
-        Self { waker: Some(waker.clone()), cancel: cancel.cloned() }
+    fn new(waker: Waker, cancel: Option<&Cancel>) -> Self {
+        Self { waker: Some(waker), cancel: cancel.cloned() }
     }
 
     /// Takes the waker if the caller has used the [`Cancel`].
@@ -172,6 +172,8 @@ where
         bounds: &Bounds,
         waker: &Waker,
     ) -> Poll<Option<Completion>> {
+        // An executor's code runs here, so the lock is taken later.
+        let waker = waker.clone();
         let mut core = match self.core.lock() {
             Ok(core) => core,
             Err(refused) => return Poll::Ready(Some(unfinished(refused))),
@@ -237,12 +239,14 @@ where
         waker: &Waker,
         look: impl FnOnce(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Poll<Result<R, Error>> {
+        // An executor's code runs here, so the lock is taken later. What is left of the waker is dropped without the lock.
+        let mut waker = Some(waker.clone());
         let mut core = match self.core.lock() {
             Ok(core) => core,
             Err(refused) => return Poll::Ready(Err(error_of(refused, Fate::NotDelivered))),
         };
         let old = core.tasks.remove(&mut sought.entry);
-        let result = self.search(&mut core, sought, bounds, waker, look);
+        let result = self.search(&mut core, sought, bounds, &mut waker, look);
         drop(core);
         drop(old);
         result.map_or(Poll::Pending, Poll::Ready)
@@ -253,7 +257,7 @@ where
         core: &mut Core<P>,
         sought: &mut Sought,
         bounds: &Bounds,
-        waker: &Waker,
+        waker: &mut Option<Waker>,
         look: impl FnOnce(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Option<Result<R, Error>> {
         let Sought { pattern, begun, ref mut entry } = *sought;
@@ -285,7 +289,7 @@ where
         if let Err(error) = self.start_driver(core) {
             return Some(Err(error));
         }
-        let task = Task::new(waker, cancel);
+        let task = Task { waker: waker.take(), cancel: cancel.cloned() };
         *entry = Entry::Search(core.tasks.searches.insert(Search { task, pattern, deadline }));
         if core.sleeper.is_some_and(|sleeper| deadline < sleeper.until) {
             core.wake();
@@ -353,8 +357,12 @@ where
                 self.rouse(&mut core);
             }
             if stepped.is_err() {
-                // Each future is polled again and receives the error from its own call.
-                ready = core.tasks.take_all();
+                // Each future is polled again and receives the error from its own call, or starts another driver if the
+                // error did not last.
+                let all = core.tasks.take_all();
+                core.tasks.driver = Driver::Absent;
+                drop(core);
+                return wake(all);
             }
             let Core { engine, tasks, .. } = &mut *core;
             let until = tasks.take_ready(engine, now, &mut ready);
@@ -403,7 +411,17 @@ impl<P: Port> Core<P> {
 /// Calls wakers, without the lock. A panic of one does not keep the others waiting.
 pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        contain(|| waker.wake());
+    }
+}
+
+/// Calls a function of the program, whose panic must not end this thread.
+pub(crate) fn contain(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call))
+        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        // A payload that panics when it is dropped, whose own payload may do the same.
+        std::mem::forget(again);
     }
 }
 

@@ -94,8 +94,61 @@ fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     runtime.drive(&mut ()).unwrap();
     let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
     notices.0.lock().unwrap().extend([failed, address(6)]);
-    assert_eq!(runtime.open_contexts_here(2, &Group::range(WorldRank(0), 2)), Ok(true));
+    assert_eq!(runtime.open_contexts_here(2, &Group::range(WorldRank(0), 2), &[]), Ok(true));
     runtime.core.lock().unwrap().ask = Time::ZERO;
     let found = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
     assert!(matches!(found, Ok(None)), "{found:?}");
+}
+
+/// A lane that a rank has called first is not told the addresses of its later incarnations.
+#[test]
+fn a_restarted_rank_is_a_member_in_lanes_that_know_only_its_end() {
+    let notices = Notices::default();
+    let hub = Hub::new();
+    let runtime = runtime(2, &hub, notices.clone());
+    let address = Addresses::encode([hub.port().address()].into_iter());
+    notices.0.lock().unwrap().push_back(Notice::Address { rank: 1, incarnation: 5, address });
+    runtime.drive(&mut ()).unwrap();
+    let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
+    notices.0.lock().unwrap().push_back(failed);
+    let members = Group::range(WorldRank(0), 2);
+    assert_eq!(runtime.open_contexts_here(2, &members, &[]), Ok(true));
+    let gone = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
+    assert!(matches!(gone, Err(Error::PeerFailed { .. })), "{gone:?}");
+    assert_eq!(runtime.open_contexts_here(4, &members, &[(WorldRank(1), 6)]), Ok(true));
+    let found = runtime.look(|engine| engine.probe(&Pattern::exact(4, 1, 5)));
+    assert!(matches!(found, Ok(None)), "{found:?}");
+}
+
+/// Calls the channel when it is woken.
+struct Told(std::sync::mpsc::SyncSender<()>);
+
+impl std::task::Wake for Told {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.try_send(());
+    }
+}
+
+/// A future that is not polled again would let the driver find the same error for ever.
+#[test]
+fn the_driver_ends_with_an_error_that_lasts() {
+    let notices = Notices::default();
+    let runtime = Arc::new(runtime(1, &Hub::new(), notices.clone()));
+    let bounds = Bounds::default();
+    let awaited = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
+        engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(8), deadline).unwrap()
+    });
+    let (sender, told) = std::sync::mpsc::sync_channel(1);
+    let mut entry = Entry::Nowhere;
+    assert!(runtime.poll_end(awaited, &mut entry, &bounds, &Arc::new(Told(sender)).into()).is_pending());
+    notices.0.lock().unwrap().push_back(Notice::Condemned { why: "its host was lost".to_owned() });
+    told.recv().unwrap();
+    // The driver has the other reference.
+    while Arc::strong_count(&runtime) > 1 {
+        std::thread::yield_now();
+    }
+    // Later polls return the error, at most after the next look at the notices.
+    let end = std::iter::from_fn(|| Some(runtime.poll_end(awaited, &mut entry, &bounds, Waker::noop())));
+    let end = end.into_iter().find(Poll::is_ready);
+    assert!(matches!(end, Some(Poll::Ready(Some(Completion { result: Err(Error::Condemned { .. }), .. })))));
 }

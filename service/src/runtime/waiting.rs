@@ -98,6 +98,9 @@ impl<P: Port> Runtime<P> {
                 id = ended;
                 continue;
             }
+            if lent.heed_cancels(&mut core.engine) {
+                continue;
+            }
             if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 cancelled = true;
                 core.engine.cancel(id);

@@ -3,7 +3,7 @@
 use super::{Awaited, Ends, Kind, Loan, Pending, Scope};
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
-use crate::{Error, Status};
+use crate::{Cancel, Error, Status};
 
 /// Operations of a scope, whose results the caller takes in the order in which they end: a
 /// [`RequestSet`](crate::RequestSet) for borrowed buffers.
@@ -118,6 +118,12 @@ impl<'scope> Scope<'scope, '_> {
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
         self.follow(set);
+        if self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+            && let Some((_, operation)) = set.members.some_under_way()
+            && let Kind::UnderWay { request, .. } = operation.0
+        {
+            self.comm.runtime.cancel_all([request]);
+        }
         let driven = self.comm.runtime.drive(&mut self.loans);
         self.take_ended(set, false).or_else(|| self.take_failed(set, driven.err()?))
     }

@@ -1,0 +1,88 @@
+//! Agreements with a member that sends what no rank can mean.
+
+use super::*;
+use crate::agreement::{AgreementId, Choice, Progress, Proposal};
+
+/// The words of votes, and of a rank without a colour.
+const YES: u64 = 0;
+const AGAIN: u64 = 1 << 32;
+const COLOURLESS: u64 = u64::MAX;
+
+/// Begins a creation at rank 0. Its messages are in context 0, and its number is 0.
+fn begin(engine: &mut Engine<Loopback>, choice: Choice, deadline: Time) -> AgreementId {
+    let ranks = Group::range(WorldRank(0), 2);
+    engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag: None, choice }, deadline)
+}
+
+/// Sends an answer as rank 1.
+fn answer(engine: &mut Engine<Loopback>, words: &[u64]) {
+    let memory = Memory::new(words.to_vec());
+    engine.isend(Time::ZERO, WorldRank(0), 0, 0, memory, NEVER).unwrap();
+}
+
+fn end_of(engine: &mut Engine<Loopback>, id: AgreementId) -> Option<Error> {
+    match engine.agreement(id) {
+        Some(Progress::Ended(end)) => Some(end.unwrap_err()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_member_that_always_wants_another_context_delays_no_deadline() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let deadline = Time::from_nanos(1_000_000_000);
+    let ranks = Choice::Group(Group::range(WorldRank(0), 2));
+    let id = begin(&mut engines[0], ranks, deadline);
+    let late = deadline.after(1_000_000);
+    let mut answers = 0;
+    let end = loop {
+        // There is always a message.
+        for _ in 0..4 {
+            answer(&mut engines[1], &[YES, 2 + 2 * answers]);
+            answer(&mut engines[1], &[AGAIN, 0]);
+            answers += 1;
+        }
+        assert!(answers < 100_000, "the agreement continues after its deadline");
+        let _ = engines[1].poll(late, &mut ());
+        let _ = engines[0].poll(late, &mut ());
+        if let Some(end) = end_of(&mut engines[0], id) {
+            break end;
+        }
+    };
+    let Error::TimedOut { report, .. } = &end else { panic!("{end:?}") };
+    assert_eq!((report.operation, report.peer), (Operation::Creation, Some(WorldRank(1))));
+}
+
+#[test]
+fn forged_choices_end_a_split_with_an_error() {
+    let mine = [0, 5, 0];
+    for forged in [
+        &[][..],
+        &[1, 5],
+        &[0, COLOURLESS, 0],
+        &[9, 5, 0],
+        &[1, 5, 0, 0, COLOURLESS, 0],
+        &[u64::MAX, 5, 0],
+        &[mine[0], mine[1], mine[2], 1, 5, 0],
+    ] {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        let id = begin(&mut engines[0], Choice::Colour(Some(5), 0), NEVER);
+        answer(&mut engines[1], &[&[YES, 2], forged].concat());
+        settle(&mut engines);
+        let end = end_of(&mut engines[0], id).expect("it has ended");
+        let expected = (WorldRank(1), Cause::LeftContext);
+        assert!(
+            matches!(&end, Error::PeerFailed { rank, cause, .. } if (*rank, cause) == (expected.0, &expected.1)),
+            "{forged:?}: {end:?}"
+        );
+    }
+    // Another creation than that of rank 0.
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let id = begin(&mut engines[0], Choice::Group(Group::range(WorldRank(0), 2)), NEVER);
+    answer(&mut engines[1], &[YES, 2, 1, 5, 0]);
+    settle(&mut engines);
+    assert!(matches!(end_of(&mut engines[0], id), Some(Error::PeerFailed { .. })));
+}
