@@ -4,13 +4,15 @@ use samite_fabric::wire::Header;
 use samite_fabric::{Caps, Reach};
 
 use crate::config::{Config, OVERHEAD};
-use crate::wire::{Data, Eager, PartData};
+use crate::wire::{Data, Eager, PartData, Synchronous};
 
 /// The relevant limits of a path, computed once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Longest message in one packet.
     pub(crate) eager_max: usize,
+    /// Longest message in one packet if its sender awaits the match.
+    pub(crate) sync_max: usize,
     /// Longest message whose bytes follow its envelope.
     pub(crate) stream_max: usize,
     /// Shortest message whose bytes are exposed, if they can be.
@@ -33,6 +35,7 @@ impl Limits {
         let eager_max = config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>());
         Self {
             eager_max,
+            sync_max: eager_max.min(caps.packet_max - Header::LEN - size_of::<Synchronous>()),
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
             data_max: (caps.fragment_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
@@ -83,7 +86,7 @@ pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let bands = [(0, Some(limits.eager_max)), (limits.eager_max + 1, Some(streamed)), (streamed + 1, None)];
     let bands = bands.into_iter().filter(|&(from, to)| to.is_none_or(|to| from <= to));
     let bands = bands.map(|(from, to)| {
-        let name = |owned| match choose(from, &limits, u32::MAX, false, owned) {
+        let name = |owned| match choose(from, &limits, u32::MAX, false, owned, false) {
             Choice::Eager => "eager",
             Choice::Wait => "wait",
             Choice::Stream => "stream",
@@ -103,8 +106,19 @@ pub(crate) fn cost(len: usize) -> u32 {
 }
 
 /// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the port may keep the bytes
-/// until the receiver has them.
-pub(crate) fn choose(len: usize, limits: &Limits, credit: u32, exhausted: bool, owned: bool) -> Choice {
+/// until the receiver has them. `synchronous`: the sender awaits the match.
+pub(crate) fn choose(
+    len: usize,
+    limits: &Limits,
+    credit: u32,
+    exhausted: bool,
+    owned: bool,
+    synchronous: bool,
+) -> Choice {
+    if synchronous && len > limits.sync_max {
+        // A stream ends when its bytes are sent, so the receiver calls for them.
+        return if owned && limits.get && len > limits.eager_max { Choice::Pull } else { Choice::Push };
+    }
     if len <= limits.eager_max {
         match exhausted {
             _ if credit >= cost(len) => Choice::Eager,
@@ -128,8 +142,9 @@ mod tests {
     #[test]
     fn the_table_of_choices() {
         let (eager_max, stream_max, read_min, data_max, get_max) = (1000, 2000, 1001, 1000, 1 << 20);
-        let (part_max, get, fence) = (data_max, true, true);
-        let limits = Limits { eager_max, stream_max, read_min, data_max, part_max, get, get_max, fence };
+        let (sync_max, part_max, get, fence) = (984, data_max, true, true);
+        let limits =
+            Limits { eager_max, sync_max, stream_max, read_min, data_max, part_max, get, get_max, fence };
         let without = Limits { get: false, ..limits };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [
@@ -145,7 +160,20 @@ mod tests {
             (2000, without, cost(2000) - 1, false, true, Choice::Push),
             (2001, limits, rich, false, false, Choice::Push),
         ] {
-            let chosen = choose(len, &limits, credit, exhausted, owned);
+            let chosen = choose(len, &limits, credit, exhausted, owned, false);
+            assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");
+        }
+        for (len, limits, credit, exhausted, owned, choice) in [
+            (0, limits, rich, false, false, Choice::Eager),
+            (984, limits, cost(984), false, true, Choice::Eager),
+            (984, limits, cost(984) - 1, false, true, Choice::Wait),
+            (984, limits, cost(984) - 1, true, true, Choice::Push),
+            (985, limits, rich, false, true, Choice::Push),
+            (1001, limits, rich, false, true, Choice::Pull),
+            (1001, limits, rich, false, false, Choice::Push),
+            (2000, without, rich, false, true, Choice::Push),
+        ] {
+            let chosen = choose(len, &limits, credit, exhausted, owned, true);
             assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");
         }
     }

@@ -65,6 +65,10 @@ parameters! {
     /// the message. Each message counts its bytes and 192 more. At the limit a send waits until its message has been
     /// sent, and so does every send of a rank with several lanes.
     outbox_max: usize = 0, "bytes", 0, 1 << 40;
+    /// Budget for messages of buffered sends that cannot be sent at once, unless they have a buffer of their own
+    /// (`Comm::with_buffer`). Each message counts its bytes and 192 more. At the limit a buffered send ends with
+    /// `Error::Exhausted`.
+    buffer_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Shortest message that the receiver reads in the sender's memory, if it is longer than `eager_max` and the
     /// receiver can map that memory.
     read_min: usize = 16 << 10, "bytes", 0, 1 << 40;

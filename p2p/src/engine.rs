@@ -2,6 +2,8 @@
 
 mod observe;
 
+use std::sync::Arc;
+
 use samite_fabric::layout::{Data, Readable, Room, Writable};
 use samite_fabric::link::{
     self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
@@ -15,10 +17,11 @@ use samite_matching::{Envelope, Pattern, Posting};
 use crate::Config;
 use crate::agreement::Agreements;
 use crate::failures::Failure;
-use crate::outbox::Copied;
+use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Request, State, Watch};
-use crate::tagged::{Claimed, PartitionedId, Tagged, send_at_once, send_memory_at_once, status_of};
+use crate::tagged::{Claimed, PartitionedId, Tagged, Way, send_at_once, send_memory_at_once, status_of};
 use crate::trace::event;
+use crate::wire::Unmatched;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
 ///
@@ -38,6 +41,29 @@ pub enum Sent {
     Copied,
     /// The send waits: lend the data at each poll until there is an outcome, then collect.
     Pending(RequestId),
+}
+
+/// The mode of a send, unless it is a standard one.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode<'a> {
+    /// The send ends when its message has been matched.
+    Synchronous,
+    /// The send ends at once. If its message cannot be sent at once, it is copied to this buffer.
+    Buffered(&'a Arc<SendBuffer>),
+    /// As a synchronous one. If its message arrives before its receive, the message is dropped, and the send ends with
+    /// [`Error::NotPosted`].
+    Ready,
+}
+
+impl Mode<'_> {
+    /// Returns [`Request::answered`].
+    fn answered(self) -> Option<Unmatched> {
+        match self {
+            Self::Synchronous => Some(Unmatched::Waits),
+            Self::Ready => Some(Unmatched::Drop),
+            Self::Buffered(_) => None,
+        }
+    }
 }
 
 /// The result of starting a receive to a borrowed buffer.
@@ -230,19 +256,33 @@ impl<P: Port> Engine<P> {
         data: &(impl Data + ?Sized),
         deadline: Time,
     ) -> Sent {
-        let (mut out, tagged) = self.inner.parts();
+        let (_, tagged) = self.inner.parts();
         if tagged.may_keep(data.len()) {
-            self.keep(peer, (context, tag), data);
+            self.keep(peer, (context, tag), data, None);
             return Sent::Copied;
         }
+        self.send_pending(peer, (context, tag), data, None, deadline)
+    }
+
+    /// Starts a send of borrowed `data`, which waits for its turn. See [`Request::answered`].
+    fn send_pending(
+        &mut self,
+        peer: Peer,
+        envelope: (u32, u64),
+        data: &(impl Data + ?Sized),
+        answered: Option<Unmatched>,
+        deadline: Time,
+    ) -> Sent {
+        let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, data);
         // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
         // it. An exposed one is not: the exposure ends with the loan, and must not continue with a copy.
-        let buffer = match exposure.is_none() && data.len() <= tagged.config.eager_max {
+        let (buffer, copied) = match exposure.is_none() && data.len() <= tagged.config.eager_max {
             true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
         };
-        let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
+        let way = Way { answered, ..Way::standard(copied) };
+        let id = self.send_later(peer, envelope, (buffer, way), exposure, deadline);
         self.stream_at_once(peer, id, &mut Reading::new(id, data));
         let requests = &mut self.inner.stack_mut().requests;
         if requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
@@ -252,10 +292,64 @@ impl<P: Port> Engine<P> {
         Sent::Pending(id)
     }
 
-    /// Copies a message to the outbox, which has room.
-    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &(impl Body + ?Sized)) {
+    /// Copies a message to the outbox, or to a buffer, which have room.
+    fn keep(
+        &mut self,
+        peer: Peer,
+        envelope: (u32, u64),
+        data: &(impl Body + ?Sized),
+        kept_in: Option<Arc<SendBuffer>>,
+    ) {
         let copy = Buffer::Owned(Memory::new(gather(&[], data)));
-        self.send_later(peer, envelope, (copy, Copied::Kept), None, Time::NEVER);
+        let way = Way { kept_in, ..Way::standard(Copied::Kept) };
+        self.send_later(peer, envelope, (copy, way), None, Time::NEVER);
+    }
+
+    /// Starts to send borrowed `data` in a mode.
+    ///
+    /// # Errors
+    /// As [`Engine::send`]; [`Error::Exhausted`] if the buffer of a buffered send has no room.
+    #[expect(clippy::too_many_arguments, reason = "those of a standard send, and the mode")]
+    pub fn send_with(
+        &mut self,
+        mode: Mode<'_>,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        data: &(impl Data + ?Sized),
+        deadline: Time,
+    ) -> Result<Sent, Error> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let peer = out.link.alive(to)?;
+        tagged.check_member(out.link, context, to)?;
+        match mode {
+            Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer),
+            Mode::Synchronous | Mode::Ready => {
+                Ok(self.send_pending(peer, (context, tag), data, mode.answered(), deadline))
+            }
+        }
+    }
+
+    /// Sends `data` at once, or copies it to a buffer.
+    fn buffer(
+        &mut self,
+        peer: Peer,
+        (context, tag): (u32, u64),
+        data: &(impl Data + ?Sized),
+        buffer: &Arc<SendBuffer>,
+    ) -> Result<Sent, Error> {
+        let (mut out, _) = self.inner.parts();
+        if send_at_once(&mut out, peer, context, tag, data) {
+            return Ok(Sent::Now);
+        }
+        if !buffer.keep(data.len()) {
+            let (what, hint) = ("room for buffered sends", "flush the buffer first, or make it larger");
+            return Err(Error::Exhausted { what, hint: hint.into() });
+        }
+        self.keep(peer, (context, tag), data, Some(Arc::clone(buffer)));
+        Ok(Sent::Copied)
     }
 
     /// Queues a message, and sends what can be sent. Returns its request.
@@ -263,7 +357,7 @@ impl<P: Port> Engine<P> {
         &mut self,
         peer: Peer,
         envelope: (u32, u64),
-        buffer: (Buffer, Copied),
+        buffer: (Buffer, Way),
         exposure: Option<Exposure>,
         deadline: Time,
     ) -> RequestId {
@@ -298,19 +392,65 @@ impl<P: Port> Engine<P> {
         };
         let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
         if !is_sent && tagged.may_keep(memory.len()) {
-            self.keep(peer, (context, tag), &memory.readable());
+            self.keep(peer, (context, tag), &memory.readable(), None);
             is_sent = true;
         }
-        let (mut out, tagged) = self.inner.parts();
         if is_sent {
             let status = Status { source: to, tag, bytes: memory.len() };
             return Ok(self.ended(now, context, status, memory));
         }
+        Ok(self.isend_pending(peer, (context, tag), memory, None, deadline))
+    }
+
+    /// Starts to send `memory` in a mode, as [`Engine::isend`].
+    ///
+    /// # Errors
+    /// As [`Engine::send_with`]; returns the memory.
+    #[expect(clippy::too_many_arguments, reason = "those of a standard send, and the mode")]
+    pub fn isend_with(
+        &mut self,
+        mode: Mode<'_>,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        memory: Memory,
+        deadline: Time,
+    ) -> Result<RequestId, (Error, Memory)> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let alive = out.link.alive(to);
+        let peer = match alive.and_then(|peer| tagged.check_member(out.link, context, to).map(|()| peer)) {
+            Ok(peer) => peer,
+            Err(error) => return Err((error, memory)),
+        };
+        let Mode::Buffered(buffer) = mode else {
+            return Ok(self.isend_pending(peer, (context, tag), memory, mode.answered(), deadline));
+        };
+        match self.buffer(peer, (context, tag), &memory.readable(), buffer) {
+            Ok(_) => {
+                let status = Status { source: to, tag, bytes: memory.len() };
+                Ok(self.ended(now, context, status, memory))
+            }
+            Err(error) => Err((error, memory)),
+        }
+    }
+
+    /// Starts a send of `memory`, which waits for its turn. See [`Request::answered`].
+    fn isend_pending(
+        &mut self,
+        peer: Peer,
+        envelope: (u32, u64),
+        memory: Memory,
+        answered: Option<Unmatched>,
+        deadline: Time,
+    ) -> RequestId {
+        let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, &memory.readable());
-        let buffer = (Buffer::Owned(memory), Copied::No);
-        let id = self.send_later(peer, (context, tag), buffer, exposure, deadline);
+        let way = Way { answered, ..Way::standard(Copied::No) };
+        let id = self.send_later(peer, envelope, (Buffer::Owned(memory), way), exposure, deadline);
         self.stream_at_once(peer, id, &mut ());
-        Ok(id)
+        id
     }
 
     /// Returns a request that owns `memory` and has already ended with `status`, without any communication.

@@ -43,7 +43,8 @@ pub use agreement::{Agreed, AgreementId, Choice, Others, Progress, Proposal};
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};
-pub use engine::{Engine, Harvest, Received, Sent};
+pub use engine::{Engine, Harvest, Mode, Received, Sent};
+pub use outbox::{KEPT_OVERHEAD, SendBuffer};
 pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
     Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,

@@ -1,5 +1,11 @@
 //! The outbox: copies of messages whose sends have returned before the messages could be sent.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use samite_fabric::link::RequestId;
+
 use crate::config::Config;
 
 /// The owner of a send's bytes, and the budget of a copy.
@@ -23,8 +29,12 @@ impl Copied {
 /// The copies whose sends have returned. They wait in the queues of their peers, as requests without an owner.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// The cost in bytes of all copies.
-    cost: u64,
+    /// The cost in bytes of the copies of standard sends.
+    standard: u64,
+    /// The cost in bytes of the copies of buffered sends.
+    buffered: u64,
+    /// The buffers of the copies of buffered sends.
+    buffers: BTreeMap<RequestId, Arc<SendBuffer>>,
     /// Copies that were not delivered.
     pub(crate) lost: u64,
 }
@@ -32,23 +42,73 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Returns the cost in bytes of all copies.
     pub(crate) fn cost(&self) -> u64 {
-        self.cost
+        self.standard + self.buffered
     }
 
-    /// Returns true if the copy of a message of `len` bytes is within the budget.
+    /// Returns true if the copy of a standard send's message of `len` bytes is within the budget.
     pub(crate) fn has_room(&self, config: &Config, len: usize) -> bool {
-        self.cost + cost(len) <= config.outbox_max as u64
+        self.standard + cost(len) <= config.outbox_max as u64
     }
 
-    /// Accounts for a new copy of `len` bytes.
-    pub(crate) fn keep(&mut self, len: usize) {
-        self.cost += cost(len);
+    /// Accounts for a new copy of `len` bytes: that of a buffered send if a buffer is given, which has made room for it.
+    pub(crate) fn keep(&mut self, id: RequestId, len: usize, buffer: Option<Arc<SendBuffer>>) {
+        match buffer {
+            None => self.standard += cost(len),
+            Some(buffer) => {
+                self.buffered += cost(len);
+                self.buffers.insert(id, buffer);
+            }
+        }
     }
 
     /// Accounts for a copy that has gone, or is lost.
-    pub(crate) fn release(&mut self, len: usize, is_lost: bool) {
-        self.cost -= cost(len);
+    pub(crate) fn release(&mut self, id: RequestId, len: usize, is_lost: bool) {
+        // Without buffered sends the map is not searched.
+        let buffer = if self.buffers.is_empty() { None } else { self.buffers.remove(&id) };
+        match buffer {
+            None => self.standard -= cost(len),
+            Some(buffer) => {
+                self.buffered -= cost(len);
+                buffer.release(len);
+            }
+        }
         self.lost += u64::from(is_lost);
+    }
+
+    /// Asserts that each buffered copy has its request.
+    pub(crate) fn check_invariants(&self, mut is_kept: impl FnMut(RequestId) -> bool) {
+        assert!(self.buffers.keys().all(|id| is_kept(*id)), "a copy is kept by its request");
+    }
+}
+
+/// A budget for the messages of buffered sends: the buffer that MPI programs attach. The engines of a process may share
+/// it.
+#[derive(Debug)]
+pub struct SendBuffer {
+    max: u64,
+    used: AtomicU64,
+}
+
+impl SendBuffer {
+    /// Makes a buffer of `bytes` bytes. A message in it counts its bytes and [`KEPT_OVERHEAD`] more.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { max: bytes as u64, used: AtomicU64::new(0) }
+    }
+
+    /// Returns the cost in bytes of the messages in it.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// Makes room for a message. Returns false if there is none.
+    pub(crate) fn keep(&self, len: usize) -> bool {
+        let with = |used: u64| Some(used + cost(len)).filter(|used| *used <= self.max);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).is_ok()
+    }
+
+    fn release(&self, len: usize) {
+        self.used.fetch_sub(cost(len), Ordering::AcqRel);
     }
 }
 
@@ -58,4 +118,4 @@ pub(crate) fn cost(len: usize) -> u64 {
 }
 
 /// The memory of a copy beyond its bytes: its request, its place in the queue, and the allocation.
-const KEPT_OVERHEAD: usize = 192;
+pub const KEPT_OVERHEAD: usize = 192;

@@ -11,7 +11,7 @@ use crate::outbox::Copied;
 use crate::store::append;
 use crate::tagged::PartitionedId;
 use crate::trace::event;
-use crate::wire::TransferMode;
+use crate::wire::{TransferMode, Unmatched};
 
 /// One operation. `state` is the protocol's part, `result` the caller's. An operation that timed out has a result
 /// before its protocol has ended; it stays until both have finished.
@@ -30,6 +30,9 @@ pub(crate) struct Request {
     pub(crate) collected: bool,
     /// The kind of copy that its memory is.
     pub(crate) copied: Copied,
+    /// If it is a send that ends with its match (a synchronous or ready one): the treatment of its message if no receive
+    /// is posted.
+    pub(crate) answered: Option<Unmatched>,
     /// See [`Engine::watch`](crate::Engine::watch).
     pub(crate) watch: Watch,
 }
@@ -223,6 +226,7 @@ impl Request {
             result: None,
             collected: false,
             copied: Copied::No,
+            answered: None,
             watch: Watch::NONE,
         }
     }

@@ -22,7 +22,7 @@ use slab::Slab;
 
 use self::claims::Claim;
 pub use self::claims::Claimed;
-pub(crate) use self::outbound::{send_at_once, send_memory_at_once};
+pub(crate) use self::outbound::{Way, send_at_once, send_memory_at_once};
 use self::partitioned::Partitioned;
 pub use self::partitioned::PartitionedId;
 use crate::Config;
@@ -34,7 +34,7 @@ use crate::names::name_in;
 use crate::outbox::Outbox;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
-use crate::wire::{Confirm, EagerHead, Inquire, PartData, TransferMode, Unmatched, kind};
+use crate::wire::{Confirm, EagerHead, Inquire, PartData, Synchronous, TransferMode, Unmatched, kind};
 
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ pub(crate) struct Tagged {
     pub(crate) operations: Slab<Operation>,
     /// Envelopes without data that wait for their receive, by the sender and its name for the message.
     pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
+    /// Messages with all their bytes that wait for their receive, and whose senders await that, by the sender and its
+    /// name for the message.
+    synchronous: HashMap<(Peer, u64), UnexpectedId>,
     /// Envelopes beyond the budget that their senders want confirmed, in their order: the sender, and its
     /// name for the message.
     unconfirmed: VecDeque<(Peer, u64)>,
@@ -122,6 +125,8 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 pub(crate) enum Unexpected {
     Eager(Bytes),
+    /// With the sender's name for the message. The sender awaits the match. Boxed, so that the others stay small.
+    Synchronous(Box<(u64, Bytes)>),
     Rts(Rendezvous),
 }
 
@@ -149,6 +154,7 @@ impl Unexpected {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Eager(data) => data.len(),
+            Self::Synchronous(waiting) => waiting.1.len(),
             Self::Rts(rendezvous) => rendezvous.bytes,
         }
     }
@@ -165,6 +171,7 @@ impl Tagged {
             store: Store::default(),
             operations: Slab::new(),
             envelopes: HashMap::new(),
+            synchronous: HashMap::new(),
             unconfirmed: VecDeque::new(),
             is_leaving: false,
             inherited: HashSet::new(),
@@ -345,7 +352,7 @@ impl Tagged {
         if request.collected {
             if request.copied.is_kept() {
                 let (rank, len) = (request.rank(), request.buffer.len());
-                self.outbox.release(len, result.is_err());
+                self.outbox.release(id, len, result.is_err());
                 if let Some(peer) = rank.and_then(|rank| link.find(rank)) {
                     self.queues(peer).kept -= 1;
                     self.confirmed(link, peer, id);
@@ -509,10 +516,14 @@ impl Tagged {
     /// Asserts the invariants that hold between two calls.
     pub(crate) fn check_invariants(&self, link: &Link) {
         let mut held = self.claimed_cost;
-        let mut envelopes = 0;
+        let (mut envelopes, mut synchronous) = (0, 0);
         for message in self.matcher.unexpected_payloads() {
             match message {
                 Unexpected::Eager(data) => held += u64::from(cost(data.len())),
+                Unexpected::Synchronous(waiting) => {
+                    held += u64::from(cost(waiting.1.len()));
+                    synchronous += 1;
+                }
                 Unexpected::Rts(Rendezvous { mode: TransferMode::Stream, bytes, .. }) => {
                     held += u64::from(cost(*bytes));
                 }
@@ -523,6 +534,21 @@ impl Tagged {
         held += claims.map(|(_, claim)| u64::from(cost(claim.total))).sum::<u64>();
         assert_eq!(link.held(), held, "what is held is what waits for its receive, and what was claimed");
         assert_eq!(self.envelopes.len(), envelopes, "each envelope that waits has its entry");
+        assert_eq!(
+            self.synchronous.len(),
+            synchronous,
+            "each message whose sender awaits the match has its entry"
+        );
+        for (name, &unexpected) in &self.synchronous {
+            let waiting = self.matcher.unexpected(unexpected);
+            let is_its_own = |(envelope, message): (Envelope, &Unexpected)| match message {
+                Unexpected::Synchronous(waiting) => {
+                    (link.peer(name.0).rank(), name.1) == (WorldRank(envelope.source), waiting.0)
+                }
+                _ => false,
+            };
+            assert!(waiting.is_some_and(is_its_own), "{name:?} is the name of a message that waits");
+        }
         assert_eq!(self.envelopes_cost, ((envelopes + self.partitioned.len().1) * OVERHEAD) as u64);
         self.check_halves(link);
         for (&(peer, _), &unexpected) in &self.envelopes {
@@ -545,6 +571,8 @@ impl Tagged {
         }
         assert!(self.queues.iter().map(|queues| queues.kept).eq(kept), "messages in the outbox by peer");
         assert_eq!(self.outbox.cost(), outbox, "the cost of the outbox");
+        self.outbox
+            .check_invariants(|id| self.requests.get(id).is_some_and(|request| request.copied.is_kept()));
         for (id, request) in self.requests.iter().filter(|(_, request)| request.watch != Watch::NONE) {
             assert!(!request.collected, "{id:?} is watched, so its end is wanted");
             assert!(self.ends.contains_key(&request.watch.watcher), "{id:?} has a watcher that exists");
@@ -603,6 +631,9 @@ impl Stack for Tagged {
             (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, true, lent),
             (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
                 self.data(link, from, kind, data, body, lent).map_err(Box::<Cause>::from)
+            }
+            (kind::SYNC, ..) if let Ok(sync) = exact::<Synchronous>(head) => {
+                self.synchronous(link, from, header, sync, body, lent)
             }
             (kind::PART_DATA, ..) if let Ok(data) = exact::<PartData>(head) => {
                 self.part_data(link, from, data, body).map_err(Box::<Cause>::from)

@@ -4,6 +4,9 @@
 //!  sender                                   receiver
 //!  EAGER tag, bytes ──────────────────────▶ matched or kept                 against credit
 //!
+//!  SYNC tag, bytes ───────────────────────▶ matched or kept                 against credit
+//!             ◀──────────────── FIN ─────── at the match                      synchronous and ready sends
+//!
 //!  RTS tag, length ───────────────────────▶ matched or kept                 against credit
 //!  STREAM offset, bytes ──────────────────▶ … to the end of the message
 //!
@@ -18,6 +21,9 @@
 //!
 //!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
 //!             ◀──────────────── FIN(waits) ─
+//!
+//!  SYNC(drop) or RTS(drop) ───────────────▶ dropped unless it is matched
+//!             ◀──────────────── FIN(unposted)                                 ready sends
 //!
 //!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
 //!                                           A stream that has begun ends, matched or not: the rest will not come.
@@ -54,6 +60,7 @@ pub(crate) mod kind {
     pub(crate) const PART_END: u8 = 13;
     pub(crate) const INQUIRE: u8 = 14;
     pub(crate) const CONFIRM: u8 = 15;
+    pub(crate) const SYNC: u8 = 16;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -81,6 +88,31 @@ impl EagerHead {
     }
 }
 
+/// Begins a message whose bytes follow in the same packet, and whose sender awaits its match.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Synchronous {
+    pub(crate) tag: U64,
+    /// The sender's name for the operation.
+    pub(crate) send: U64,
+    pub(crate) unmatched: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
+impl Synchronous {
+    pub(crate) fn new(tag: u64, send: u64, unmatched: Unmatched) -> Self {
+        Self { tag: tag.into(), send: send.into(), unmatched: unmatched as u8, reserved: [0; 7] }
+    }
+
+    pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
+        match Unmatched::read(self.unmatched)? {
+            // Its bytes are within the credit, so the sender need not wait with the next message.
+            Unmatched::Confirm => Err(WireError::Value { field: "unmatched" }),
+            unmatched => Ok(unmatched),
+        }
+    }
+}
+
 /// Ready to send: starts a message whose bytes do not come in the same packet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -97,14 +129,27 @@ pub(crate) struct Rts {
     pub(crate) reserved: [u8; 6],
 }
 
-/// The treatment of an envelope without data for which no receive is posted.
+/// The treatment of a message for which no receive is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmatched {
-    /// It waits, or is refused if the budget is used up.
+    /// It waits. An envelope without data is refused if the budget is used up.
     Waits,
     /// It waits, and the receiver says so once the budget allows. Until then the sender sends no other message, so each
     /// sender exceeds the budget by one envelope at most.
     Confirm,
+    /// It is dropped.
+    Drop,
+}
+
+impl Unmatched {
+    fn read(number: u8) -> Result<Self, WireError> {
+        Ok(match number {
+            0 => Self::Waits,
+            1 => Self::Confirm,
+            2 => Self::Drop,
+            _ => return Err(WireError::Value { field: "unmatched" }),
+        })
+    }
 }
 
 /// The transfer of a message that started with an [`Rts`].
@@ -146,11 +191,7 @@ impl Rts {
     }
 
     pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
-        Ok(match self.unmatched {
-            0 => Unmatched::Waits,
-            1 => Unmatched::Confirm,
-            _ => return Err(WireError::Value { field: "unmatched" }),
-        })
+        Unmatched::read(self.unmatched)
     }
 
     pub(crate) fn mode(&self) -> Result<TransferMode, WireError> {
@@ -185,7 +226,7 @@ pub(crate) struct Data {
     pub(crate) offset: U64,
 }
 
-/// The receiver has finished a message that started with an RTS.
+/// The receiver has finished a message that started with an RTS, or matched one that came in a SYNC.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fin {
@@ -207,6 +248,8 @@ pub(crate) enum Verdict {
     Refused,
     /// None yet: the message waits for its receive, and the next one can follow.
     Waits,
+    /// Dropped, since no receive was posted.
+    Unposted,
 }
 
 impl Fin {
@@ -221,6 +264,7 @@ impl Fin {
             2 => Verdict::Abandoned,
             3 => Verdict::Refused,
             4 => Verdict::Waits,
+            5 => Verdict::Unposted,
             _ => return Err(WireError::Value { field: "verdict" }),
         })
     }
@@ -339,7 +383,8 @@ const _: () = {
             && size_of::<Cts>() == 32
             && size_of::<Data>() == 16
     );
-    assert!(size_of::<Fin>() == 16 && size_of::<Revoke>() == 8 && size_of::<Abort>() == 8);
+    assert!(size_of::<Synchronous>() == 24 && size_of::<Fin>() == 16);
+    assert!(size_of::<Revoke>() == 8 && size_of::<Abort>() == 8);
 };
 
 #[cfg(test)]
@@ -360,9 +405,16 @@ mod tests {
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!((kind::INQUIRE, kind::CONFIRM), (14, 15));
-        let verdicts =
-            [Verdict::Delivered, Verdict::Withdrawn, Verdict::Abandoned, Verdict::Refused, Verdict::Waits];
-        assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3, 4]);
+        let verdicts = [
+            Verdict::Delivered,
+            Verdict::Withdrawn,
+            Verdict::Abandoned,
+            Verdict::Refused,
+            Verdict::Waits,
+            Verdict::Unposted,
+        ];
+        assert_eq!(verdicts.map(|verdict| verdict as u8), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(verdicts.map(|verdict| Fin::new(0, verdict).verdict().unwrap()), verdicts);
 
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
         let (key, address, reserved) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
@@ -379,9 +431,20 @@ mod tests {
         let number = |mode| rts(mode, Unmatched::Waits).mode;
         assert_eq!(modes.map(number), [0, 1, 2, 3]);
         assert_eq!(modes.map(|mode| rts(mode, Unmatched::Waits).mode().unwrap()), modes);
-        let kinds = [Unmatched::Waits, Unmatched::Confirm];
-        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1]);
+        let kinds = [Unmatched::Waits, Unmatched::Confirm, Unmatched::Drop];
+        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1, 2]);
         assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched().unwrap()), kinds);
+        assert_eq!(kind::SYNC, 16);
+        let sync = Synchronous {
+            tag: from(0),
+            send: from(8),
+            unmatched: 16,
+            reserved: [17, 18, 19, 20, 21, 22, 23],
+        };
+        assert_eq!(sync.as_bytes(), up_to(23));
+        for (kind, is_valid) in kinds.into_iter().zip([true, false, true]) {
+            assert_eq!(Synchronous::new(0, 0, kind).unmatched().is_ok(), is_valid, "{kind:?}");
+        }
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));

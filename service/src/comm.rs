@@ -3,6 +3,7 @@
 mod attributes;
 mod creation;
 mod derived;
+mod mode;
 mod place;
 mod views;
 
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::Memory;
-use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
+use samite_p2p::{Claimed, Engine, Pattern, RequestId, SendBuffer, Time, WorldRank};
 use zerocopy::IntoBytes;
 
 pub(crate) use attributes::Attached;
 pub use attributes::{Attribute, Inherited};
 pub use creation::Creation;
 pub(crate) use derived::Derived;
+pub use mode::{BUFFERED_OVERHEAD, Mode};
 pub use place::Kind;
 
 use crate::buffer::{Buffer, BufferMut};
@@ -65,13 +67,18 @@ pub struct Comm {
     /// The members and contexts of a communicator that was created by its members; `None` for the world's.
     pub(crate) derived: Option<Arc<Derived>>,
     pub(crate) context: u32,
+    /// The mode of sends.
+    pub(crate) mode: Mode,
     pub(crate) bounds: Bounds,
+    /// The buffer of buffered sends, unless it is the process's.
+    pub(crate) buffer: Option<Arc<SendBuffer>>,
 }
 
 impl Comm {
     /// Returns the communicator of all ranks.
     pub(crate) fn world(runtime: Arc<Runtime<Transport>>) -> Self {
-        Self { runtime, derived: None, context: CONTEXT, bounds: Bounds::default() }
+        let (mode, bounds) = (Mode::Standard, Bounds::default());
+        Self { runtime, derived: None, context: CONTEXT, mode, bounds, buffer: None }
     }
 
     /// Returns this rank.
@@ -281,8 +288,7 @@ impl Comm {
     pub fn send<T: Checked>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
         let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
         let rank = self.world_rank(to)?;
-        let sent = self.runtime.send(rank, self.context, tag, data.as_bytes(), &self.bounds);
-        sent.map_err(|error| self.local_error(error))
+        self.send_bytes(rank, tag, data.as_bytes())
     }
 
     /// Receives the first message that matches, into the beginning of `buffer`.
@@ -516,8 +522,9 @@ impl Comm {
             Some(Err(error)) => return Err(Failed { error, buffer: Some(data) }),
             None => return self.begin_absent(data, tag),
         };
-        self.begin(data, |engine, now, memory, deadline| {
-            engine.isend(now, rank, self.context, tag, memory, deadline)
+        self.begin(data, |engine, now, memory, deadline| match self.engine_mode() {
+            None => engine.isend(now, rank, self.context, tag, memory, deadline),
+            Some(mode) => engine.isend_with(mode, now, rank, self.context, tag, memory, deadline),
         })
     }
 

@@ -233,6 +233,16 @@ pub enum Error {
         /// The known fate of the message.
         fate: Fate,
     },
+    /// Misuse: a ready send whose message arrived before a receive for it was posted. Only programs under the check
+    /// `modes` get this error: see [`Mode::Ready`](crate::Mode::Ready).
+    #[error(
+        "no receive was posted at rank {rank} for the message of a ready send: post it first, or send in another mode; \
+         the message was not delivered"
+    )]
+    NotPosted {
+        /// The receiver.
+        rank: Rank,
+    },
     /// A budget is used up.
     #[error("out of {what}: {hint}")]
     Exhausted {
@@ -429,6 +439,7 @@ impl Error {
                 Self::FailurePending { rank: local(world_rank), world_rank, cause }
             }
             Self::Abandoned { rank, fate } => Self::Abandoned { rank: local(rank), fate },
+            Self::NotPosted { rank } => Self::NotPosted { rank: local(rank) },
             Self::LengthsDiffer { rank, ours, theirs } => {
                 Self::LengthsDiffer { rank: local(rank), ours, theirs }
             }
@@ -590,6 +601,7 @@ impl Public for samite_p2p::Error {
             E::Closed { fate } => Error::Closed { fate: fate.public() },
             E::Forked => Error::Forked,
             E::Abandoned { rank, fate } => Error::Abandoned { rank: Rank(rank.0), fate: fate.public() },
+            E::NotPosted { rank } => Error::NotPosted { rank: Rank(rank.0) },
             E::Exhausted { what, hint } => Error::Exhausted { what, hint },
             E::Port(error) => Error::Transport(TransportError(error)),
         }
@@ -741,6 +753,7 @@ mod tests {
             engine::Error::Closed { fate },
             engine::Error::Forked,
             engine::Error::Abandoned { rank: WorldRank(3), fate },
+            engine::Error::NotPosted { rank: WorldRank(3) },
             engine::Error::Exhausted { what: "memory", hint: "use less".into() },
             engine::Error::Port(PortError::Unsupported { what: "put" }),
         ];

@@ -31,6 +31,7 @@
 //! | --- | --- |
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
+//! | modes of sends | [`Comm::with_mode`], [`Mode`], [`Comm::with_buffer`], [`Comm::flush_buffer`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
 //! | types of data | [`Element`], [`Checked`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
@@ -42,7 +43,7 @@
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
 //! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
-//! | configuration | [`Settings`], [`SettingError`] |
+//! | configuration | [`Settings`], [`Check`], [`SettingError`] |
 //! | observation | [`Stats`], [`PeerStats`], [`Comm::explain`], the feature `tracing` |
 //! | long messages on one host | [`Heap`] |
 //!
@@ -107,7 +108,7 @@ mod world;
 pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
 pub use checked::{Checked, CheckedVec};
-pub use comm::{Attribute, Comm, Creation, Inherited, Kind, Message};
+pub use comm::{Attribute, BUFFERED_OVERHEAD, Comm, Creation, Inherited, Kind, Message, Mode};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
 pub use future::{Claim, Probe, RequestFuture};
@@ -141,7 +142,7 @@ pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, Re
 pub use samite_fabric::Heap;
 pub use scope::{Pending, PendingSet, Scope};
 pub use select::{Destination, Rank, Source, Tag};
-pub use settings::{SettingError, Settings};
+pub use settings::{Check, SettingError, Settings};
 pub use stats::{PeerStats, Stats};
 pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};
 pub use world::World;

@@ -8,12 +8,12 @@ use samite_control::Place;
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
-use samite_p2p::{Config, Engine, Identity, WorldRank};
+use samite_p2p::{Engine, Identity, WorldRank};
 
 use crate::Settings;
 use crate::init::first_incarnation;
 use crate::lanes::{self, Lane, Lanes};
-use crate::runtime::{Directory, Notice, Runtime};
+use crate::runtime::{Common, Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::World;
 
@@ -57,14 +57,14 @@ impl Settings {
             let hub = Hub::new();
             (0..n).map(|_| transport::local(hub.port())).collect()
         });
-        run(lanes.collect(), &self.0.engine, &Place { neighbours: n, ..Place::ALONE }, body)
+        run(lanes.collect(), &self.0, &Place { neighbours: n, ..Place::ALONE }, body)
     }
 }
 
 /// Runs `body` as ranks. Each lane has a port for each rank.
 pub(crate) fn run<R: Send>(
     lanes: Vec<Vec<Transport>>,
-    config: &Config,
+    settings: &samite_control::Settings,
     place: &Place,
     body: impl Fn(World) -> R + Sync,
 ) -> Vec<R> {
@@ -85,6 +85,7 @@ pub(crate) fn run<R: Send>(
         };
         let directory = Box::new(Member { rank, board: board.clone() });
         let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
+        let (config, common) = (&settings.engine, Common::new(&settings.engine, settings.checks));
         let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
         let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
             let mut engine = Engine::new(port, identity.clone(), lanes::engine_config(config, of));
@@ -92,7 +93,7 @@ pub(crate) fn run<R: Send>(
                 // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
             }
-            let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of });
+            let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of }, &common);
             Arc::new(runtime.expect("there is memory for a rank"))
         });
         World::new(Lanes::new(runtimes.collect()))

@@ -287,6 +287,10 @@ impl<B: Buffer> Sealed for PersistentSend<B> {
             return round.refuse(memory, comm.runtime.refused());
         };
         let started = call.start(|engine, now, deadline| {
+            if let Some(mode) = comm.engine_mode() {
+                let sent = engine.isend_with(mode, now, rank, comm.context, *tag, memory, deadline);
+                return sent.map(Round::UnderWay);
+            }
             match engine.try_send(now, rank, comm.context, *tag, &memory) {
                 Ok(true) => {
                     let status = Status { peer: to, tag: *tag, bytes: memory.len() };

@@ -19,14 +19,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use clock::Clock;
-use samite_control::{Place, Secret};
+use samite_control::{Checks, Place, Secret};
 use samite_fabric::layout::{Data, Room};
 use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Event, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Engine, Group, Identity, Lent, Outcome, PartitionedId, Pattern, Reading, Received,
-    RequestId, Sent, Source, Time, WorldRank, Writing,
+    Awaited, Claimed, Config, Engine, Group, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Reading,
+    Received, RequestId, SendBuffer, Sent, Source, Time, WorldRank, Writing,
 };
 
 use crate::cancel::Cancel;
@@ -61,12 +61,29 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
     woken: Event,
+    /// The buffer of buffered sends that have none of their own.
+    pub(crate) buffer: Arc<SendBuffer>,
+    /// The checks of the program.
+    pub(crate) checks: Checks,
     /// What the program attaches to the world's communicator.
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// The result of [`Runtime::stats`] once it is closed.
     last: OnceLock<Stats>,
+}
+
+/// What the runtimes of a rank have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    buffer: Arc<SendBuffer>,
+    checks: Checks,
+}
+
+impl Common {
+    pub(crate) fn new(config: &Config, checks: Checks) -> Self {
+        Self { buffer: Arc::new(SendBuffer::new(config.buffer_max)), checks }
+    }
 }
 
 /// The result of a request that has ended, and the buffer that it owned, unless a port may still access it.
@@ -98,7 +115,8 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors.
+    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors. All lanes share
+    /// `common`.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
@@ -108,6 +126,7 @@ impl<P: Port> Runtime<P> {
         identity: &Identity,
         place: &Place,
         lane: Lane,
+        common: &Common,
     ) -> Result<Self, PortError> {
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
@@ -156,6 +175,8 @@ impl<P: Port> Runtime<P> {
             deal: (crowded && place.hosts == 1).then_some(identity.rank.index() * lane.of + lane.number),
             watch,
             woken: Event::default(),
+            buffer: Arc::clone(&common.buffer),
+            checks: common.checks,
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
@@ -179,9 +200,43 @@ impl<P: Port> Runtime<P> {
                 self.hand_over(&mut core);
                 Ok(())
             }
+            sent => self.end_send(core, sent, data, bounds),
+        }
+    }
+
+    /// Sends in a mode as [`send`](Self::send) does.
+    pub(crate) fn send_with(
+        &self,
+        mode: Mode<'_>,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        data: &(impl Data + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<(), Error> {
+        let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
+        let deadline = self.deadline(&mut core, bounds);
+        let now = core.now;
+        let sent = core.engine.send_with(mode, now, to, context, tag, data, deadline);
+        self.end_send(core, sent, data, bounds)
+    }
+
+    /// Waits for the end of a send that was started.
+    fn end_send(
+        &self,
+        mut core: BiasedGuard<'_, Core<P>>,
+        sent: Result<Sent, samite_p2p::Error>,
+        data: &(impl Data + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<(), Error> {
+        match sent {
             Err(error) => {
                 drop(core);
                 Err(self.explain(error.public(), bounds))
+            }
+            Ok(Sent::Now) => {
+                self.hand_over(&mut core);
+                Ok(())
             }
             Ok(Sent::Copied) => {
                 // The message may be sent right now: the receiver's address or more credit may have arrived.
@@ -433,6 +488,17 @@ impl<P: Port> Runtime<P> {
                 .map_err(|error| self.explain(error, bounds));
         }
         Some((key, end))
+    }
+
+    /// Waits until the messages in a buffer have been sent.
+    pub(crate) fn flush(&self, context: u32, buffer: &SendBuffer, bounds: &Bounds) -> Result<(), Error> {
+        let pattern = Pattern { context, source: Source::ANY, tag: 0, mask: 0 };
+        let flushed = self.until(bounds, &pattern, Awaited::Room, |_| Ok((buffer.used() == 0).then_some(())));
+        flushed.map_err(|error| match error {
+            Error::TimedOut { report, .. } => Error::TimedOut { fate: Fate::Unknown, report },
+            Error::Cancelled { .. } => Error::Cancelled { fate: Fate::Unknown },
+            error => error,
+        })
     }
 
     /// Waits until a message that `pattern` matches has arrived.

@@ -229,7 +229,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (rank, context) = (comm.world_rank(to)?, comm.context);
         let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
         call.start(|engine, now, deadline| {
-            let sent = engine.send_from(now, rank, context, tag, &data, deadline);
+            let sent = match comm.engine_mode() {
+                None => engine.send_from(now, rank, context, tag, &data, deadline),
+                Some(mode) => engine.send_with(mode, now, rank, context, tag, &data, deadline),
+            };
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {

@@ -81,6 +81,8 @@ setters! {
     set_network_wakes(wakes: bool) = "network_wakes", if wakes { "yes" } else { "no" };
     /// Sets the number of lanes of a rank: see [`Comm::lane`](crate::Comm::lane). All ranks of a job need the same number.
     set_lanes(lanes: usize) = "lanes", lanes.to_string();
+    /// Selects the checks of the program: see [`Check`].
+    set_check(checks: &[Check]) = "check", names(checks);
     /// Sets the number of ranks that a rank reaches by shared memory at a time.
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
@@ -98,6 +100,9 @@ setters! {
     /// Sets the budget for short messages whose sends return before the messages are sent. It is 0 by default: no send
     /// does.
     set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
+    /// Sets the budget for messages of buffered sends without a buffer of their own: see
+    /// [`Mode::Buffered`](crate::Mode::Buffered).
+    set_buffer_max(bytes: usize) = "buffer_max", bytes.to_string();
     /// Sets the length of the shortest message that the receiver reads in the sender's memory.
     set_read_min(bytes: usize) = "read_min", bytes.to_string();
     /// Sets the budget for data that arrives before its receive.
@@ -118,6 +123,33 @@ setters! {
     set_quarantine_max(bytes: usize) = "quarantine_max", bytes.to_string();
     /// Sets the time for which a leaving rank waits for its peers to take the messages sent to them.
     set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
+}
+
+/// A rule that a program is held to although the check takes time: for tests of programs ([`Settings::set_check`],
+/// `SAMITE_CHECK`).
+///
+/// ```
+/// let mut settings = samite::Settings::default();
+/// settings.set_check(&[samite::Check::Modes])?;
+/// # Ok::<(), samite::SettingError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Check {
+    /// A ready send ends with [`Error::NotPosted`](crate::Error::NotPosted) if no receive was posted for its message:
+    /// see [`Mode::Ready`](crate::Mode::Ready).
+    Modes,
+}
+
+/// Returns the value of the parameter `check`.
+fn names(checks: &[Check]) -> String {
+    let name = |check: &Check| match check {
+        Check::Modes => "modes",
+    };
+    match checks {
+        [] => "none".to_owned(),
+        checks => checks.iter().map(name).collect::<Vec<_>>().join(","),
+    }
 }
 
 /// An invalid setting.
@@ -175,6 +207,10 @@ mod tests {
         settings.set_join_timeout(Duration::from_millis(1500)).unwrap();
         settings.set_pull_depth(7).unwrap();
         settings.set_linger(Duration::from_secs(2)).unwrap();
+        settings.set_check(&[Check::Modes]).unwrap();
+        assert!(settings.0.checks.modes);
+        settings.set_check(&[]).unwrap();
+        assert!(!settings.0.checks.modes);
         let Settings(inner) = &settings;
         assert_eq!((settings.transport(), inner.network_wakes), (Some("samite-shm"), Some(true)));
         assert_eq!((inner.join_timeout, inner.engine.pull_depth), (Duration::from_millis(1500), 7));

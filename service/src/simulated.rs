@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use samite_control::Place;
+use samite_control::{Checks, Place, Settings};
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Net};
 use samite_p2p::Config;
@@ -35,12 +35,14 @@ pub struct Simulated<R> {
 pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) -> Simulated<R> {
     let mut rng = SplitMix64::new(seed);
     let net_config = NetConfig::adverse(&mut rng);
-    let config = engine_config(&mut rng, net_config.caps.packet_max);
+    let engine = engine_config(&mut rng, net_config.caps.packet_max);
+    let mut settings = Settings::default();
+    (settings.engine, settings.checks) = (engine, Checks { modes: true });
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
     // A rank that shares its core would yield it to threads that have no turn.
-    let results = run(vec![ports], &config, &Place::ALONE, |world: World| {
+    let results = run(vec![ports], &settings, &Place::ALONE, |world: World| {
         let _turn = Turn::await_first(&stage, world.comm().rank().0);
         body(world)
     });

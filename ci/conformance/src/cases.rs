@@ -7,6 +7,7 @@ mod failures;
 mod groups;
 mod lanes;
 mod matching;
+mod modes;
 mod order;
 mod partners;
 mod probes;
@@ -18,6 +19,7 @@ use crate::case::Cases;
 
 pub(crate) fn add(cases: &mut Cases) {
     transfers::add(cases);
+    modes::add(cases);
     order::add(cases);
     matching::add(cases);
     probes::add(cases);

@@ -55,13 +55,19 @@ pub(crate) fn loopback(cases: &[Case]) -> Failures {
     let mut failures = Failures::default();
     for case in cases {
         let alarm = Alarm::start(format!("{} over loopback", case.name));
-        let mut settings = Settings::default();
-        settings.set_lanes(LANES).expect("so many are possible");
-        let results = settings.local(case.ranks, |world| as_rank(case, world, LONG, || {}));
+        let results = settings().local(case.ranks, |world| as_rank(case, world, LONG, || {}));
         drop(alarm);
         failures.count("loopback", case, &failed(results));
     }
     failures.report("loopback")
+}
+
+/// The settings of ranks: the cases keep the rules that can be checked, or show that the checks work.
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.set_lanes(LANES).expect("so many are possible");
+    settings.set_check(&[samite::Check::Modes]).expect("it is valid");
+    settings
 }
 
 /// Runs each case in a simulated network for each seed.
@@ -117,7 +123,8 @@ pub(crate) fn jobs(cases: &[Case], filter: &str, transport: &str, samite: &Path)
         let ranks = ranks.to_string();
         let job = ["run", "-n", &ranks, "--transport", transport, "--timeout", JOB_TIMEOUT];
         let mut command = Command::new(samite);
-        command.env("SAMITE_LANES", LANES.to_string()).args(job).args(options).arg(&suite).args(call);
+        command.env("SAMITE_LANES", LANES.to_string()).env("SAMITE_CHECK", "all");
+        command.args(job).args(options).arg(&suite).args(call);
         let output = command.output();
         output.expect("the command of samite starts")
     };

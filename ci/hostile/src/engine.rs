@@ -1,13 +1,14 @@
 //! One engine whose port and user both act as arbitrary bytes direct them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::mem::Partitioned;
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Cause, Config, Engine, Identity, Lent, Outcome, PartitionedId, Pattern, Received, RequestId, Sent,
-    Source, Status, Time, WorldRank,
+    Cause, Config, Engine, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Received, RequestId,
+    SendBuffer, Sent, Source, Status, Time, WorldRank,
 };
 
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -41,6 +42,8 @@ struct Run {
     /// Sequence numbers of the other ranks' next packets.
     sequences: [u32; ME as usize],
     buffers: Buffers,
+    /// The buffer of buffered sends.
+    buffer: Arc<SendBuffer>,
     requests: Vec<RequestId>,
     halves: Vec<Half>,
 }
@@ -98,6 +101,7 @@ impl Run {
             seen: Seen::default(),
             sequences: [0; ME as usize],
             buffers: Buffers::default(),
+            buffer: Arc::new(SendBuffer::new(5000)),
             requests: Vec::new(),
             halves: Vec::new(),
         }
@@ -247,10 +251,25 @@ impl Run {
     fn send(&mut self, input: &mut Input<'_>, rank: WorldRank) {
         let context = input.below(4) as u32;
         let (tag, data) = (input.below(4) as u64, vec![1; LENGTHS[input.below(LENGTHS.len())]]);
+        let (now, deadline, buffer) = (self.now, self.now.after(5000), Arc::clone(&self.buffer));
+        let mode = match input.below(8) {
+            0 | 1 => Some(Mode::Synchronous),
+            2 => Some(Mode::Buffered(&buffer)),
+            3 => Some(Mode::Ready),
+            _ => None,
+        };
         let posted = if input.below(2) == 0 {
-            self.engine.isend(self.now, rank, context, tag, Memory::new(data), NEVER).ok()
+            let memory = Memory::new(data);
+            match mode {
+                None => self.engine.isend(now, rank, context, tag, memory, NEVER).ok(),
+                Some(mode) => self.engine.isend_with(mode, now, rank, context, tag, memory, NEVER).ok(),
+            }
         } else {
-            match self.engine.send(self.now, rank, context, tag, &data, self.now.after(5000)) {
+            let sent = match mode {
+                None => self.engine.send(now, rank, context, tag, &data, deadline),
+                Some(mode) => self.engine.send_with(mode, now, rank, context, tag, data.as_slice(), deadline),
+            };
+            match sent {
                 Ok(Sent::Pending(id)) => {
                     self.buffers.all.insert(id, data);
                     Some(id)
@@ -316,7 +335,7 @@ impl Run {
         drain(&mut self.engine, self.now);
         (0..4).for_each(|_| self.poll(1));
         let usage = self.engine.usage();
-        assert_eq!(usage.partitioned, 0, "{usage:?}");
+        assert_eq!((usage.partitioned, usage.outbox, self.buffer.used()), (0, 0, 0), "{usage:?}");
         let held = (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes);
         assert_eq!(held, (0, 0, 0, 0, 0), "{:?}", self.engine);
         assert_eq!((usage.credit_granted, self.engine.port().registered()), (0, 0), "{:?}", self.engine);

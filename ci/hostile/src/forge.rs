@@ -28,6 +28,7 @@ const PART_DATA: u8 = 12;
 const PART_END: u8 = 13;
 const INQUIRE: u8 = 14;
 const CONFIRM: u8 = 15;
+const SYNC: u8 = 16;
 const HELLO: u8 = 0;
 
 /// Names and keys in the packets that a hostile member has received.
@@ -73,7 +74,12 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         0 => (Protocol::Control, HELLO, hello(input)),
         1 => (Protocol::Control, 1, Vec::new()),
         2 => (Protocol::Control, 2, Vec::new()),
-        3 | 4 => {
+        3 => {
+            let (send, unmatched) = (seen.number(input), [0, 0, 0, 2, 1, 3][input.below(6)]);
+            let len = [0, 1, 100, 400][input.below(4)];
+            (Protocol::P2p, SYNC, [&tag(input)[..], &words(&[send, unmatched]), &vec![0xbd; len]].concat())
+        }
+        4 => {
             let len = [0, 1, 100, 400][input.below(4)];
             (Protocol::P2p, EAGER, [&tag(input)[..], &vec![0xbd; len]].concat())
         }
@@ -91,7 +97,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         }
         9 | 10 => {
             let send = seen.number(input);
-            (Protocol::P2p, FIN, words(&[send, input.below(5) as u64]))
+            (Protocol::P2p, FIN, words(&[send, input.below(7) as u64]))
         }
         11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
         12 => match input.byte() % 4 {

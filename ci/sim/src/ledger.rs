@@ -32,11 +32,21 @@ pub(crate) struct Message {
     pub(crate) name: u64,
     pub(crate) class: u64,
     pub(crate) bytes: usize,
+    pub(crate) mode: Mode,
     pub(crate) end: Option<SendEnd>,
     /// The receive that got it.
     pub(crate) receive: Option<usize>,
     /// The receiver's incarnation, if the whole message is known to have arrived before its sender ended.
     pub(crate) arrived: Option<Process>,
+}
+
+/// The mode of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Standard,
+    Synchronous,
+    Buffered,
+    Ready,
 }
 
 /// The result of a send.
@@ -171,21 +181,35 @@ pub(crate) const UNTOUCHED: u8 = 0xee;
 impl Ledger {
     /// Records the result of a send.
     pub(crate) fn sent(&mut self, index: usize, result: &Result<Status, Error>) -> Result<(), String> {
-        let message = &mut self.messages[index];
+        let message = &self.messages[index];
         let end = match result {
             Ok(status) => {
+                let is_matched = matches!(message.mode, Mode::Standard | Mode::Buffered)
+                    || self.receives.iter().any(|receive| {
+                        let may_have_got = match receive.end {
+                            Some(RecvEnd::Got { message, .. }) => message == index,
+                            Some(RecvEnd::Unmatched { .. }) => false,
+                            Some(RecvEnd::Lost | RecvEnd::GivenUp) | None => true,
+                        };
+                        may_have_got
+                            && receive.at.rank == message.to
+                            && receive.claims.is_none_or(|claimed| claimed == index)
+                            && message.matches(index, receive)
+                    });
+                require(is_matched, || format!("message {index}: {:?}, and no receive", message.mode))?;
                 let expected =
                     Status { source: WorldRank(message.to), tag: message.tag(index), bytes: message.bytes };
                 require(*status == expected, || format!("message {index}: sent {status:?}"))?;
                 SendEnd::Sent
             }
+            Err(Error::NotPosted { .. }) if message.mode == Mode::Ready => SendEnd::NotDelivered,
             Err(error) => match fate(error) {
                 Some(Fate::NotDelivered) => SendEnd::NotDelivered,
                 Some(Fate::Unknown) => SendEnd::Unknown,
                 None => return Err(format!("message {index}: a send cannot end with: {error:?}")),
             },
         };
-        let before = message.end.replace(end);
+        let before = self.messages[index].end.replace(end);
         require(before.is_none(), || format!("message {index}: its send ended twice"))
     }
 

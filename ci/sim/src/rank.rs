@@ -1,18 +1,19 @@
 //! A simulated rank: its engine and its pending requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::sim::SimPort;
 use samite_fabric::{Memory, Port, Reach};
 use samite_p2p::{
-    Cause, Claimed, Completion, Engine, Error, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
-    Status, Time, WorldRank,
+    Cause, Claimed, Completion, Engine, Error, Lent, Mode as SendMode, Outcome, Pattern, Received, RequestId,
+    SendBuffer, Sent, Source, Status, Time, WorldRank,
 };
 
 use crate::comms::Comms;
 use crate::ledger::{
-    CLASS_BITS, Ledger, Message, Process, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
+    CLASS_BITS, Ledger, Message, Mode, Process, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
 };
 
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -21,6 +22,8 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) struct Rank {
     pub(crate) process: Process,
     pub(crate) engine: Engine<SimPort>,
+    /// The buffer of its buffered sends.
+    buffer: Arc<SendBuffer>,
     pub(crate) paused: bool,
     pub(crate) leaving: bool,
     /// Number of failed peers at the last look.
@@ -82,11 +85,12 @@ pub(crate) enum Buffer {
 }
 
 impl Rank {
-    pub(crate) fn new(process: Process, mut engine: Engine<SimPort>) -> Self {
+    pub(crate) fn new(process: Process, mut engine: Engine<SimPort>, buffer_max: usize) -> Self {
         (1..=WATCHERS).for_each(|watcher| assert_eq!(engine.add_watcher(), watcher));
         Self {
             process,
             engine,
+            buffer: Arc::new(SendBuffer::new(buffer_max)),
             paused: false,
             leaving: false,
             peers_failed: 0,
@@ -116,10 +120,27 @@ impl Rank {
     ) -> Result<(), String> {
         let index = ledger.messages.len();
         let (to, context, tag) = (message.to, message.context, message.tag(index));
+        let space = Arc::clone(&self.buffer);
+        let mode = match message.mode {
+            Mode::Standard => None,
+            Mode::Synchronous => Some(SendMode::Synchronous),
+            Mode::Buffered => Some(SendMode::Buffered(&space)),
+            Mode::Ready => Some(SendMode::Ready),
+        };
         let status = Status { source: WorldRank(to), tag, bytes: message.bytes };
         let data = content(index, message.bytes);
         ledger.messages.push(message);
         let sent = match buffer {
+            Buffer::Lent if let Some(mode) = mode => {
+                let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
+                self.engine.send_with(mode, now, WorldRank(to), context, tag, data.as_slice(), deadline)
+            }
+            Buffer::Owned if let Some(mode) = mode => {
+                let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
+                let memory = Memory::new(data.clone());
+                let sent = self.engine.isend_with(mode, now, WorldRank(to), context, tag, memory, deadline);
+                sent.map(Sent::Pending).map_err(|(error, _)| error)
+            }
             Buffer::Lent => self.engine.send(
                 Time::from_nanos(now_ns),
                 WorldRank(to),

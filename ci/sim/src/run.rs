@@ -8,7 +8,7 @@ use samite_fabric::sim::{Config as NetConfig, Cut, Net};
 use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, WorldRank};
 
 use crate::comms::{Created, Place, Plans};
-use crate::ledger::{Ledger, Losses, Message, Process, RecvEnd, SendEnd, require};
+use crate::ledger::{Ledger, Losses, Message, Mode, Process, RecvEnd, SendEnd, require};
 use crate::rank::{Buffer, NEVER, Rank, pattern};
 
 const CONTEXTS: u32 = 2;
@@ -118,6 +118,7 @@ impl Run {
         config.pull_depth = pick(&mut rng, &[1, 2, 4]);
         config.push_window = pick(&mut rng, &[300, 700, 5_000, 1 << 20]);
         config.outbox_max = pick(&mut rng, &[0, 500, 5_000, 1 << 20, 1 << 20]);
+        config.buffer_max = pick(&mut rng, &[0, 3_000, 30_000, 1 << 20]);
         // Incarnations compare in wrapping order.
         let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let mut run = Self {
@@ -228,11 +229,17 @@ impl Run {
         let Place { context, name, .. } = place;
         to = place.member(to);
         let (bytes, buffer, deadline) = (self.length(), self.buffer(), self.deadline());
+        let mode = match self.rng.below(10) {
+            0 | 1 => Mode::Synchronous,
+            2 => Mode::Buffered,
+            3 => Mode::Ready,
+            _ => Mode::Standard,
+        };
         let known = self.incarnations[to as usize];
         let to_incarnation = (self.told.get(&(index as u32, to)) == Some(&known)).then_some(known);
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
         self.net.note(format!(
-            "rank {index} sends message {} of {bytes} bytes to {to}, {buffer:?}",
+            "rank {index} sends message {} of {bytes} bytes to {to}, {buffer:?}, {mode:?}",
             self.ledger.messages.len()
         ));
         let message = Message {
@@ -243,6 +250,7 @@ impl Run {
             name,
             class,
             bytes,
+            mode,
             end: None,
             receive: None,
             arrived: None,
@@ -435,7 +443,8 @@ impl Run {
                 engine.expect_numbers();
             }
         }
-        self.ranks[rank as usize] = Some(Rank::new(Process { rank, incarnation }, engine));
+        self.ranks[rank as usize] =
+            Some(Rank::new(Process { rank, incarnation }, engine, self.config.buffer_max));
         self.told.retain(|&(whom, _), _| whom != rank);
         for (pair, cut) in self.apart.clone() {
             self.lose(pair, cut);
@@ -727,7 +736,8 @@ impl Run {
             // Each sender may exceed the budget by one envelope.
             let most = self.config.envelopes_max as u64 + 96 * u64::from(self.size);
             require(usage.envelopes <= most, || format!("over the budget: {usage:?}"))?;
-            require(usage.outbox <= self.config.outbox_max as u64, || format!("over the budget: {usage:?}"))?;
+            let most = self.config.outbox_max + self.config.buffer_max;
+            require(usage.outbox <= most as u64, || format!("over the budget: {usage:?}"))?;
         }
         Ok(())
     }

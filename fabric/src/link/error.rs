@@ -100,6 +100,11 @@ pub enum Error {
         /// The fate of the message.
         fate: Fate,
     },
+    /// Misuse: no receive was posted for the message of a ready send.
+    NotPosted {
+        /// The receiver.
+        rank: WorldRank,
+    },
     /// A budget is used up.
     Exhausted {
         /// The resource that ran out.

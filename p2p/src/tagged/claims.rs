@@ -57,8 +57,8 @@ impl Tagged {
     /// Notes that a message was claimed.
     pub(crate) fn claimed(&mut self, link: &mut Link, envelope: Envelope, message: Unexpected) -> Claimed {
         self.matched(link, &envelope, &message);
-        if let Unexpected::Eager(data) = &message {
-            self.claimed_cost += u64::from(cost(data.len()));
+        if let Unexpected::Eager(_) | Unexpected::Synchronous(_) = &message {
+            self.claimed_cost += u64::from(cost(message.bytes()));
         }
         let Some(sender) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
@@ -105,8 +105,17 @@ impl Tagged {
                 Some(error) => self.finish(link, id, Err(error)),
                 None => self.begin(link, id, &envelope, rendezvous),
             },
-            (message @ Unexpected::Eager(_), _) => {
+            (message @ (Unexpected::Eager(_) | Unexpected::Synchronous(_)), _) => {
                 self.claimed_cost -= u64::from(cost(message.bytes()));
+                let message = match message {
+                    // Its sender awaits no answer any more.
+                    Unexpected::Synchronous(waiting)
+                        if self.sender_failure(link, &envelope, incarnation).is_some() =>
+                    {
+                        Unexpected::Eager(waiting.1)
+                    }
+                    message => message,
+                };
                 self.accept(link, id, &envelope, message, &mut ());
             }
         }

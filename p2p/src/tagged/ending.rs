@@ -217,6 +217,7 @@ impl Tagged {
                 self.ask_next_members(link);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
+                self.keep_synchronous(peer);
                 self.fail_requests(link, rank, None, &Cause::Left);
                 self.fail_halves(link, peer, None, &Cause::Left);
                 self.end_streams(link, peer);
@@ -227,6 +228,7 @@ impl Tagged {
                 self.ask_next_members(link);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
+                self.keep_synchronous(peer);
                 self.fail_requests(link, rank, None, cause);
                 self.fail_halves(link, peer, None, cause);
                 self.end_streams(link, peer);
@@ -263,6 +265,20 @@ impl Tagged {
                 self.forget_envelope(link, rank, send);
             }
         }
+    }
+
+    /// Keeps the messages of a peer whose sends awaited their match. They have arrived whole.
+    fn keep_synchronous(&mut self, peer: Peer) {
+        let matcher = &mut self.matcher;
+        self.synchronous.retain(|(sender, _), unexpected| {
+            if *sender == peer
+                && let Some(message) = matcher.unexpected_mut(*unexpected)
+                && let Unexpected::Synchronous(waiting) = message
+            {
+                *message = Unexpected::Eager(std::mem::take(&mut waiting.1));
+            }
+            *sender != peer
+        });
     }
 
     /// Keeps or drops the messages of an ended incarnation that wait for their receive, before the next incarnation

@@ -5,7 +5,7 @@ use samite_fabric::Body;
 use samite_fabric::layout::Room;
 use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status, WorldRank};
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
-use samite_matching::{Arrival, Envelope};
+use samite_matching::{Arrival, Envelope, UnexpectedId};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
@@ -13,8 +13,11 @@ use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::contexts::FIRST;
 use crate::request::{Buffer, Push, Staged, State, no_buffer};
+use crate::store::Bytes;
 use crate::trace::event;
-use crate::wire::{Abort, Cts, Data, Eager, Fin, Revoke, Rts, TransferMode, Unmatched, Verdict, kind};
+use crate::wire::{
+    Abort, Cts, Data, Eager, Fin, Revoke, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
+};
 
 impl Tagged {
     /// Handles a message whose bytes are all in its packet. If `is_alone` is true the packet contains no other message,
@@ -66,6 +69,61 @@ impl Tagged {
         Ok(())
     }
 
+    /// Handles a message whose bytes are all in its packet, and whose sender awaits the match.
+    pub(super) fn synchronous<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        header: &Header,
+        sync: &Synchronous,
+        data: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) -> Result<(), Box<Cause>> {
+        let (send, unmatched, price) = (sync.send.get(), sync.unmatched()?, cost(data.len()));
+        if self.synchronous.contains_key(&(peer, send)) {
+            // If two messages had one name, only one would be found when the sender ends.
+            return Err(WireError::Value { field: "send" }.into());
+        }
+        link.charge(peer, price)?;
+        let sender = link.peer_mut(peer);
+        let source = sender.rank();
+        let traffic = sender.traffic_mut();
+        traffic.eager_received += 1;
+        traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
+        let envelope = Envelope { context: header.context.get(), source: source.0, tag: sync.tag.get() };
+        if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+            return Ok(());
+        }
+        let store = &mut self.store;
+        match self.matcher.arrive(envelope, || Unexpected::Synchronous(Box::new((send, store.keep(data))))) {
+            Arrival::Matched(id) => {
+                self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+                self.deliver(link, id, envelope, data, lent);
+            }
+            Arrival::Queued(unexpected) if unmatched == Unmatched::Drop => {
+                self.drop_unposted(link, peer, unexpected, send);
+            }
+            Arrival::Queued(unexpected) => {
+                link.peer_mut(peer).traffic_mut().unexpected += 1;
+                self.note_unexpected();
+                event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
+                link.hold(price);
+                self.synchronous.insert((peer, send), unexpected);
+            }
+            Arrival::Refused => self.refuse(link, peer, send),
+        }
+        Ok(())
+    }
+
+    /// Drops the message of a ready send, which arrived before its receive, and tells the sender.
+    fn drop_unposted(&mut self, link: &mut Link, peer: Peer, unexpected: UnexpectedId, send: u64) {
+        if let Some((_, Unexpected::Synchronous(waiting))) = self.matcher.remove(unexpected) {
+            self.store.release(waiting.1);
+        }
+        self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Unposted));
+    }
+
     /// Handles every packet except eager messages.
     pub(super) fn other_packet<L: Lent>(
         &mut self,
@@ -87,6 +145,10 @@ impl Tagged {
             kind @ (kind::DATA | kind::STREAM) => {
                 let (data, bytes) = prefix(body)?;
                 self.data(link, peer, kind, data, bytes, lent)?;
+            }
+            kind::SYNC => {
+                let (sync, data) = prefix(body)?;
+                self.synchronous(link, peer, header, sync, data, lent)?;
             }
             kind::RTS => {
                 let rts = exact::<Rts>(body)?;
@@ -166,6 +228,9 @@ impl Tagged {
             envelope.context < FIRST || self.contexts.admit(envelope.context, WorldRank(envelope.source))?;
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(link, id, &envelope, rendezvous),
+            Arrival::Queued(unexpected) if rendezvous.unmatched == Unmatched::Drop && !is_stream => {
+                self.drop_unposted(link, peer, unexpected, rendezvous.send);
+            }
             Arrival::Queued(unexpected) => {
                 link.peer_mut(peer).traffic_mut().unexpected += 1;
                 self.note_unexpected();
@@ -212,7 +277,7 @@ impl Tagged {
     fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
         let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
         match rendezvous.unmatched {
-            Unmatched::Waits => return Ok(has_room),
+            Unmatched::Waits | Unmatched::Drop => return Ok(has_room),
             _ if self.unconfirmed.iter().any(|(sender, _)| *sender == peer) => {
                 return Err(WireError::Value { field: "unmatched" });
             }
@@ -251,11 +316,32 @@ impl Tagged {
                 self.deliver(link, id, *envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
+            Unexpected::Synchronous(waiting) => {
+                self.accept_synchronous(link, id, envelope, *waiting, lent);
+            }
             Unexpected::Rts(rendezvous) if rendezvous.mode == TransferMode::Stream => {
                 self.take_stream(link, id, envelope, rendezvous, lent);
             }
             Unexpected::Rts(rendezvous) => self.begin(link, id, envelope, rendezvous),
         }
+    }
+
+    /// Gives a waiting message to its receive, and answers its sender.
+    #[inline(never)]
+    fn accept_synchronous<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: &Envelope,
+        (send, data): (u64, Bytes),
+        lent: &mut L,
+    ) {
+        if let Some(peer) = link.find(WorldRank(envelope.source)) {
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+        }
+        link.release(cost(data.len()).into());
+        self.deliver(link, id, *envelope, data.as_slice(), lent);
+        self.store.release(data);
     }
 
     /// Notes that a receive has matched a waiting message. The sender cannot withdraw the message any more, even if it
@@ -267,6 +353,15 @@ impl Tagged {
             Unexpected::Rts(Rendezvous { send, .. }) => {
                 self.forget_envelope(link, WorldRank(envelope.source), *send)
             }
+            Unexpected::Synchronous(waiting) => self.forget_synchronous(link, envelope, waiting.0),
+        }
+    }
+
+    /// Notes that a message whose sender awaits the match does not wait any more.
+    #[inline(never)]
+    fn forget_synchronous(&mut self, link: &mut Link, envelope: &Envelope, send: u64) {
+        if let Some(peer) = link.find(WorldRank(envelope.source)) {
+            self.synchronous.remove(&(peer, send));
         }
     }
 
@@ -413,8 +508,11 @@ impl Tagged {
             link.note_stale();
             return Ok(());
         }
-        if !request.is_send() {
+        if !request.is_send() || matches!(request.state, State::AwaitingRoom { .. }) {
             return Err(WireError::Value { field: "send" }.into());
+        }
+        if verdict == Verdict::Unposted && request.answered != Some(Unmatched::Drop) {
+            return Err(WireError::Value { field: "verdict" }.into());
         }
         if verdict == Verdict::Refused && request.copied.is_kept() {
             // Its send has returned, so the message would be lost in silence.
@@ -429,6 +527,7 @@ impl Tagged {
             Verdict::Delivered | Verdict::Waits => Ok(status),
             Verdict::Withdrawn => Err(Error::Cancelled { fate: Fate::NotDelivered }),
             Verdict::Abandoned => Err(Error::Abandoned { rank, fate: Fate::NotDelivered }),
+            Verdict::Unposted => Err(Error::NotPosted { rank }),
             Verdict::Refused => Err(Error::Exhausted {
                 what: "the receiver's memory for messages that wait for a receive",
                 hint: "have it receive them, or raise its envelopes_max".into(),
@@ -441,6 +540,14 @@ impl Tagged {
     fn revoke(&mut self, link: &mut Link, peer: Peer, revoke: &Revoke) {
         let send = revoke.send.get();
         if self.end_stream(link, peer, send) {
+            return;
+        }
+        if let Some(unexpected) = self.synchronous.remove(&(peer, send)) {
+            if let Some((_, Unexpected::Synchronous(waiting))) = self.matcher.remove(unexpected) {
+                link.release(cost(waiting.1.len()).into());
+                self.store.release(waiting.1);
+            }
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
             return;
         }
         let unexpected = self.envelopes.get(&(peer, send)).copied();

@@ -1,16 +1,35 @@
 //! The way of a send: at once if nothing is queued before it, otherwise in its turn.
 
+use std::sync::Arc;
+
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
-use samite_fabric::wire::{Flags, Protocol};
+use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
 use crate::choose::{Choice, choose, cost};
-use crate::outbox::Copied;
+use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
-use crate::wire::{Eager, EagerHead, Rts, TransferMode, Unmatched, kind};
+use crate::wire::{Eager, EagerHead, Rts, Synchronous, TransferMode, Unmatched, kind};
+
+/// What becomes of a send that cannot be sent at once.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) copied: Copied,
+    /// The buffer of the copy, if the send is a buffered one.
+    pub(crate) kept_in: Option<Arc<SendBuffer>>,
+    /// See [`Request::answered`].
+    pub(crate) answered: Option<Unmatched>,
+}
+
+impl Way {
+    /// Returns the way of a standard send.
+    pub(crate) fn standard(copied: Copied) -> Self {
+        Self { copied, kept_in: None, answered: None }
+    }
+}
 
 /// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
 #[inline(always)]
@@ -97,7 +116,7 @@ impl Tagged {
         out: &mut Out<'_, P>,
         peer: Peer,
         envelope: (u32, u64),
-        (buffer, copied): (Buffer, Copied),
+        (buffer, way): (Buffer, Way),
         exposure: Option<Exposure>,
         deadline: Time,
     ) -> (RequestId, bool) {
@@ -106,13 +125,14 @@ impl Tagged {
         event!(TRACE, peer = rank.0, tag, bytes = buffer.len(), "send begins");
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
         let mut request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
-        request.copied = copied;
-        if copied.is_kept() {
-            request.collected = true;
-            self.outbox.keep(request.buffer.len());
+        (request.copied, request.answered) = (way.copied, way.answered);
+        let len = request.buffer.len();
+        request.collected = way.copied.is_kept();
+        let id = self.requests.insert(request);
+        if way.copied.is_kept() {
+            self.outbox.keep(id, len, way.kept_in);
             self.queues(peer).kept += 1;
         }
-        let id = self.requests.insert(request);
         self.set_deadline(out.link, id, deadline);
         let state = out.link.peer(peer);
         if state.has_answered()
@@ -178,10 +198,31 @@ impl Tagged {
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let stream_max = limits.stream_max;
         let is_kept = request.copied.is_kept();
-        let choice = choose(len, limits, state.credit(), state.is_exhausted(), owned);
+        let answered = request.answered;
+        let (credit, exhausted) = (state.credit(), state.is_exhausted());
+        let choice = choose(len, limits, credit, exhausted, owned, answered.is_some());
         let mode = match (choice, &request.buffer) {
             _ if let Some(at) = exposed => TransferMode::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
+            (Choice::Eager, Buffer::Owned(memory)) if let Some(unmatched) = answered => {
+                let header = out.link.header(peer, Protocol::P2p, kind::SYNC, Flags::empty(), context);
+                let sync = Synchronous::new(tag, id.to_wire(), unmatched);
+                let mut head = [0; Header::LEN + size_of::<Synchronous>()];
+                head[..Header::LEN].copy_from_slice(header.as_bytes());
+                head[Header::LEN..].copy_from_slice(sync.as_bytes());
+                match send_memory(out.port, path, &head, memory) {
+                    Ok(Post::Done) => {}
+                    other => return other.map(Turn::from),
+                }
+                let state = out.link.peer_mut(peer);
+                state.sent();
+                count_eager(state, len);
+                event!(TRACE, peer = state.rank().0, tag, bytes = len, "sent synchronously");
+                if let Some(request) = self.requests.get_mut(id) {
+                    request.state = State::AwaitingMatch { revoked: false, exposure: None };
+                }
+                return Ok(Turn::Sent);
+            }
             (Choice::Eager, Buffer::Owned(memory)) => {
                 let header = out.link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context);
                 let head = EagerHead { header, eager: Eager { tag: tag.into() } };
@@ -201,14 +242,15 @@ impl Tagged {
             (Choice::Stream, _) => TransferMode::Stream,
             _ => TransferMode::Push,
         };
-        // This message is sent without credit, but the next one should have credit.
+        // If this message is sent without credit, the next one should have credit.
         let state = out.link.peer(peer);
-        let asks =
-            mode == TransferMode::Push && len <= stream_max && !state.is_asked() && !state.is_exhausted();
+        let lacks_credit = mode == TransferMode::Push && len <= stream_max && credit < cost(len);
+        let asks = lacks_credit && !state.is_asked() && !exhausted;
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
         let wants_answer = is_kept && mode != TransferMode::Stream;
-        let unmatched = if wants_answer { Unmatched::Confirm } else { Unmatched::Waits };
+        let unless_kept = answered.unwrap_or(Unmatched::Waits);
+        let unmatched = if wants_answer { Unmatched::Confirm } else { unless_kept };
         let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched);
         match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}

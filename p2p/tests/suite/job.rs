@@ -6,8 +6,8 @@ use samite_fabric::layout::{Form, Readable, Room, Writable};
 use samite_fabric::port::gather;
 use samite_fabric::{Caps, Memory, Port, Reach};
 use samite_p2p::{
-    Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Outcome, Pattern, Received, RequestId,
-    Sent, Status, Time, Usage, WorldRank,
+    Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Mode, Outcome, Pattern, Received,
+    RequestId, Sent, Status, Time, Usage, WorldRank,
 };
 
 pub(crate) const NEVER: Time = Time::NEVER;
@@ -293,9 +293,44 @@ impl<M: Medium> Job<M> {
                 .map_err(|(error, _)| error)?,
             Borrowed => engine.send_from(now, WorldRank(to), context, tag, &buffer.read(), deadline)?,
         };
-        Ok(match sent {
+        Ok(self.sent(from, (to, tag), (bytes.len(), buffer), whose, sent))
+    }
+
+    /// Starts a send in a mode.
+    pub(crate) fn send_in(
+        &mut self,
+        mode: Mode<'_>,
+        from: usize,
+        to: u32,
+        tag: u64,
+        bytes: &[u8],
+        whose: Whose,
+    ) -> Result<Op, Error> {
+        let now = self.now();
+        let buffer = Buffer::new(bytes, whose == Borrowed && self.medium.scatters_sent());
+        let engine = self.engine(from);
+        let sent = match whose {
+            Borrowed => engine.send_with(mode, now, WorldRank(to), 0, tag, &buffer.read(), NEVER)?,
+            Owned | Started => engine
+                .isend_with(mode, now, WorldRank(to), 0, tag, Memory::new(bytes.to_vec()), NEVER)
+                .map(Sent::Pending)
+                .map_err(|(error, _)| error)?,
+        };
+        Ok(self.sent(from, (to, tag), (bytes.len(), buffer), whose, sent))
+    }
+
+    /// Returns the operation of a send that has begun.
+    fn sent(
+        &mut self,
+        from: usize,
+        (to, tag): (u32, u64),
+        (bytes, buffer): (usize, Buffer),
+        whose: Whose,
+        sent: Sent,
+    ) -> Op {
+        match sent {
             Sent::Now | Sent::Copied => {
-                let result = Ok(Status { source: WorldRank(to), tag, bytes: bytes.len() });
+                let result = Ok(Status { source: WorldRank(to), tag, bytes });
                 Op { rank: from, id: None, done: Some(Done { result, bytes: None }) }
             }
             Sent::Pending(id) => {
@@ -304,7 +339,7 @@ impl<M: Medium> Job<M> {
                 }
                 Op { rank: from, id: Some(id), done: None }
             }
-        })
+        }
     }
 
     #[track_caller]

@@ -1,5 +1,6 @@
 //! Send and receive cases that run on every port. Each case on each port is a test of its own.
 
+mod cancels;
 mod claims;
 mod credit;
 mod ending;
@@ -8,6 +9,7 @@ mod job;
 mod lengths;
 mod matching;
 mod misuse;
+mod modes;
 mod partitioned;
 mod quarantine;
 mod room;
@@ -425,6 +427,18 @@ on_every_port! {
         a_side_dropped_in_a_round, a_withdrawn_initialization_keeps_its_place, a_last_round_outlives_its_sender_half,
         death_of_the_other, death_of_a_receiver, initializations_are_bounded, a_closed_context_ends_its_pairs,
         to_self_in_parts, partners_must_exist;
+    modes:
+        a_synchronous_send_ends_with_its_match, a_synchronous_send_ends_with_a_posted_receive,
+        a_synchronous_send_ends_with_the_receive_of_its_claim, a_discarded_synchronous_message_was_received,
+        a_synchronous_send_to_a_shorter_buffer_ends, synchronous_messages_keep_their_order,
+        a_synchronous_send_is_withdrawn, a_synchronous_send_that_matched_is_delivered,
+        a_synchronous_message_outlives_its_sender, a_claimed_synchronous_message_outlives_its_sender,
+        death_ends_a_synchronous_send, synchronous_sends_without_credit, a_synchronous_send_to_self,
+        a_ready_send_needs_its_receive, a_ready_send_that_meets_a_receive,
+        buffered_sends_end_at_once, a_buffer_has_a_budget, buffered_messages_keep_their_order,
+        buffered_messages_to_the_dead_leave_the_buffer, a_goodbye_comes_after_buffered_messages;
+    cancels:
+        a_cancelled_send_is_whole_or_nothing, a_cancelled_receive_is_whole_or_nothing;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
         introduce_no_peer, fail_no_peer, strange_packets_are_counted, forged_keys_open_nothing,

@@ -47,7 +47,7 @@ pub use message::{
 };
 pub use registry::{Post, Registry, Urgent};
 pub use settings::{
-    LANES_MAX, Origin, Parameter, REMOTE_SHELL_DEFAULT, Reader, SettingError, Settings, detection_time,
-    environment, is_known_variable,
+    Checks, LANES_MAX, Origin, Parameter, REMOTE_SHELL_DEFAULT, Reader, SettingError, Settings,
+    detection_time, environment, is_known_variable,
 };
 pub use ticket::{PROTOCOL, Place, Ticket, TicketError};

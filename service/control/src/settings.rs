@@ -28,6 +28,8 @@ pub struct Settings {
     pub network_wakes: Option<bool>,
     /// The number of lanes of each rank.
     pub lanes: usize,
+    /// The checks of the program.
+    pub checks: Checks,
     remote_shell: String,
     /// The time within which a dead host must be detected.
     pub detection: Duration,
@@ -35,6 +37,47 @@ pub struct Settings {
     pub join_timeout: Duration,
     origins: HashMap<&'static str, Origin>,
 }
+
+/// The rules that programs are held to although a check of them takes time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// The receives of ready sends must have been posted.
+    pub modes: bool,
+}
+
+impl Checks {
+    /// The checks by name.
+    const NAMES: [(&str, Field); 1] = [("modes", |checks| &mut checks.modes)];
+
+    /// Parses names, separated by commas.
+    fn parse(text: &str) -> Option<Self> {
+        let mut checks = Self::default();
+        match text {
+            NOTHING => {}
+            "all" => Self::NAMES.iter().for_each(|(_, check)| *check(&mut checks) = true),
+            names => {
+                for name in names.split(',') {
+                    let (_, check) = Self::NAMES.iter().find(|(known, _)| *known == name.trim())?;
+                    *check(&mut checks) = true;
+                }
+            }
+        }
+        Some(checks)
+    }
+
+    /// Returns the text that [`parse`](Self::parse) reads as these checks.
+    fn text(mut self) -> String {
+        let names: Vec<_> =
+            Self::NAMES.iter().filter(|(_, check)| *check(&mut self)).map(|(name, _)| *name).collect();
+        if names.is_empty() { NOTHING.to_owned() } else { names.join(",") }
+    }
+}
+
+/// Returns one of the checks.
+type Field = fn(&mut Checks) -> &mut bool;
+
+/// The text of no checks.
+const NOTHING: &str = "none";
 
 /// The origin of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +133,7 @@ impl Default for Settings {
             interface: None,
             network_wakes: None,
             lanes: 1,
+            checks: Checks::default(),
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
             join_timeout: JOIN_TIMEOUT_DEFAULT,
@@ -337,6 +381,18 @@ const OTHERS: &[Parameter] = &[
         },
     },
     Parameter {
+        name: "check",
+        meaning: "The rules that the program is held to although a check of them takes time. `modes`: a ready send ends \
+                  with `Error::NotPosted` if no receive was posted for its message; it waits for the receiver's answer.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`none`, `all`, or names separated by commas: `modes`",
+            get: |settings| settings.checks.text(),
+            set: |settings, text| Checks::parse(text).map(|checks| settings.checks = checks),
+        },
+    },
+    Parameter {
         name: "shm_peers_max",
         meaning: "How many ranks a rank reaches by shared memory, and by how many it is reached, at a time. Each takes 192 \
                   bytes, and 72 KiB (with the default `shm_ring_bytes` and `shm_ring_bytes_min`) once it sends. With more, \
@@ -513,6 +569,16 @@ mod tests {
             assert!(from(&parameter.variable(), "").is_err(), "{}", parameter.name);
             assert!(parameter.meaning.ends_with('.'), "{}", parameter.name);
         }
+    }
+
+    #[test]
+    fn checks_have_names() {
+        let checks = |text| from("SAMITE_CHECK", text).map(|settings| settings.checks);
+        assert_eq!(checks("none"), Ok(Checks::default()));
+        for text in ["all", "modes", "modes, modes"] {
+            assert_eq!(checks(text), Ok(Checks { modes: true }), "{text}");
+        }
+        assert!(["", "modes,", "None", "none,modes"].into_iter().all(|text| checks(text).is_err()));
     }
 
     #[test]

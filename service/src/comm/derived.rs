@@ -73,10 +73,10 @@ impl fmt::Debug for Derived {
 }
 
 impl Comm {
-    /// Returns a handle with the bounds of this one for the communicator with these members.
+    /// Returns a handle with the bounds and the mode of this one for the communicator with these members.
     pub(crate) fn with_members(&self, derived: Option<Arc<Derived>>) -> Self {
         let context = derived.as_ref().map_or(CONTEXT, |derived| derived.context);
-        Self { runtime: Arc::clone(&self.runtime), derived, context, bounds: self.bounds.clone() }
+        Self { derived, context, ..self.clone() }
     }
 
     /// Returns the runtime of the first lane. After the end of the World, one is like the other.

@@ -33,11 +33,10 @@ impl Comm {
     pub fn send_view(&self, view: View<'_>, to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
         let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
         let rank = self.world_rank(to)?;
-        let sent = match view.bytes.as_slice() {
-            Some(bytes) => self.runtime.send(rank, self.context, tag, bytes, &self.bounds),
-            None => self.runtime.send(rank, self.context, tag, &view.bytes, &self.bounds),
-        };
-        sent.map_err(|error| self.local_error(error))
+        match view.bytes.as_slice() {
+            Some(bytes) => self.send_bytes(rank, tag, bytes),
+            None => self.send_bytes(rank, tag, &view.bytes),
+        }
     }
 
     /// Receives the first message that matches into a view of a buffer in a [`Layout`](crate::Layout), as

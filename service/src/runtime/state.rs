@@ -148,7 +148,7 @@ impl<P: Port> Core<P> {
         Some(Completion { result: Err(error.public()), memory })
     }
 
-    /// Describes the search for a message.
+    /// Describes the search for a message, or the wait for room.
     pub(super) fn report_of(
         &mut self,
         pattern: &Pattern,
@@ -158,7 +158,7 @@ impl<P: Port> Core<P> {
     ) -> Report {
         let source = pattern.source.as_rank().map(WorldRank);
         Report {
-            operation: Operation::Search,
+            operation: if awaited == Awaited::Room { Operation::Send } else { Operation::Search },
             peer: source,
             tag: pattern.tag,
             mask: pattern.mask,

@@ -4,7 +4,7 @@ use super::*;
 use samite_fabric::Remote;
 use samite_fabric::wire::Item;
 
-use crate::wire::{Abort, Data, Fin, Rts, TransferMode, Verdict, kind};
+use crate::wire::{Abort, Data, Fin, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind};
 
 pub(super) fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
     receiver.inner.sink(&mut ()).packet(packet);
@@ -125,6 +125,104 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+}
+
+#[test]
+fn two_synchronous_messages_of_one_name_end_their_sender_and_leave_the_first() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    for number in 0..2 {
+        let sync = [Synchronous::new(0, 77, Unmatched::Waits).as_bytes(), b"message!"].concat();
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::SYNC, expected + number, &sync));
+    }
+    assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+    receiver.check_invariants();
+    let recv = receiver.irecv(Time::ZERO, Pattern::exact(0, 0, 0), Memory::zeroed(8), NEVER).unwrap();
+    assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), b"message!");
+    assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
+}
+
+#[test]
+fn malformed_synchronous_messages_end_their_sender() {
+    for body in
+        [Synchronous::new(0, 77, Unmatched::Confirm).as_bytes(), &[&[0; 16][..], &[3; 8]].concat(), &[0; 23]]
+    {
+        let (mut receiver, expected) = acquainted(&Config::default());
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::SYNC, expected, body));
+        let failure = peer_state(&receiver, WorldRank(0)).failure();
+        assert!(matches!(failure, Some(Cause::Protocol(_))), "{failure:?}");
+        receiver.check_invariants();
+    }
+}
+
+/// Rank 1, which sends synchronously to rank 0, the numbers of its two sends, and the number of the next packet from
+/// rank 0. The first message was sent; if `waits`, the second one waits for credit.
+fn sending(waits: bool) -> (Engine<Loopback>, [RequestId; 2], u32) {
+    let config = Config { window_min: 1024, ..Config::default() };
+    let mut engines = pair(&config);
+    settle(&mut engines);
+    let lengths = if waits { [900, 900] } else { [8, 8] };
+    let sends = lengths.map(|len| {
+        let memory = Memory::zeroed(len);
+        engines[1].isend_with(Mode::Synchronous, Time::ZERO, WorldRank(0), 1, 5, memory, NEVER).unwrap()
+    });
+    let [_, sender] = engines;
+    let expected = peer_state(&sender, WorldRank(0)).expected();
+    (sender, sends, expected)
+}
+
+fn fin(send: u64, verdict: Verdict) -> Vec<u8> {
+    Fin::new(send, verdict).as_bytes().to_vec()
+}
+
+#[test]
+fn a_repeated_answer_to_a_synchronous_send_changes_nothing() {
+    let (mut sender, sends, expected) = sending(false);
+    for number in 0..3 {
+        let answer = fin(sends[0].to_wire(), Verdict::Delivered);
+        arrive(&mut sender, &packet(Protocol::P2p, kind::FIN, expected + number, &answer));
+    }
+    assert_eq!((sender.counters().stale, sender.counters().failed_peers), (2, 0));
+    assert_eq!(sends.map(|id| sender.outcome(id)), [Outcome::Ready, Outcome::Pending]);
+    sender.check_invariants();
+}
+
+#[test]
+fn answers_for_other_requests_end_their_sender_alone() {
+    // A message that was not sent yet, an answer of a ready send, and a receive.
+    for forged in 0..3 {
+        let (mut sender, sends, expected) = sending(forged == 0);
+        let receive = sender.irecv(Time::ZERO, Pattern::exact(1, 0, 7), Memory::zeroed(8), NEVER).unwrap();
+        let own = sender.irecv(Time::ZERO, Pattern::exact(1, 1, 7), Memory::zeroed(8), NEVER).unwrap();
+        let answer = match forged {
+            0 => fin(sends[1].to_wire(), Verdict::Delivered),
+            1 => fin(sends[0].to_wire(), Verdict::Unposted),
+            _ => fin(receive.to_wire(), Verdict::Delivered),
+        };
+        arrive(&mut sender, &packet(Protocol::P2p, kind::FIN, expected, &answer));
+        let failure = peer_state(&sender, WorldRank(0)).failure();
+        assert!(matches!(failure, Some(Cause::Protocol(_))), "{forged}: {failure:?}");
+        for send in sends {
+            let result = sender.collect(send, &mut ()).unwrap().result;
+            assert!(matches!(result, Err(Error::PeerFailed { rank: WorldRank(0), .. })), "{result:?}");
+        }
+        assert_eq!(sender.outcome(own), Outcome::Pending, "that of another peer goes on");
+        sender.check_invariants();
+    }
+}
+
+#[test]
+fn an_answer_that_names_no_request_of_its_sender_is_ignored() {
+    let (mut sender, sends, expected) = sending(false);
+    let own = sender.isend_with(Mode::Synchronous, Time::ZERO, WorldRank(1), 1, 5, Memory::zeroed(8), NEVER);
+    let own = own.unwrap();
+    for (number, name) in [(0, own.to_wire()), (1, u64::MAX), (2, 1 << 40)] {
+        arrive(
+            &mut sender,
+            &packet(Protocol::P2p, kind::FIN, expected + number, &fin(name, Verdict::Delivered)),
+        );
+    }
+    assert_eq!((sender.counters().stale, sender.counters().failed_peers), (3, 0));
+    assert!([own, sends[0], sends[1]].into_iter().all(|id| sender.outcome(id) == Outcome::Pending));
 }
 
 /// The sender uses the operation number 77 for two messages. The receiver requests the first and its receive times out.

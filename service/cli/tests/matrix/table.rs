@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, Layout, PartitionedRecv, PartitionedSend,
+    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, Layout, Mode, PartitionedRecv, PartitionedSend,
     PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source, start_all,
 };
 
@@ -25,6 +25,9 @@ const UNWANTED: u64 = 4;
 
 /// Longer than any message that is sent without its receiver's help.
 const LONG: usize = 1 << 20;
+
+/// A message that is sent with its envelope.
+const SHORT: [u8; 8] = [7; 8];
 
 /// One call, or several with one result: `name` as in `ci/api/samite.txt`, and a word that distinguishes variants.
 pub(crate) struct Call {
@@ -310,6 +313,30 @@ macro_rules! calls {
 calls! {
     "Comm::send", Waits, takes, |c| whole(c, |c| c.send(&long(), PEER, TAG));
     "Comm::send to none", Asks, nothing, |c| whole(c, |c| c.send(&long(), None, TAG));
+    "Comm::with_mode", Waits, takes, |c| whole(c, |c| c.with_mode(Mode::Synchronous).send(&SHORT, PEER, TAG));
+    "Comm::with_mode of an isend", Waits, takes, |c| {
+        held(c.with_mode(Mode::Synchronous).isend(SHORT.to_vec(), PEER, TAG), |r| Ok(r.wait().map(drop)?))
+    };
+    "Comm::with_mode of a scope", Waits, takes, |c| whole(c, |c| {
+        c.with_mode(Mode::Synchronous).scope(|scope| scope.isend(&SHORT, PEER, TAG).map(drop))
+    });
+    "Comm::with_mode of a persistent send", Waits, takes, |c| {
+        let made = c.with_mode(Mode::Synchronous).send_init(SHORT.to_vec(), PEER, TAG);
+        held(started(made), |mut s| s.wait().map(drop))
+    };
+    "Comm::with_mode of a ready send", Waits, takes, |c| whole(c, |c| {
+        c.with_mode(Mode::Ready).send(&long(), PEER, TAG)
+    });
+    // Its result depends on the news that have come; it does not wait.
+    "Comm::with_buffer", Local, nothing, |c| local(c, |c| {
+        _ = c.with_buffer(LONG).with_mode(Mode::Buffered).send(&SHORT, PEER, UNWANTED);
+    });
+    "Comm::flush_buffer", Asks, nothing, |c| whole(c, |c| c.with_buffer(LONG).flush_buffer());
+    "Comm::flush_buffer of an unreceived message", Bounded, nothing, |c| whole(c, |c| {
+        let comm = c.with_buffer(2 * LONG).with_mode(Mode::Buffered).with_timeout(Duration::from_millis(1));
+        comm.send(&long(), Rank(0), UNWANTED)?;
+        comm.flush_buffer()
+    });
     "Comm::recv", Waits, gives, |c| whole(c, |c| c.recv(&mut long(), PEER, TAG).map(drop));
     "Comm::recv_checked", Waits, gives, |c| whole(c, |c| c.recv_checked(&mut [false; LONG], PEER, TAG).map(drop));
     "Comm::recv from any", WaitsForAny, gives, |c| whole(c, |c| c.recv(&mut long(), Source::ANY, TAG).map(drop));

@@ -1,0 +1,101 @@
+//! Races of cancels with matches, at every point.
+
+use samite_p2p::{Config, Error, Fate, Mode};
+
+use crate::job::{Borrowed, Job, Medium, NEVER, Owned, Whose, bytes, exact};
+
+/// The number of polls after which a cancel comes: from none to more than any transfer here takes on a prompt port.
+const POLLS: usize = 16;
+const LENGTHS: [usize; 3] = [100, 5000, 100_000];
+
+/// The operation that begins first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Send,
+    Receive,
+}
+
+/// Runs a race for each length, mode, owner of the memory and order of a send and its receive, at each point. `cancels`
+/// the send or the receive.
+fn race<M: Medium>(medium: M, cancels: First) {
+    let mut config = Config::default();
+    (config.push_window, config.pull_chunk) = (20_000, 20_000);
+    let mut job = Job::new(medium, 2, &config);
+    for len in LENGTHS {
+        for mode in [None, Some(Mode::Synchronous)] {
+            for (whose, first) in [(Owned, First::Send), (Borrowed, First::Receive)] {
+                (0..POLLS).for_each(|polls| one(&mut job, (len, mode, whose, first), polls, cancels));
+            }
+        }
+    }
+    job.assert_at_rest();
+}
+
+/// Runs one race, and checks its result.
+fn one<M: Medium>(
+    job: &mut Job<M>,
+    (len, mode, whose, first): (usize, Option<Mode<'_>>, Whose, First),
+    polls: usize,
+    cancels: First,
+) {
+    let case =
+        format!("{len} bytes, {mode:?}, {whose:?}, {first:?} first, {cancels:?} cancelled after {polls}");
+    let data = bytes(polls, len);
+    let recv = (first == First::Receive).then(|| job.recv_as(1, exact(0, 5), len, whose, NEVER));
+    let send = match mode {
+        Some(mode) => job.send_in(mode, 0, 1, 5, &data, whose).expect("it begins"),
+        None => job.send_as(0, 1, 0, 5, &data, whose, NEVER),
+    };
+    let recv = recv.unwrap_or_else(|| job.recv_as(1, exact(0, 5), len, whose, NEVER));
+    (0..polls).for_each(|_| _ = job.poll());
+    job.cancel(if cancels == First::Send { &send } else { &recv });
+    job.settle();
+    if cancels == First::Receive && !job.is_over(&send) {
+        // The receive was cancelled before it had met the message.
+        job.cancel(&send);
+        job.settle();
+    }
+    let sent = job.wait(send).result;
+    let is_pending = !job.is_over(&recv);
+    job.cancel(&recv);
+    let received = job.wait(recv);
+    match &received.result {
+        Ok(_) => {
+            assert!(received.bytes.as_ref() == Some(&data), "{case}: it has all of it");
+            let fate = match &sent {
+                Ok(_) | Err(Error::Cancelled { fate: Fate::Unknown }) => None,
+                other => Some(other),
+            };
+            assert_eq!(fate, None, "{case}");
+        }
+        Err(Error::Cancelled { fate: Fate::NotDelivered }) => {
+            assert!(received.bytes.unwrap().iter().all(|&byte| byte == 0xee), "{case}: it has nothing of it");
+            let is_told = match cancels {
+                First::Send => is_pending && matches!(sent, Err(Error::Cancelled { .. })),
+                // The message waits for another receive, or was taken back.
+                First::Receive => matches!(sent, Ok(_) | Err(Error::Cancelled { .. })),
+            };
+            assert!(is_told, "{case}: {sent:?}");
+        }
+        // The send was cancelled when its receiver had called for the bytes, or they followed their envelope.
+        Err(Error::Abandoned { .. }) => {
+            assert_eq!(cancels, First::Send, "{case}");
+            assert!(matches!(sent, Err(Error::Cancelled { .. })), "{case}: {sent:?}");
+        }
+        other => panic!("{case}: {other:?}"),
+    }
+    job.settle();
+    if let Ok(Some((status, claimed))) = job.engine(1).claim(&exact(0, 5)) {
+        assert!(cancels == First::Receive && sent.is_ok() && status.bytes == len, "{case}");
+        let recv = job.recv_claim(1, claimed, len, Owned);
+        assert!(job.wait(recv).message() == data, "{case}: another receive has all of it");
+    }
+}
+
+pub(crate) fn a_cancelled_send_is_whole_or_nothing<M: Medium>(medium: M) {
+    race(medium, First::Send);
+}
+
+pub(crate) fn a_cancelled_receive_is_whole_or_nothing<M: Medium>(medium: M) {
+    race(medium, First::Receive);
+}
