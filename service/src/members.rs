@@ -10,6 +10,8 @@ pub(crate) struct Members<U, E> {
     ended: Vec<usize>,
     /// The key at which the search for an operation under way continues.
     cursor: usize,
+    /// The key of an operation that [`Members::have_all_ended`] found under way.
+    late: usize,
 }
 
 #[derive(Debug)]
@@ -20,7 +22,7 @@ pub(crate) enum Member<U, E> {
 
 impl<U, E> Default for Members<U, E> {
     fn default() -> Self {
-        Self { all: Slab::new(), ended: Vec::new(), cursor: 0 }
+        Self { all: Slab::new(), ended: Vec::new(), cursor: 0, late: 0 }
     }
 }
 
@@ -46,7 +48,8 @@ impl<U, E> Members<U, E> {
 
     /// Returns an operation that has not ended as far as the set knows.
     pub(crate) fn some_under_way(&mut self) -> Option<(usize, &U)> {
-        if self.all.is_empty() {
+        // The others had ended before they were added, and were not taken out yet.
+        if self.all.len() <= self.ended.len() {
             return None;
         }
         // Amortized constant: each round of the table passes only places that were emptied since the last one.
@@ -66,6 +69,21 @@ impl<U, E> Members<U, E> {
             Some(Member::UnderWay(operation)) => Some(operation),
             _ => None,
         }
+    }
+
+    /// Returns true if all operations have ended: if `has_ended` is true for each of those under way. Looks first at the
+    /// one that was under way at the last call.
+    pub(crate) fn have_all_ended(&mut self, has_ended: impl Fn(&U) -> bool) -> bool {
+        if self.under_way(self.late).is_some_and(|operation| !has_ended(operation)) {
+            return false;
+        }
+        let late = |(_, member): &(usize, &Member<U, E>)| match member {
+            Member::UnderWay(operation) => !has_ended(operation),
+            Member::Ended(_) => false,
+        };
+        let late = self.all.iter().find(late).map(|(key, _)| key);
+        self.late = late.unwrap_or(0);
+        late.is_none()
     }
 
     /// Iterates over the operations under way.

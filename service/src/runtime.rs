@@ -422,6 +422,11 @@ impl<P: Port> Runtime<P> {
         Ok(core.outcome_within(id, bounds) != Outcome::Pending)
     }
 
+    /// Looks at the engine without making progress.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&Engine<P>) -> R) -> Result<R, Error> {
+        self.lock().map(|core| look(&core.engine))
+    }
+
     /// Wakes this runtime when `cancel` is used, for a wait that it is to end.
     pub(crate) fn heeds(&self, cancel: &Cancel) {
         if let Some(watch) = &self.watch {

@@ -401,3 +401,67 @@ fn a_split_does_not_agree_with_a_duplicate() {
         comm.dup().unwrap();
     });
 }
+
+/// Nothing of such a set is under way.
+#[test]
+fn a_set_of_requests_that_were_finished_before_ends_with_a_cancel_too() {
+    samite::local(1, |world| {
+        let comm = world.comm();
+        let cancel = Cancel::new();
+        let mut set = comm.with_cancel(&cancel).request_set();
+        cancel.cancel();
+        for _ in 0..2 {
+            let mut finished = comm.isend(vec![1_u8], comm.rank(), 1).unwrap();
+            while finished.test().is_none() {}
+            set.insert(finished).unwrap();
+            comm.recv(&mut [0_u8], comm.rank(), 1).unwrap();
+        }
+        assert!(matches!(set.test_any(), Some((_, Err(failed))) if failed.error == Error::NoSuchRequest));
+        assert!(
+            matches!(set.test_all().as_deref(), Some([(_, Err(failed))]) if failed.error == Error::NoSuchRequest)
+        );
+        assert!(set.test_any().is_none() && set.test_all().is_some_and(|ends| ends.is_empty()));
+    });
+}
+
+#[test]
+fn a_test_of_all_takes_all_or_none() {
+    samite::local(1, |world| {
+        let comm = world.comm();
+        let me = comm.rank();
+        let mut set = comm.request_set();
+        for tag in 0..5 {
+            set.insert(comm.irecv(vec![0_u64], me, tag).unwrap()).unwrap();
+        }
+        let mut buffers = [[0_u64]; 5];
+        comm.scope(|scope| {
+            let mut pending = PendingSet::default();
+            for (tag, buffer) in (10..).zip(&mut buffers) {
+                pending.insert(scope.irecv(buffer, me, tag)?);
+            }
+            for tag in [3, 1, 0, 4, 2] {
+                assert!(set.test_all().is_none() && scope.test_all(&mut pending).is_none());
+                comm.send(&[tag], me, tag)?;
+                comm.send(&[tag], me, 10 + tag)?;
+                assert_eq!((set.len(), pending.len()), (5, 5));
+            }
+            let ends = std::iter::from_fn(|| Some(set.test_all())).flatten().next().unwrap();
+            let tags: Vec<_> = ends.into_iter().map(|(_, end)| end.unwrap().buffer[0]).collect();
+            assert_eq!(tags, [3, 1, 0, 4, 2], "in the order of their ends");
+            let ends = std::iter::from_fn(|| Some(scope.test_all(&mut pending))).flatten().next().unwrap();
+            assert_eq!(ends.len(), 5);
+            assert!(set.is_empty() && pending.is_empty());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(buffers, [[0], [1], [2], [3], [4]]);
+        // After the end of the world all requests fail.
+        let mut late = comm.request_set();
+        for tag in 0..3 {
+            late.insert(comm.irecv(vec![0_u64], me, tag).unwrap()).unwrap();
+        }
+        drop(world);
+        let ends = late.test_all().unwrap();
+        assert!(ends.len() == 3 && ends.iter().all(|(_, end)| end.is_err()) && late.is_empty());
+    });
+}

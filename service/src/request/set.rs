@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Lent, RequestId};
+use samite_p2p::{Engine, Lent, Outcome, RequestId};
 
 use super::{Awaiting, Done, Failed, Request, result_of};
 use crate::buffer::Buffer;
@@ -125,12 +125,7 @@ impl<B: Buffer> RequestSet<B> {
     /// request.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self) -> Option<End<B>> {
-        let cancelled = self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        let one = self.members.some_under_way().filter(|_| cancelled).map(|(_, member)| member.id);
-        let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
-        if !own.is_empty() || one.is_some() {
-            self.comm.runtime.cancel_all(own.into_iter().chain(one));
-        }
+        self.heed_cancels();
         let driven = self.comm.runtime.drive(&mut ());
         self.take(false).or_else(|| self.take_failed(driven.err()?))
     }
@@ -141,6 +136,57 @@ impl<B: Buffer> RequestSet<B> {
         let mut ends: Vec<_> = self.test_any().into_iter().collect();
         ends.extend(std::iter::from_fn(|| self.take(false)));
         ends
+    }
+
+    /// Makes progress, and takes out all requests if all have ended, in the order of their ends: see
+    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns an
+    /// empty list. A receive from any source that must report a failure counts as ended.
+    ///
+    /// ```
+    /// # samite::local(1, |world| -> Result<(), samite::Error> {
+    /// # let comm = world.comm();
+    /// let mut set = comm.request_set();
+    /// for tag in [1, 2] {
+    ///     set.insert(comm.irecv(vec![0u8; 1], comm.rank(), tag)?).expect("a request of this world");
+    /// }
+    /// comm.send(&[5u8], comm.rank(), 1)?;
+    /// assert!(set.test_all().is_none(), "the other message was not sent");
+    /// comm.send(&[6u8], comm.rank(), 2)?;
+    /// let ends = loop {
+    ///     if let Some(ends) = set.test_all() {
+    ///         break ends;
+    ///     }
+    /// };
+    /// assert_eq!(ends.len(), 2);
+    /// # Ok(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[must_use = "a result is returned once"]
+    pub fn test_all(&mut self) -> Option<Vec<End<B>>> {
+        self.heed_cancels();
+        let driven = self.comm.runtime.drive(&mut ());
+        let members = &mut self.members;
+        let look = |engine: &Engine<_>| {
+            members.have_all_ended(|member| engine.outcome(member.id) != Outcome::Pending)
+        };
+        match driven.and_then(|()| self.comm.runtime.peek(look)) {
+            Ok(false) => None,
+            Ok(true) => Some(std::iter::from_fn(|| self.take(false)).collect()),
+            Err(error) => Some(
+                std::iter::from_fn(|| self.take(false).or_else(|| self.take_failed(error.clone()))).collect(),
+            ),
+        }
+    }
+
+    /// Cancels the requests whose cancel was used, and one of the set if that of the set was used.
+    fn heed_cancels(&mut self) {
+        let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
+        let is_cancelled = self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        let one =
+            if is_cancelled { self.members.some_under_way().map(|(_, member)| member.id) } else { None };
+        if !own.is_empty() || one.is_some() {
+            self.comm.runtime.cancel_all(own.into_iter().chain(one));
+        }
     }
 
     /// Takes out a request that can make no progress, with the error of the runtime.

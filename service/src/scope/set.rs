@@ -1,5 +1,7 @@
 //! Sets of operations of a scope, whose results are taken one by one.
 
+use samite_p2p::{Engine, Outcome};
+
 use super::{Awaited, Ends, Kind, Loan, Pending, Scope};
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
@@ -117,14 +119,7 @@ impl<'scope> Scope<'scope, '_> {
     /// [`Error::Transport`], [`Error::Condemned`]) ends an operation.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
-        self.follow(set);
-        if self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled)
-            && let Some((_, operation)) = set.members.some_under_way()
-            && let Kind::UnderWay { request, .. } = operation.0
-        {
-            self.comm.runtime.cancel_all([request]);
-        }
-        let driven = self.comm.runtime.drive(&mut self.loans);
+        let driven = self.drive(set);
         self.take_ended(set, false).or_else(|| self.take_failed(set, driven.err()?))
     }
 
@@ -134,6 +129,45 @@ impl<'scope> Scope<'scope, '_> {
         let mut ends: Vec<_> = self.test_any(set).into_iter().collect();
         ends.extend(std::iter::from_fn(|| self.take_ended(set, false)));
         ends
+    }
+
+    /// Makes progress, and takes all operations out of the set if all have ended, in the order of their ends: see
+    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns an
+    /// empty list. A receive from any source that must report a failure counts as ended.
+    #[must_use = "a result is returned once"]
+    pub fn test_all(&mut self, set: &mut PendingSet<'scope>) -> Option<Vec<End>> {
+        let driven = self.drive(set);
+        let loans = &self.loans;
+        let look = |engine: &Engine<_>| {
+            set.members.have_all_ended(|Pending(kind, _)| match *kind {
+                Kind::UnderWay { request, place } => {
+                    matches!(loans.all.get(place as usize), Some(Loan::Ended(..)))
+                        || engine.outcome(request) != Outcome::Pending
+                }
+                _ => true,
+            })
+        };
+        match driven.and_then(|()| self.comm.runtime.peek(look)) {
+            Ok(false) => None,
+            Ok(true) => Some(std::iter::from_fn(|| self.take_ended(set, false)).collect()),
+            Err(error) => {
+                let mut take =
+                    || self.take_ended(set, false).or_else(|| self.take_failed(set, error.clone()));
+                Some(std::iter::from_fn(&mut take).collect())
+            }
+        }
+    }
+
+    /// Drives once for a set. If the cancel of the scope was used, cancels an operation of the set first.
+    fn drive(&mut self, set: &mut PendingSet<'scope>) -> Result<(), Error> {
+        self.follow(set);
+        if self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+            && let Some((_, operation)) = set.members.some_under_way()
+            && let Kind::UnderWay { request, .. } = operation.0
+        {
+            self.comm.runtime.cancel_all([request]);
+        }
+        self.comm.runtime.drive(&mut self.loans)
     }
 
     /// Takes out an operation that can make no progress, with the error of the runtime.

@@ -18,6 +18,7 @@ const CALLS: &[(&str, Complete)] = &[
     ("wait-all", |set| set.wait_all()),
     ("test-any", |set| set.test_any().into_iter().collect()),
     ("test-some", |set| set.test_some()),
+    ("test-all", |set| set.test_all().unwrap_or_default()),
 ];
 
 /// The calls that complete operations of a scope.
@@ -28,6 +29,7 @@ const SCOPED: &[(&str, CompleteScoped)] = &[
     ("scope-wait-all", |scope, set| scope.wait_all(set)),
     ("scope-test-any", |scope, set| scope.test_any(set).into_iter().collect()),
     ("scope-test-some", |scope, set| scope.test_some(set)),
+    ("scope-test-all", |scope, set| scope.test_all(set).unwrap_or_default()),
 ];
 
 /// The length of message `number`.
@@ -60,6 +62,7 @@ const MIXED: &[(&str, CompleteAny)] = &[
     ("wait-all", |set| set.wait_all()),
     ("test-any", |set| set.test_any().into_iter().collect()),
     ("test-some", |set| set.test_some()),
+    ("test-all", |set| set.test_all().unwrap_or_default()),
 ];
 
 fn mixed(cases: &mut Cases, name: &'static str, complete: CompleteAny) {

@@ -613,6 +613,11 @@ calls! {
             return first(ends);
         }
     });
+    "RequestSet::test_all", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| loop {
+        if let Some(ends) = s.test_all() {
+            return first(ends);
+        }
+    });
     "RequestSet::remove", Waits, gives, |c| held(set(c, PEER, TAG), |mut s| {
         Ok(s.remove(0).expect("it is there").wait().map(drop)?)
     });
@@ -694,6 +699,9 @@ calls! {
         whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.test_any(set).into_iter().collect())))
     };
     "Scope::test_some", Waits, gives, |c| whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.test_some(set))));
+    "Scope::test_all", Waits, gives, |c| {
+        whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.test_all(set).unwrap_or_default())))
+    };
     "PendingSet::insert", Waits, gives, |c| {
         whole(c, |c| scoped(c, PEER, TAG, |scope, set| Ok(scope.wait_some(set))))
     };
