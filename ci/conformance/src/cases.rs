@@ -6,6 +6,7 @@ mod completion;
 mod failures;
 mod groups;
 mod lanes;
+mod layouts;
 mod matching;
 mod modes;
 mod order;
@@ -22,6 +23,7 @@ pub(crate) fn add(cases: &mut Cases) {
     modes::add(cases);
     order::add(cases);
     matching::add(cases);
+    layouts::add(cases);
     probes::add(cases);
     completion::add(cases);
     repeated::add(cases);
