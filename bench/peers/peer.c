@@ -1,26 +1,29 @@
 /* The loops of samite-bench over MPI: `samite-bench compare` builds this with each mpicc that it finds.
  *
  * Usage: peer BENCH --impl NAME --transport NAME --json --bytes N [--depth N] [--pin]
+ *        peer layouts --shape SHAPE --bytes N
  *        peer threads --threads N --bytes N
  *
- * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs and ../src/record.rs.
- * Change them together. */
+ * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs, ../src/layouts.rs
+ * and ../src/record.rs. Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum bench { LATENCY, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
+enum bench { LATENCY, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
 
 static const struct {
     const char *name, *metric, *unit;
 } benches[BENCHES] = {
     [LATENCY] = {"latency", "latency_us", "us"},
+    [LAYOUTS] = {"layouts", "latency_us", "us"},
     [BANDWIDTH] = {"bandwidth", "bandwidth_mb_s", "MB/s"},
     [RATE] = {"rate", "rate_per_s", "1/s"},
     [DEPTH] = {"depth", "match_ns", "ns"},
@@ -38,12 +41,14 @@ enum { BATCHES_MIN = 5, BATCHES_MAX = 25 };
 enum { WINDOW = 64, WINDOW_MIN = 4, WINDOW_BYTES_MAX = 8 << 20 };
 
 static enum bench bench;
-static const char *impl = "mpi", *transport = "";
+static const char *impl = "mpi", *transport = "", *shape = "";
 static long bytes = 8;
 static int depth, rank, size, window;
 static char *out, *into;
 static MPI_Request *requests;
 static MPI_Comm data, control;
+/* The types of LAYOUTS. */
+static MPI_Datatype out_type, into_type;
 
 static double now_ns(void) {
     struct timespec now;
@@ -80,12 +85,77 @@ static uint64_t agree(uint64_t number) {
     return number;
 }
 
+/* As in layouts.rs. */
+struct particle {
+    double place[2];
+    float mass;
+    int number;
+    double energy;
+};
+
+/* The faces of a cube of `edge` elements in each dimension, with an element more around it. */
+static MPI_Datatype faces(int edge, int around) {
+    MPI_Datatype parts[6], type;
+    int ones[6] = {1, 1, 1, 1, 1, 1}, sizes[3] = {edge + 2, edge + 2, edge + 2};
+    MPI_Aint offsets[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        int lengths[3] = {edge, edge, edge}, starts[3] = {1, 1, 1};
+        lengths[i / 2] = 1;
+        starts[i / 2] = i % 2 ? (around ? edge + 1 : edge) : (around ? 0 : 1);
+        MPI_Type_create_subarray(3, sizes, lengths, starts, MPI_ORDER_C, MPI_DOUBLE, &parts[i]);
+    }
+    MPI_Type_create_struct(6, ones, offsets, parts, &type);
+    return type;
+}
+
+/* Makes the types of a shape, and returns the length of their buffers in bytes. */
+static size_t make_types(void) {
+    int count = bytes / 8;
+    size_t length = 16 * (size_t)count;
+    if (!strcmp(shape, "strided")) {
+        MPI_Type_vector(count, 1, 2, MPI_DOUBLE, &out_type);
+    } else if (!strcmp(shape, "faces")) {
+        int edge = 1;
+        while (48L * (edge + 1) * (edge + 1) <= bytes) edge++;
+        length = 8 * (size_t)(edge + 2) * (edge + 2) * (edge + 2);
+        out_type = faces(edge, 0);
+        into_type = faces(edge, 1);
+        MPI_Type_commit(&into_type);
+    } else if (!strcmp(shape, "indexed")) {
+        int *lengths = allocate(sizeof *lengths * count), *places = allocate(sizeof *places * count);
+        int blocks = 0, at = 0;
+        for (int left = count; left > 0; blocks++) {
+            lengths[blocks] = 1 + 7 * blocks % 16 < left ? 1 + 7 * blocks % 16 : left;
+            places[blocks] = at;
+            at += lengths[blocks] + 1 + 5 * blocks % 11;
+            left -= lengths[blocks];
+        }
+        length = 8 * (size_t)at;
+        MPI_Type_indexed(blocks, lengths, places, MPI_DOUBLE, &out_type);
+    } else if (!strcmp(shape, "struct")) {
+        int lengths[2] = {2, 1}, size;
+        MPI_Aint offsets[2] = {offsetof(struct particle, place), offsetof(struct particle, number)};
+        MPI_Datatype types[2] = {MPI_DOUBLE, MPI_INT}, fields, one;
+        MPI_Type_create_struct(2, lengths, offsets, types, &fields);
+        MPI_Type_create_resized(fields, 0, sizeof(struct particle), &one);
+        MPI_Type_size(one, &size);
+        length = sizeof(struct particle) * (bytes / size);
+        MPI_Type_contiguous(bytes / size, one, &out_type);
+    } else {
+        die("no such shape");
+    }
+    MPI_Type_commit(&out_type);
+    if (strcmp(shape, "faces")) into_type = out_type;
+    return length;
+}
+
 static void prepare(void) {
     long wide = WINDOW_BYTES_MAX / (bytes ? bytes : 1);
     window = wide < WINDOW_MIN ? WINDOW_MIN : wide > WINDOW ? WINDOW : (int)wide;
     int buffers = bench == PAIRS || bench == MEMORY ? size - 1 : bench == BANDWIDTH || bench == RATE ? window : 1;
-    out = allocate(bytes);
-    into = allocate(bytes * buffers);
+    size_t length = bench == LAYOUTS ? make_types() : (size_t)bytes;
+    out = allocate(length);
+    into = allocate(length * buffers);
     requests = allocate(sizeof *requests * 2 * (window + size));
 }
 
@@ -110,6 +180,15 @@ static double iterate(uint64_t iterations) {
             } else {
                 MPI_Recv(into, bytes, MPI_BYTE, 0, 0, data, MPI_STATUS_IGNORE);
                 MPI_Send(out, bytes, MPI_BYTE, 0, 0, data);
+            }
+            break;
+        case LAYOUTS:
+            if (rank == 0) {
+                MPI_Send(out, 1, out_type, 1, 0, data);
+                MPI_Recv(into, 1, into_type, 1, 0, data, MPI_STATUS_IGNORE);
+            } else {
+                MPI_Recv(into, 1, into_type, 0, 0, data, MPI_STATUS_IGNORE);
+                MPI_Send(out, 1, out_type, 0, 0, data);
             }
             break;
         case BANDWIDTH:
@@ -150,7 +229,8 @@ static double iterate(uint64_t iterations) {
 
 static double figure(double ns) {
     switch (bench) {
-    case LATENCY: return ns / 2 / 1e3;
+    case LATENCY:
+    case LAYOUTS: return ns / 2 / 1e3;
     case BANDWIDTH: return (double)window * bytes / ns * 1e3;
     case RATE: return window / ns * 1e9;
     case DEPTH: return ns / depth;
@@ -318,6 +398,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--transport")) transport = value;
         else if (!strcmp(argv[i], "--bytes")) bytes = atol(value);
         else if (!strcmp(argv[i], "--depth")) depth = atoi(value);
+        else if (!strcmp(argv[i], "--shape")) shape = value;
         else die("no such option");
         i++;
     }

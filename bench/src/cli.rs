@@ -15,6 +15,7 @@ use crate::completion::{self, CompletionArgs};
 use crate::failure::FailureArgs;
 use crate::implementation::Implementation;
 use crate::instructions;
+use crate::layouts::LayoutsArgs;
 use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
 use crate::partitioned::PartitionedArgs;
@@ -57,6 +58,8 @@ enum Command {
     Completion(CompletionArgs),
     /// Messages per second of several threads: with a lane each, with one lane, and of as many processes
     Threads(ThreadsArgs),
+    /// Time of scattered messages one way, beside MPI libraries with the same derived types, us
+    Layouts(LayoutsArgs),
     /// Time from the last of some partitions that becomes ready to the end of the receive, us
     Partitioned(PartitionedArgs),
     /// Run all available implementations in turns, and compare their medians
@@ -195,6 +198,7 @@ impl Cli {
                 completion::run(&args)?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {

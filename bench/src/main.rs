@@ -24,6 +24,7 @@ mod failure;
 mod hello;
 mod implementation;
 mod instructions;
+mod layouts;
 mod loops;
 mod matching;
 mod measure;
