@@ -23,6 +23,10 @@
 //! rank that has ended may have left in good order, with the communicator. All others take part and pass on the result,
 //! so a rank continues to wait.
 //!
+//! For an intercommunicator the ranks of each of two groups have a tree, whose root is the group's leader. In steps 1 and
+//! 3 each leader sends the answer of its group to the other leader, in another control context, and merges the other's
+//! answer with it. So both leaders decide the same. The answer of step 1 contains the sender's group.
+//!
 //! An agreement is a state machine: each poll of the engine, for any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
 //! control context of a communicator, and the tag names the agreement.
@@ -61,6 +65,31 @@ pub enum Choice {
     /// A colour and a key. The ranks of each colour become the members of one communicator, ordered by key. A rank
     /// without a colour becomes a member of none. `u64::MAX` is not valid as a colour.
     Colour(Option<u64>, i64),
+    /// The ranks that take part become one of two groups that communicate with each other.
+    Remote {
+        /// The index of the rank that communicates with the other group, its leader, among the ranks that take part.
+        leader: u32,
+        /// The other group's leader, for this group's leader.
+        other: Option<Leader>,
+    },
+    /// All ranks of two groups take part. They communicate with each other as in another context.
+    Groups {
+        /// This rank's group.
+        own: Group,
+        /// The other one.
+        remote: Group,
+    },
+}
+
+/// The leader of the other group in the creation of an intercommunicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its rank.
+    pub rank: WorldRank,
+    /// A control context of both leaders.
+    pub control: u32,
+    /// Distinguishes creations with these leaders.
+    pub tag: u32,
 }
 
 /// A context that was created. The context with the next number was opened too, for the agreements of its members.
@@ -70,8 +99,10 @@ pub struct Agreed {
     pub name: u64,
     /// The context: the number on the wire.
     pub context: u32,
-    /// The members of both contexts.
+    /// The members of both contexts, or those of this rank's group.
     pub members: Group,
+    /// The members of the other group, if there are two.
+    pub remote: Option<Group>,
 }
 
 /// The state of an agreement.
@@ -96,10 +127,16 @@ pub struct AgreementId(u64);
 /// The other engines of a rank that has several. A communicator's messages may go through any of them, so each has its
 /// contexts.
 pub trait Others: std::fmt::Debug + Send {
-    /// Opens the contexts with a name: see [`Engine::open_contexts`]. Returns false, and opens none, if an engine cannot
+    /// Opens the contexts with a name: see [`Engine::open_between`]. Returns false, and opens none, if an engine cannot
     /// open them. The members are the given incarnations, as far as the first engine knows them. Another engine may not
     /// know that a rank was restarted.
-    fn open(&self, name: u64, members: &Group, incarnations: &[(WorldRank, u32)]) -> bool;
+    fn open(
+        &self,
+        name: u64,
+        group: &Group,
+        remote: Option<&Group>,
+        incarnations: &[(WorldRank, u32)],
+    ) -> bool;
 
     /// Closes the contexts of a communicator that no rank has.
     fn withdraw(&self, context: u32);
@@ -150,7 +187,9 @@ impl Default for Agreements {
 #[derive(Debug)]
 struct Agreement {
     ranks: Group,
-    /// The index of this rank in `ranks`.
+    /// The index of the tree's root in `ranks`.
+    root: u32,
+    /// The index of this rank in the tree, which is that in `ranks`, counted from the root on.
     index: u32,
     control: u32,
     tag: Option<u32>,
@@ -193,6 +232,8 @@ enum Step {
     /// The child with this number.
     Child(u32),
     Parent,
+    /// The leader of the other group.
+    Leader(Leader),
 }
 
 /// The merged answer of one or more ranks in a round.
@@ -202,7 +243,7 @@ struct Answer {
     vote: Vote,
     /// The largest of the names that the ranks would use next.
     next: u64,
-    /// Three numbers for each choice: the index of the rank, its colour and its key.
+    /// Three numbers for each choice: the index of the rank, its colour and its key. For an intercommunicator: a group.
     choices: Vec<u64>,
 }
 
@@ -220,6 +261,8 @@ enum Vote {
     Left(WorldRank),
     /// The named rank has failed.
     Failed(WorldRank),
+    /// The named rank is in both groups.
+    Both(WorldRank),
 }
 
 /// The number of an agreement until a restarted rank learns its real number from another rank's message.
@@ -227,6 +270,9 @@ const UNKNOWN: u64 = BY_SOME - 1;
 
 /// The bit that is set in the tags of agreements in which only some members take part.
 const BY_SOME: u64 = 1 << 63;
+
+/// The bit that is set, beside [`BY_SOME`], in the tags of messages between leaders.
+const BY_LEADERS: u64 = 1 << 62;
 
 /// The names before this one are used, so that the next one never overflows.
 const LAST: u64 = u64::MAX - (1 << 34);
@@ -245,12 +291,15 @@ impl<P: Port> Engine<P> {
         let Proposal { ranks, control, tag, choice } = proposal;
         let mine = self.inner.link().identity().rank;
         let index = ranks.index(mine).expect("this rank takes part");
+        let root = if let Choice::Remote { leader, .. } = choice { leader % ranks.len() } else { 0 };
+        let index = if index < root { index + (ranks.len() - root) } else { index - root };
         let agreements = &mut self.agreements;
         let number = tag.map_or_else(|| agreements.number(control), |_| 0);
         let id = AgreementId(agreements.next);
         agreements.next += 1;
         let mut agreement = Box::new(Agreement {
             ranks,
+            root,
             index,
             control,
             tag,
@@ -291,7 +340,7 @@ impl<P: Port> Engine<P> {
             agreement.is_dropped = true;
             return Some(Progress::Ended(Err(error.clone())));
         }
-        Some(Progress::Awaits { rank: agreement.awaited(), tag: agreement.tag() })
+        Some(Progress::Awaits { rank: agreement.awaited(), tag: agreement.channel().1 })
     }
 
     /// Gives up an agreement with this error, unless the agreement has ended. The other ranks receive an error.
@@ -391,16 +440,23 @@ impl<P: Port> Engine<P> {
     }
 
     /// Opens the contexts of a communicator in all engines of this rank. Returns false if one of them cannot.
-    fn open_agreed(&mut self, now: Time, name: u64, members: &Group) -> Result<bool, Error> {
-        if !self.open_contexts(name, members.clone())? {
+    fn open_agreed(
+        &mut self,
+        now: Time,
+        name: u64,
+        group: &Group,
+        remote: Option<&Group>,
+    ) -> Result<bool, Error> {
+        if !self.open_between(name, group.clone(), remote)? {
             return Ok(false);
         }
         let Some(others) = &self.agreements.others else { return Ok(true) };
+        let is_member = |rank| group.contains(rank) || remote.is_some_and(|remote| remote.contains(rank));
         let peers = self.inner.link().peers().map(|(_, peer)| peer);
-        let known = peers.filter(|peer| peer.is_alive() && members.contains(peer.rank()));
+        let known = peers.filter(|peer| peer.is_alive() && is_member(peer.rank()));
         let incarnations: Vec<_> =
             known.filter_map(|peer| Some((peer.rank(), peer.incarnation()?.get()))).collect();
-        let are_open = others.open(name, members, &incarnations);
+        let are_open = others.open(name, group, remote, &incarnations);
         if !are_open {
             self.withdraw_contexts(now, self.context_of(name));
         }
@@ -494,7 +550,7 @@ impl Agreement {
         let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
         let choices = match self.choice {
-            Choice::Group(_) => Vec::new(),
+            Choice::Group(_) | Choice::Groups { .. } | Choice::Remote { .. } => Vec::new(),
             Choice::Colour(colour, key) => {
                 vec![u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64]
             }
@@ -526,12 +582,34 @@ impl Agreement {
                         self.send(engine, parent, now);
                         self.step = Step::Parent;
                     }
-                    if self.parent().is_none() {
-                        self.limit(engine);
+                    let leader = self.leader();
+                    if let Some(leader) = leader {
+                        if self.round == Round::Choosing {
+                            self.answer.choices = self.ranks.to_words();
+                        }
+                        self.send(engine, leader.rank, now);
+                        self.step = Step::Leader(leader);
                     }
-                    if self.parent().is_none() || self.gave_up.is_some() {
+                    if self.parent().is_none() && leader.is_none() || self.gave_up.is_some() {
+                        self.limit(engine);
                         self.decide(engine, now, events);
                     }
+                }
+                (Step::Leader(leader), _) => {
+                    match self.hear(engine, leader.rank, now, events) {
+                        None => return,
+                        Some(Ok(theirs)) => self.merge_group(engine, theirs),
+                        Some(Err(error)) => {
+                            self.answer.vote = self.answer.vote.max(self.vote_of(&error));
+                            self.note(error);
+                            if self.round == Round::Choosing {
+                                // The other leader may have decided to open the contexts, and wait for this group's vote.
+                                self.send(engine, leader.rank, now);
+                            }
+                        }
+                    }
+                    self.limit(engine);
+                    self.decide(engine, now, events);
                 }
                 (Step::Parent, parent) => {
                     let parent = parent.expect("a rank that awaits its parent has one");
@@ -568,13 +646,38 @@ impl Agreement {
         if self.round == Round::Opening || answer.vote != Vote::Yes {
             return answer.vote != Vote::Again || self.round == Round::Opening;
         }
-        let Choice::Colour(colour, key) = self.choice else { return answer.choices.is_empty() };
+        let (colour, key) = match self.choice {
+            Choice::Colour(colour, key) => (colour, key),
+            Choice::Remote { .. } if of.start == 0 => return !answer.choices.is_empty(),
+            _ => return answer.choices.is_empty(),
+        };
         let mine = [u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64];
         let are_of = answer.choices.chunks(3).map(|choice| choice[0]).eq(of.clone().map(u64::from));
         let is_whole = answer.choices.len() == 3 * of.len();
         is_whole
             && are_of
             && (!of.contains(&self.index) || answer.choices.chunks(3).any(|choice| choice == mine))
+    }
+
+    /// Merges the answer of the other group with that of this group.
+    fn merge_group<P: Port>(&mut self, engine: &Engine<P>, theirs: Answer) {
+        let theirs = match (self.round, theirs.vote) {
+            (Round::Choosing, Vote::Again) => Answer::gave_up(self.awaited()),
+            _ => theirs,
+        };
+        let choosing = self.round == Round::Choosing && theirs.vote == Vote::Yes;
+        self.answer.choices.clear();
+        if choosing {
+            let size = engine.job_size();
+            let common =
+                Group::from_words(&theirs.choices, size).map(|group| group.intersection(&self.ranks));
+            match common.map(|common| common.iter().min()) {
+                Some(None) => {}
+                Some(Some(rank)) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
+                None => self.answer.vote = self.answer.vote.max(Vote::GaveUp(self.awaited())),
+            }
+        }
+        self.answer.merge(theirs);
     }
 
     /// Passes the decision of a round down, and acts on it.
@@ -634,13 +737,22 @@ impl Agreement {
         if name < FIRST.into() || name >= LAST || !name.is_multiple_of(2) {
             return Err(engine.error_of(Vote::Exhausted));
         }
-        let members = match &self.choice {
-            Choice::Group(group) => Some(group.clone()),
-            Choice::Colour(colour, _) => colour.and_then(|colour| self.members_of(colour)),
+        let (members, remote) = match &self.choice {
+            Choice::Group(group) => (Some(group.clone()), None),
+            Choice::Colour(colour, _) => (colour.and_then(|colour| self.members_of(colour)), None),
+            Choice::Groups { own, remote } => (Some(own.clone()), Some(remote.clone())),
+            Choice::Remote { .. } => {
+                let remote = Group::from_words(&self.answer.choices, engine.job_size());
+                let is_apart = |remote: &Group| remote.intersection(&self.ranks).is_empty();
+                let Some(remote) = remote.filter(is_apart) else {
+                    return Err(engine.error_of(Vote::GaveUp(self.awaited())));
+                };
+                (Some(self.ranks.clone()), Some(remote))
+            }
         };
         let Some(members) = members else { return Ok(Vote::Yes) };
-        let is_open = engine.open_agreed(now, name, &members)?;
-        self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members });
+        let is_open = engine.open_agreed(now, name, &members, remote.as_ref())?;
+        self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members, remote });
         Ok(if is_open { Vote::Yes } else { Vote::Again })
     }
 
@@ -701,12 +813,13 @@ impl Agreement {
         from: WorldRank,
         now: Time,
     ) -> Result<Option<RequestId>, Error> {
-        let exactly = |tag| Pattern { context: self.control, source: Source::rank(from.0), tag, mask: !0 };
+        let (control, tag) = self.channel();
+        let exactly = |tag| Pattern { context: control, source: Source::rank(from.0), tag, mask: !0 };
         // A restarted rank takes part in agreements of the job's control context (0) alone. It accepts any number until
         // it knows its own, and sends with `UNKNOWN`, so the others accept that beside the right number.
-        let found = match self.tag() {
+        let found = match tag {
             UNKNOWN => engine.claim(&Pattern { mask: BY_SOME, ..exactly(0) }),
-            tag if self.tag.is_none() && self.control == 0 => {
+            tag if self.tag.is_none() && control == 0 && tag & BY_SOME == 0 => {
                 engine.claim(&exactly(tag)).and_then(|found| match found {
                     None => engine.claim(&exactly(UNKNOWN)),
                     found => Ok(found),
@@ -719,11 +832,15 @@ impl Agreement {
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
             return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
         };
-        if self.tag() == UNKNOWN && status.tag != UNKNOWN {
+        if tag == UNKNOWN && status.tag != UNKNOWN {
             self.number = status.tag;
             engine.agreements.numbers.insert(self.control, status.tag + 1);
         }
-        let longest = (HEAD + 3 * self.ranks.len() as usize) * size_of::<u64>();
+        let choices = match self.choice {
+            Choice::Remote { .. } => engine.job_size(),
+            _ => self.ranks.len(),
+        };
+        let longest = (HEAD + 3 * choices as usize) * size_of::<u64>();
         if status.bytes > longest {
             engine.discard(now, claimed);
             return Err(left(from, Cause::LeftContext));
@@ -736,7 +853,11 @@ impl Agreement {
     /// error is ignored.
     fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let memory = Memory::new(self.answer.to_words());
-        let sent = engine.isend(now, to, self.control, self.tag(), memory, Time::NEVER);
+        let (control, tag) = match self.leader() {
+            Some(leader) if leader.rank == to => (leader.control, leader.tag()),
+            _ => (self.control, self.tag()),
+        };
+        let sent = engine.isend(now, to, control, tag, memory, Time::NEVER);
         // A failed peer needs no message.
         engine.agreements.sends.extend(sent.map(|id| (id, to)));
     }
@@ -779,6 +900,20 @@ impl Agreement {
         }
     }
 
+    /// Returns the other group's leader, if this rank is the leader of its group.
+    fn leader(&self) -> Option<Leader> {
+        let Choice::Remote { other, .. } = self.choice else { return None };
+        other.filter(|_| self.index == 0)
+    }
+
+    /// Returns the context and the tag of the awaited message.
+    fn channel(&self) -> (u32, u64) {
+        match self.step {
+            Step::Leader(leader) => (leader.control, leader.tag()),
+            Step::Child(_) | Step::Parent => (self.control, self.tag()),
+        }
+    }
+
     fn tag(&self) -> u64 {
         self.tag.map_or(self.number, |tag| BY_SOME | u64::from(tag))
     }
@@ -792,6 +927,7 @@ impl Agreement {
         match self.step {
             Step::Child(number) => self.child(number),
             Step::Parent => self.parent(),
+            Step::Leader(leader) => Some(leader.rank),
         }
     }
 
@@ -808,17 +944,25 @@ impl Agreement {
     }
 
     fn world_rank(&self, index: u32) -> WorldRank {
+        let behind = self.ranks.len() - self.root;
+        let index = if index < behind { index + self.root } else { index - behind };
         self.ranks.rank(index).expect("the tree has the ranks that take part")
     }
 }
 
 impl<P: Port> Engine<P> {
+    /// Returns the number of ranks in the job.
+    fn job_size(&self) -> u32 {
+        self.inner.link().identity().size
+    }
+
     /// Returns the error of an agreement that the ranks have given up.
     fn error_of(&mut self, vote: Vote) -> Error {
         match vote {
             Vote::Left(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Left)),
             Vote::Failed(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Lost)),
             Vote::GaveUp(rank) => left(rank, Cause::LeftContext),
+            Vote::Both(rank) => Error::InBothGroups { rank },
             Vote::Yes | Vote::Again | Vote::Exhausted => Error::Exhausted {
                 what: "contexts for communicators",
                 hint: "drop communicators that are no longer used".into(),
@@ -855,6 +999,12 @@ impl Answer {
     }
 }
 
+impl Leader {
+    fn tag(&self) -> u64 {
+        BY_SOME | BY_LEADERS | u64::from(self.tag)
+    }
+}
+
 impl Vote {
     fn to_word(self) -> u64 {
         let (kind, rank) = match self {
@@ -864,6 +1014,7 @@ impl Vote {
             Self::Exhausted => (3, WorldRank(0)),
             Self::Left(rank) => (4, rank),
             Self::Failed(rank) => (5, rank),
+            Self::Both(rank) => (6, rank),
         };
         kind << 32 | u64::from(rank.0)
     }
@@ -876,6 +1027,7 @@ impl Vote {
             3 => Self::Exhausted,
             4 => Self::Left(rank),
             5 => Self::Failed(rank),
+            6 => Self::Both(rank),
             _ => Self::GaveUp(rank),
         }
     }
@@ -888,6 +1040,7 @@ mod tests {
     fn agreement(ranks: Group, index: u32) -> Agreement {
         Agreement {
             ranks,
+            root: 0,
             index,
             control: 0,
             tag: None,

@@ -51,6 +51,9 @@ const EARLY_MAX: usize = 64;
 struct Pair {
     name: u64,
     members: Group,
+    /// The members of this rank's own group, if there are two groups. They take part in agreements, and exchange no other
+    /// messages.
+    own: Option<Box<Group>>,
     /// The ranks whose incarnations were members and have ended, with the cause that operations with them return.
     /// Allocated when the first of them ends.
     #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
@@ -70,11 +73,23 @@ impl Contexts {
     /// Opens the contexts with a name, unless the name was used before or their numbers are in use. Returns the members
     /// that have left them already.
     #[cold]
-    pub(crate) fn open(&mut self, link: &Link, name: u64, members: Group) -> Option<Vec<WorldRank>> {
+    ///
+    /// With `remote`, members of `group` exchange messages with those of `remote`, and not with each other.
+    pub(crate) fn open(
+        &mut self,
+        link: &Link,
+        name: u64,
+        group: Group,
+        remote: Option<&Group>,
+    ) -> Option<Vec<WorldRank>> {
         if name < self.next || !name.is_multiple_of(2) {
             return None;
         }
         self.next = name + 2;
+        let (members, own) = match remote {
+            Some(remote) => (group.union(remote), Some(Box::new(group))),
+            None => (group, None),
+        };
         let mut left = Vec::new();
         self.early.retain(|&(early, rank)| {
             if early == name && members.contains(rank) {
@@ -90,7 +105,7 @@ impl Contexts {
         let failed = failed.filter(|rank| members.contains(*rank)).map(|rank| (rank, Cause::Restarted));
         let ended: BTreeMap<_, _> = have_left.chain(failed).collect();
         let ended = (!ended.is_empty()).then(|| Box::new(ended));
-        let pair = Pair { name, members, ended };
+        let pair = Pair { name, members, own, ended };
         self.deserted += usize::from(pair.is_deserted());
         self.by_number.insert(self.closed.number(name), self.all.insert(pair) as u32);
         Some(left)
@@ -184,7 +199,7 @@ impl Contexts {
             let was_used = u64::from(context) < self.next || self.closed.contains(context & !1);
             return if was_used { Ok(false) } else { Err(WireError::Value { field: "context" }) };
         };
-        match pair.member(source) {
+        match pair.partner(context, source) {
             Some(None) => {
                 self.note_alive(context, source);
                 Ok(true)
@@ -200,7 +215,7 @@ impl Contexts {
         if context < FIRST {
             return Some(None);
         }
-        let ended = self.get(context)?.member(rank)?.cloned();
+        let ended = self.get(context)?.partner(context, rank)?.cloned();
         if ended.is_none() {
             self.note_alive(context, rank);
         }
@@ -215,7 +230,7 @@ impl Contexts {
 
     #[cold]
     fn is_opened_member(&self, context: u32, rank: WorldRank) -> bool {
-        self.get(context).is_some_and(|pair| pair.members.contains(rank))
+        self.get(context).is_some_and(|pair| pair.partner(context, rank).is_some())
     }
 
     /// Returns true if all members of an open context except this rank have ended. Then only messages of this rank to
@@ -285,7 +300,7 @@ impl Contexts {
         assert_eq!(self.deserted, deserted);
         for known in self.alive.into_iter().filter(|known| *known != 0) {
             let (context, rank) = ((known >> 32) as u32, WorldRank(known as u32));
-            let member = self.get(context).and_then(|pair| pair.member(rank));
+            let member = self.get(context).and_then(|pair| pair.partner(context, rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
         }
         assert!(
@@ -322,6 +337,13 @@ impl Pair {
         self.members.contains(rank).then(|| self.ended.as_ref().and_then(|ended| ended.get(&rank)))
     }
 
+    /// As [`member`](Self::member), for the ranks with which this rank exchanges messages in one of the contexts.
+    #[inline]
+    fn partner(&self, context: u32, rank: WorldRank) -> Option<Option<&Cause>> {
+        let is_own = || self.own.as_ref().is_some_and(|own| own.contains(rank));
+        if context.is_multiple_of(2) && is_own() { None } else { self.member(rank) }
+    }
+
     /// Notes that a rank has ended, if it is a member that had not ended. Returns true if it was one.
     fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
         let is_new = self.member(rank) == Some(None);
@@ -331,9 +353,15 @@ impl Pair {
         is_new
     }
 
-    /// Returns true if all members except this rank have ended.
+    /// Returns true if all members from which messages can come have ended, except this rank.
     fn is_deserted(&self) -> bool {
-        let ended = self.ended.as_ref().map_or(0, |ended| ended.len());
-        self.members.len() > 1 && ended + 1 >= self.members.len() as usize
+        let Some(ended) = &self.ended else { return false };
+        match &self.own {
+            None => self.members.len() > 1 && ended.len() + 1 >= self.members.len() as usize,
+            Some(own) => {
+                let partners = ended.keys().filter(|rank| !own.contains(**rank)).count();
+                partners == (self.members.len() - own.len()) as usize
+            }
+        }
     }
 }

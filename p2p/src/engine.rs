@@ -146,12 +146,24 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`] if the job has no such member.
     #[cold]
     pub fn open_contexts(&mut self, name: u64, members: Group) -> Result<bool, Error> {
+        self.open_between(name, members, None)
+    }
+
+    /// Opens two contexts as [`open_contexts`](Self::open_contexts) does. With `remote`, the members are those of two
+    /// groups: `group`, which contains this rank, and `remote`. In the first context the members of each group exchange
+    /// messages with those of the other one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`] if the job has no such member.
+    #[cold]
+    pub fn open_between(&mut self, name: u64, group: Group, remote: Option<&Group>) -> Result<bool, Error> {
         let link = self.inner.link();
-        if let Some(rank) = members.find_from(link.identity().size) {
+        let size = link.identity().size;
+        if let Some(rank) = group.find_from(size).or_else(|| remote?.find_from(size)) {
             return Err(link.invalid_rank(rank));
         }
         let (out, tagged) = self.inner.parts();
-        Ok(tagged.open_contexts(out.link, name, members))
+        Ok(tagged.open_contexts(out.link, name, group, remote))
     }
 
     /// Closes the two contexts of a communicator to this rank. Cancels this rank's receives there, and drops its

@@ -39,7 +39,7 @@ mod tagged;
 mod trace;
 mod wire;
 
-pub use agreement::{Agreed, AgreementId, Choice, Others, Progress, Proposal};
+pub use agreement::{Agreed, AgreementId, Choice, Leader, Others, Progress, Proposal};
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};

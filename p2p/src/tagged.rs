@@ -232,8 +232,14 @@ impl Tagged {
     }
 
     /// Opens the contexts with a name, unless the name was used before or their numbers are in use.
-    pub(crate) fn open_contexts(&mut self, link: &Link, name: u64, members: Group) -> bool {
-        let Some(left) = self.contexts.open(link, name, members) else { return false };
+    pub(crate) fn open_contexts(
+        &mut self,
+        link: &Link,
+        name: u64,
+        group: Group,
+        remote: Option<&Group>,
+    ) -> bool {
+        let Some(left) = self.contexts.open(link, name, group, remote) else { return false };
         let context = self.contexts.closed.number(name);
         for rank in left {
             (context..=context + 1).for_each(|context| self.failures.add_left(rank, context));

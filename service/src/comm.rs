@@ -3,6 +3,7 @@
 mod attributes;
 mod creation;
 mod derived;
+mod inter;
 mod mode;
 mod place;
 mod views;
@@ -87,13 +88,14 @@ impl Comm {
         self.derived.as_ref().map_or(Rank(self.runtime.rank.0), |derived| derived.rank)
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks; of an intercommunicator, of those in this rank's group.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.derived.as_ref().map_or(self.runtime.size, |derived| derived.group.len())
+        self.derived.as_ref().map_or(self.runtime.size, |derived| derived.own().len())
     }
 
-    /// Returns the group of its ranks: the member with index 0 is rank 0 of this communicator.
+    /// Returns the group of its ranks: the member with index 0 is rank 0 of this communicator. For an intercommunicator
+    /// it is this rank's group.
     ///
     /// ```
     /// # samite::local(3, |world| {
@@ -689,7 +691,7 @@ impl Comm {
     }
 
     pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {
-        let size = self.size();
+        let size = self.partners();
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
@@ -699,7 +701,7 @@ impl Comm {
         let source = match from.0 {
             // The engine takes it for any source.
             Accepted::Rank(rank @ Rank::ABSENT) => {
-                return Err(Error::InvalidRank { rank, size: self.size() });
+                return Err(Error::InvalidRank { rank, size: self.partners() });
             }
             Accepted::Rank(rank) => samite_p2p::Source::rank(self.world_rank(rank)?.0),
             Accepted::Any => samite_p2p::Source::ANY,
@@ -732,7 +734,12 @@ impl Comm {
     /// Returns the members' ranks in the job.
     fn members(&self) -> samite_p2p::Group {
         let all = || samite_p2p::Group::range(WorldRank(0), self.runtime.size);
-        self.derived.as_ref().map_or_else(all, |derived| derived.group.clone())
+        self.derived.as_ref().map_or_else(all, |derived| derived.own().clone())
+    }
+
+    /// Returns the number of ranks to which messages can be sent.
+    fn partners(&self) -> u32 {
+        self.derived.as_ref().map_or(self.runtime.size, |derived| derived.group.len())
     }
 
     /// Returns the rank in the job of a rank of this communicator.

@@ -79,6 +79,24 @@ pub enum Error {
         /// The rank, in the job.
         world_rank: Rank,
     },
+    /// Misuse: a rank is in both groups of an intercommunicator.
+    #[error(
+        "rank {world_rank} of the job is in both groups: an intercommunicator has two groups without a common rank"
+    )]
+    InBothGroups {
+        /// The rank, in the job.
+        world_rank: Rank,
+    },
+    /// Misuse: the call needs a communicator of one group, and this is an intercommunicator.
+    #[error(
+        "the call needs a communicator of one group, and this is an intercommunicator: call merge first, or use the communicator that it was created on"
+    )]
+    NeedsOneGroup,
+    /// Misuse: the call needs an intercommunicator, and this communicator has one group.
+    #[error(
+        "the call needs an intercommunicator, and this communicator has one group: call create_intercomm first"
+    )]
+    NeedsTwoGroups,
     /// Misuse: a rank has no such lane.
     #[error("there is no lane {lane} among {lanes}: lanes count from 0, and SAMITE_LANES sets their number")]
     NoSuchLane {
@@ -574,6 +592,7 @@ impl Public for samite_p2p::Error {
         use samite_p2p::Error as E;
         match self {
             E::InvalidRank { rank, size } => Error::InvalidRank { rank: Rank(rank.0), size },
+            E::InBothGroups { rank } => Error::InBothGroups { world_rank: Rank(rank.0) },
             E::Truncated { status, room } => Error::Truncated { status: status.public(), room },
             E::PartialElement { status, element } => {
                 Error::PartialElement { status: status.public(), element }
@@ -743,6 +762,7 @@ mod tests {
         let fate = engine::Fate::Unknown;
         let mut errors = vec![
             engine::Error::InvalidRank { rank: WorldRank(4), size: 4 },
+            engine::Error::InBothGroups { rank: WorldRank(4) },
             engine::Error::Truncated { status, room: 8 },
             engine::Error::PartialElement { status, element: 8 },
             engine::Error::LengthsDiffer { rank: engine::WorldRank(3), ours: 8, theirs: 10 },

@@ -120,11 +120,17 @@ impl Runtime<Transport> {
 struct Others(Weak<Lanes>);
 
 impl samite_p2p::Others for Others {
-    fn open(&self, name: u64, members: &samite_p2p::Group, incarnations: &[(WorldRank, u32)]) -> bool {
+    fn open(
+        &self,
+        name: u64,
+        group: &samite_p2p::Group,
+        remote: Option<&samite_p2p::Group>,
+        incarnations: &[(WorldRank, u32)],
+    ) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
         // An error means that the lane is closed. It has no part in the agreement, so it must not make it fail.
         let open = |lane: &Arc<Runtime<Transport>>| {
-            lane.open_contexts_here(name, members, incarnations).unwrap_or(true)
+            lane.open_contexts_here(name, group, remote, incarnations).unwrap_or(true)
         };
         let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
         for lane in &lanes.runtimes[1..1 + failed] {

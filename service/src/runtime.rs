@@ -344,14 +344,15 @@ impl<P: Port> Runtime<P> {
         debug_assert!(is_first, "a runtime is a lane of one rank");
     }
 
-    /// Opens the contexts with a name in this lane. Returns false if it cannot: see [`Engine::open_contexts`].
+    /// Opens the contexts with a name in this lane. Returns false if it cannot: see [`Engine::open_between`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
     pub(crate) fn open_contexts_here(
         &self,
         name: u64,
-        members: &Group,
+        group: &Group,
+        remote: Option<&Group>,
         incarnations: &[(WorldRank, u32)],
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
@@ -365,7 +366,7 @@ impl<P: Port> Runtime<P> {
         for &(rank, incarnation) in incarnations {
             core.engine.peer_takes_part(rank, incarnation).map_err(Public::public)?;
         }
-        core.engine.open_contexts(name, members.clone()).map_err(Public::public)
+        core.engine.open_between(name, group.clone(), remote).map_err(Public::public)
     }
 
     /// Calls `act` with the engine and the time. Does nothing if this rank was given up: it sends nothing any more.

@@ -5,6 +5,7 @@ mod communicators;
 mod completion;
 mod failures;
 mod groups;
+mod intercommunicators;
 mod lanes;
 mod layouts;
 mod matching;
@@ -32,6 +33,7 @@ pub(crate) fn add(cases: &mut Cases) {
     cancels::add(cases);
     groups::add(cases);
     communicators::add(cases);
+    intercommunicators::add(cases);
     topologies::add(cases);
     failures::add(cases);
 }

@@ -141,7 +141,7 @@ impl Rank {
                     require(is_member, || format!("rank {} is no member: {agreed:?}", self.process.rank))?;
                     let twin = self.comms.all.iter().find(|comm| comm.context == agreed.context);
                     require(twin.is_none(), || format!("{agreed:?} has the number of an open context"))?;
-                    let samite_p2p::Agreed { name, context, members } = agreed;
+                    let samite_p2p::Agreed { name, context, members, .. } = agreed;
                     let ranks = members.iter().map(|rank| u64::from(rank.0));
                     let digest = |sum, word| SplitMix64::new(sum ^ word).next_u64();
                     let name = ranks.fold(digest(1, name), digest);

@@ -93,6 +93,11 @@ pub enum Error {
     },
     /// Misuse: this process was forked from a rank and is no rank. The rank's state is unchanged.
     Forked,
+    /// Misuse: a rank is in both groups that should communicate with each other.
+    InBothGroups {
+        /// The rank.
+        rank: WorldRank,
+    },
     /// The sender gave up the message after the match, or the receiver before all bytes had arrived.
     Abandoned {
         /// The rank that gave up.

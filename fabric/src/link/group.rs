@@ -207,6 +207,43 @@ impl Group {
         }
     }
 
+    /// Returns the group as words for a message: two for each of its progressions, so few if it is regular.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u64> {
+        let words = |first: u32, len: u32, step: i64| [u64::from(len) << 32 | u64::from(first), step as u64];
+        match &self.0 {
+            Shape::Progression { len: 0, .. } => Vec::new(),
+            Shape::Progression { first, step, len } => words(*first, *len, *step).to_vec(),
+            Shape::Runs(runs) => runs.runs.iter().flat_map(|run| words(run.first, run.len, 1)).collect(),
+        }
+    }
+
+    /// Returns the group of words that [`to_words`](Self::to_words) has made. Returns `None` if they do not describe a group
+    /// of ranks below `size`.
+    #[must_use]
+    pub fn from_words(words: &[u64], size: u32) -> Option<Self> {
+        let (parts, rest) = words.as_chunks();
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut all: Vec<Self> = Vec::new();
+        let mut total = 0;
+        for &[place, step] in parts {
+            let (first, len, step) = (place as u32, (place >> 32) as u32, step as i64);
+            total += u64::from(len);
+            let last = step.checked_mul(i64::from(len.checked_sub(1)?))?.checked_add(i64::from(first))?;
+            if step == 0 || first >= size || !(0..i64::from(size)).contains(&last) || total > size.into() {
+                return None;
+            }
+            all.push(Self(Shape::Progression { first, step: if len == 1 { 1 } else { step }, len }));
+        }
+        match all.len() {
+            0 => Some(Self::EMPTY),
+            1 => all.pop(),
+            _ => Self::new(all.iter().flat_map(Self::iter)).ok(),
+        }
+    }
+
     /// Iterates over the ranks in the order of the group.
     pub fn iter(&self) -> impl Iterator<Item = WorldRank> + '_ {
         let (progression, runs) = match &self.0 {
@@ -413,6 +450,7 @@ mod tests {
                 prop_assert_eq!(group.find_from(least).is_some(), has_one);
                 prop_assert!(group.find_from(least).is_none_or(|rank| rank.0 >= least && a.contains(&rank.0)));
             }
+            prop_assert_eq!(Group::from_words(&group.to_words(), u32::MAX), (!a.contains(&u32::MAX)).then(|| group.clone()));
             let included = group.include(indices.iter().copied()).unwrap();
             prop_assert_eq!(included.map(|group| list(&group)), chosen);
             let remaining = (0..).zip(&a).filter(|(index, _)| !indices.contains(index)).map(|(_, rank)| *rank);
@@ -424,6 +462,15 @@ mod tests {
                 () => Comparison::Unequal,
             };
             prop_assert_eq!(group.compare(&other), comparison);
+        }
+
+        #[test]
+        fn any_words_are_a_group_or_none(words in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..4, (0u64..9, 0u64..9).prop_map(|(first, len)| len << 32 | first)], 0..7)) {
+            if let Some(group) = Group::from_words(&words, 10) {
+                prop_assert!(group.iter().all(|rank| rank.0 < 10));
+                prop_assert_eq!(Group::new(group.iter()), Ok(group.clone()));
+                prop_assert_eq!(Group::from_words(&group.to_words(), 10), Some(group));
+            }
         }
 
         #[test]

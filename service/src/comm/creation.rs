@@ -14,7 +14,7 @@ impl Comm {
     /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
     /// It gets the [attributes](crate::Attribute) that want it.
     ///
-    /// All ranks of this communicator call it. Its creations ([`split`](Self::split) is another) are called in the same
+    /// All ranks of this communicator call it, those of both groups if it is an intercommunicator. Its creations ([`split`](Self::split) is another) are called in the same
     /// order by all of them, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
     /// handle drops the messages in it that were not received; a message that comes later is dropped too, and for its
     /// sender received.
@@ -68,7 +68,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn idup(&self) -> Result<Creation<Self>, Error> {
-        self.begin_creation(self.members(), None, Choice::Group(self.members()), |comm, made| {
+        let (ranks, choice) = self.all_ranks();
+        self.begin_creation(ranks, None, choice, |comm, made| {
             let duplicate = member(comm, made)?;
             comm.pass_attributes(&duplicate);
             Ok(duplicate)
@@ -81,7 +82,7 @@ impl Comm {
     /// All ranks of this communicator call it, as [`dup`](Self::dup).
     ///
     /// # Errors
-    /// Returns the errors of [`dup`](Self::dup).
+    /// Returns the errors of [`dup`](Self::dup); [`Error::NeedsOneGroup`].
     ///
     /// ```
     /// # samite::local(5, |world| {
@@ -103,6 +104,7 @@ impl Comm {
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
+        self.check_one_group()?;
         let choice = Choice::Colour(colour.map(u64::from), key);
         self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
     }
@@ -114,7 +116,7 @@ impl Comm {
     /// that failed, use another tag.
     ///
     /// # Errors
-    /// [`Error::NotAMember`]; otherwise the errors of [`dup`](Self::dup).
+    /// [`Error::NotAMember`], [`Error::NeedsOneGroup`]; otherwise the errors of [`dup`](Self::dup).
     ///
     /// ```
     /// # samite::local(4, |world| {
@@ -138,6 +140,7 @@ impl Comm {
     /// # Errors
     /// [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
     pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
+        self.check_one_group()?;
         let (group, members) = (&group.0, self.members());
         // There are more ranks than members only if one of the first of them is no member.
         if let Some(stranger) = group.iter().find(|rank| !members.contains(*rank)) {
@@ -188,7 +191,7 @@ impl Comm {
     }
 }
 
-fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Error> {
+pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Error> {
     parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
@@ -290,9 +293,7 @@ impl<C> Creation<C> {
         let parent = &self.parent;
         match end {
             Ok(agreed) => {
-                let derived = |agreed: Agreed| {
-                    Derived::new(Arc::clone(&parent.runtime), agreed.members, agreed.context)
-                };
+                let derived = |agreed: Agreed| Derived::new(Arc::clone(&parent.runtime), agreed);
                 (self.result)(parent, agreed.and_then(derived))
             }
             Err(error) => {

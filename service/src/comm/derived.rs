@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use samite_p2p::{Group, WorldRank};
+use samite_p2p::{Agreed, Group, WorldRank};
 
 use super::{Attached, Comm};
 use crate::error::{Error, Status};
@@ -16,8 +16,10 @@ use crate::world::{CONTEXT, CONTROL};
 /// closes the contexts.
 pub(crate) struct Derived {
     runtime: Arc<Runtime<Transport>>,
-    /// The members' ranks in the job.
+    /// The ranks in the job of the ranks to which messages are sent: the members, or those of the remote group.
     pub(super) group: Group,
+    /// This rank's group, if it communicates with a remote group.
+    pub(super) own: Option<Box<Group>>,
     /// This rank in the communicator.
     pub(super) rank: Rank,
     /// The context of the communicator's messages. In the context with the next number its members agree on further
@@ -29,9 +31,19 @@ pub(crate) struct Derived {
 
 impl Derived {
     /// Returns the state of a communicator whose contexts are open; `None` if this rank is no member.
-    pub(super) fn new(runtime: Arc<Runtime<Transport>>, group: Group, context: u32) -> Option<Self> {
-        let rank = Rank(group.index(runtime.rank)?);
-        Some(Self { runtime, group, rank, context, attached: OnceLock::new() })
+    pub(super) fn new(runtime: Arc<Runtime<Transport>>, agreed: Agreed) -> Option<Self> {
+        let Agreed { members, remote, context, .. } = agreed;
+        let rank = Rank(members.index(runtime.rank)?);
+        let (group, own) = match remote {
+            Some(remote) => (remote, Some(Box::new(members))),
+            None => (members, None),
+        };
+        Some(Self { runtime, group, own, rank, context, attached: OnceLock::new() })
+    }
+
+    /// Returns this rank's group.
+    pub(super) fn own(&self) -> &Group {
+        self.own.as_deref().unwrap_or(&self.group)
     }
 
     /// Returns the rank in the job of a rank of this communicator.

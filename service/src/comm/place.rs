@@ -41,6 +41,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split_by(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
+        self.check_one_group()?;
         // A rank that does not know its host takes part without a colour, so that the others do not wait for it.
         let host = host();
         let choice = Choice::Colour(host, key);

@@ -203,6 +203,19 @@ fn creates(comm: &Comm) -> Result<(), Error> {
     comm.create(&comm.group(), 0).map(drop)
 }
 
+/// Creates an intercommunicator between the two ranks.
+fn both(comm: &Comm) -> Result<Comm, Error> {
+    comm.self_comm()?.create_intercomm(Rank(0), comm, Rank(1 - comm.rank().0), 0)
+}
+
+fn meets(comm: &Comm) -> Result<(), Error> {
+    both(comm).map(drop)
+}
+
+fn merges(comm: &Comm) -> Result<(), Error> {
+    both(comm)?.merge(false).map(drop)
+}
+
 /// Returns the layout of every second byte: a message of `LONG` bytes.
 fn scattered() -> Layout<u8> {
     Layout::vector(LONG, 1, 2).expect("it is short")
@@ -776,6 +789,14 @@ calls! {
     "Comm::idup", Waits, duplicates, |c| held(c.idup(), |creation| creation.wait().map(drop));
     "Comm::isplit", Waits, splits, |c| held(c.isplit(Some(1), 0), |creation| creation.wait().map(drop));
     "Comm::icreate", Waits, creates, |c| held(c.icreate(&c.group(), 0), |creation| creation.wait().map(drop));
+    "Comm::create_intercomm", Waits, meets, |c| whole(c, meets);
+    "Comm::icreate_intercomm", Waits, meets, |c| whole(c, |c| {
+        c.self_comm()?.icreate_intercomm(Rank(0), c, PEER, 0)?.wait().map(drop)
+    });
+    "Comm::merge", Waits, merges, |c| whole(c, merges);
+    "Comm::imerge", Waits, merges, |c| whole(c, |c| both(c)?.imerge(false)?.wait().map(drop));
+    "Comm::remote_group", Local, nothing, |c| local(c, |c| assert_eq!(c.remote_group(), None));
+    "Comm::remote_size", Local, nothing, |c| local(c, |c| assert_eq!(c.remote_size(), None));
     "Creation::wait", Waits, duplicates, |c| whole(c, |c| c.idup()?.wait().map(drop));
     "Creation::test", Waits, duplicates, |c| whole(c, |c| {
         let mut creation = c.idup()?;

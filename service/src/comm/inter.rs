@@ -1,0 +1,175 @@
+//! Intercommunicators: the ranks of one group send messages to those of another one (MPI 4.1, section 7.6).
+
+use samite_p2p::{Choice, Leader};
+
+use super::creation::member;
+use super::{Comm, Creation};
+use crate::error::Error;
+use crate::group::Group;
+use crate::select::Rank;
+
+impl Comm {
+    /// Creates an intercommunicator between the ranks of this communicator and those of another one
+    /// (`MPI_Intercomm_create`). In it, destinations and sources are ranks of the *remote* group, and
+    /// [`rank`](Self::rank), [`size`](Self::size) and [`group`](Self::group) are those of this rank's own group.
+    ///
+    /// All ranks of both communicators call it, those of each with the same `leader`, a rank of their communicator. The
+    /// two leaders communicate in `bridge`, a communicator that contains both, where `remote_leader` is the other one's
+    /// rank. `bridge` and `remote_leader` matter at the leaders alone; other ranks may name any. The tag tells apart
+    /// creations that go on at the same time between the same leaders. After one that failed, use another tag.
+    ///
+    /// In each of the two communicators this is one of the creations that all ranks call in the same order (see
+    /// [`dup`](Self::dup)). The new communicator has the bounds of this handle.
+    ///
+    /// # Errors
+    /// Returns the errors of [`dup`](Self::dup), the same at all ranks of both groups that live;
+    /// [`Error::InBothGroups`], [`Error::NeedsOneGroup`]; [`Error::InvalidRank`] if there is no such leader. If only the
+    /// leader's `remote_leader` is invalid, the others get [`Error::PeerFailed`] with the cause
+    /// [`Cause::LeftComm`](crate::Cause::LeftComm).
+    ///
+    /// ```
+    /// # samite::local(5, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Rank, Source};
+    ///
+    /// // The first two ranks ask, and the other three answer.
+    /// let asks = comm.rank().0 < 2;
+    /// let mine = comm.split(Some(u32::from(asks)), 0)?.expect("it has a colour");
+    /// let remote_leader = if asks { Rank(2) } else { Rank(0) };
+    /// let servers = mine.create_intercomm(Rank(0), &comm, remote_leader, 7)?;
+    /// assert_eq!((servers.size(), servers.remote_size()), if asks { (2, Some(3)) } else { (3, Some(2)) });
+    /// if asks && servers.rank() == 1 {
+    ///     servers.send(&[1u8], Rank(2), 5)?;
+    /// } else if !asks && servers.rank() == 2 {
+    ///     assert_eq!(servers.recv(&mut [0u8], Source::ANY, 5)?.peer, Rank(1));
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn create_intercomm(
+        &self,
+        leader: Rank,
+        bridge: &Self,
+        remote_leader: Rank,
+        tag: u32,
+    ) -> Result<Self, Error> {
+        self.icreate_intercomm(leader, bridge, remote_leader, tag)?.wait()
+    }
+
+    /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for the
+    /// others.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
+    /// the others.
+    pub fn icreate_intercomm(
+        &self,
+        leader: Rank,
+        bridge: &Self,
+        remote_leader: Rank,
+        tag: u32,
+    ) -> Result<Creation<Self>, Error> {
+        self.check_one_group()?;
+        self.check_rank(leader)?;
+        let is_leader = leader == self.rank();
+        let other = match is_leader {
+            true => bridge.world_rank(remote_leader).map(|rank| {
+                // The control context of an intercommunicator contains both groups.
+                Some(Leader { rank, control: bridge.control(), tag })
+            }),
+            false => Ok(None),
+        };
+        let choice = |other| Choice::Remote { leader: leader.0, other };
+        let other = other.and_then(|other| match other {
+            Some(Leader { rank, .. }) if rank.0 >= self.runtime.size => {
+                Err(Error::InvalidRank { rank: remote_leader, size: self.runtime.size })
+            }
+            other => Ok(other),
+        });
+        match other {
+            Ok(other) => self.begin_creation(self.members(), None, choice(other), member),
+            Err(error) => {
+                // The other ranks wait for this one, so it takes part and gives up.
+                drop(self.begin_creation(self.members(), None, choice(None), member));
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the remote group of an intercommunicator (`MPI_Comm_remote_group`); `None` if the communicator has one group
+    /// (`MPI_Comm_test_inter`).
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// assert_eq!(world.comm().remote_group(), None);
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn remote_group(&self) -> Option<Group> {
+        let derived = self.derived.as_ref().filter(|derived| derived.own.is_some())?;
+        Some(Group(derived.group.clone()))
+    }
+
+    /// Returns the number of ranks in the remote group of an intercommunicator (`MPI_Comm_remote_size`); `None` if the
+    /// communicator has one group.
+    #[must_use]
+    pub fn remote_size(&self) -> Option<u32> {
+        let derived = self.derived.as_ref().filter(|derived| derived.own.is_some())?;
+        Some(derived.group.len())
+    }
+
+    /// Creates a communicator of the ranks of both groups of this intercommunicator (`MPI_Intercomm_merge`). The ranks
+    /// that call it with `high` come behind those that do not, and each group keeps its order. All ranks of a group give
+    /// the same value. If both groups give the same value, the group that contains the lowest rank of the job comes first.
+    ///
+    /// All ranks of both groups call it, as [`dup`](Self::dup).
+    ///
+    /// # Errors
+    /// Returns the errors of [`dup`](Self::dup); [`Error::NeedsTwoGroups`].
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::Rank;
+    ///
+    /// let first = comm.rank() == 0;
+    /// let mine = comm.split(Some(u32::from(first)), 0)?.expect("it has a colour");
+    /// let both = mine.create_intercomm(Rank(0), &comm, Rank(u32::from(first)), 7)?;
+    /// let merged = both.merge(first)?;
+    /// assert_eq!(merged.size(), 3);
+    /// assert_eq!(merged.rank(), if first { Rank(2) } else { Rank(comm.rank().0 - 1) });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn merge(&self, high: bool) -> Result<Self, Error> {
+        self.imerge(high)?.wait()
+    }
+
+    /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for the others.
+    ///
+    /// # Errors
+    /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    pub fn imerge(&self, high: bool) -> Result<Creation<Self>, Error> {
+        if self.remote_size().is_none() {
+            return Err(Error::NeedsTwoGroups);
+        }
+        let (ranks, _) = self.all_ranks();
+        self.begin_creation(ranks, None, Choice::Colour(Some(0), i64::from(high)), member)
+    }
+
+    /// Returns the ranks that take part in a creation by all ranks, in an order that is the same at all of them, and the
+    /// choice for a duplicate.
+    pub(super) fn all_ranks(&self) -> (samite_p2p::Group, Choice) {
+        let own = self.members();
+        let Some(Group(remote)) = self.remote_group() else { return (own.clone(), Choice::Group(own)) };
+        let all = match own.iter().min() < remote.iter().min() {
+            true => own.union(&remote),
+            false => remote.union(&own),
+        };
+        (all, Choice::Groups { own, remote })
+    }
+
+    pub(super) fn check_one_group(&self) -> Result<(), Error> {
+        if self.remote_size().is_some() { Err(Error::NeedsOneGroup) } else { Ok(()) }
+    }
+}
