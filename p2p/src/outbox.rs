@@ -96,6 +96,11 @@ impl SendBuffer {
         Self { max: bytes as u64, used: AtomicU64::new(0) }
     }
 
+    /// Returns its size in bytes.
+    pub fn max(&self) -> usize {
+        self.max as usize
+    }
+
     /// Returns the cost in bytes of the messages in it.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)

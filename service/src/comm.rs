@@ -145,6 +145,7 @@ impl Comm {
     pub fn lane(&self, number: usize) -> Result<Self, Error> {
         let mut lane = self.clone();
         lane.runtime = self.runtime.lane(number)?;
+        lane.buffer = self.buffer.as_ref().map(|buffer| Arc::new(SendBuffer::new(buffer.max())));
         Ok(lane)
     }
 

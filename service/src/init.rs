@@ -14,7 +14,7 @@ use samite_p2p::{Engine, Identity, WorldRank};
 use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
 use crate::error::TransportError;
 use crate::lanes::{self, Addresses, Lane, Lanes};
-use crate::runtime::{Common, Directory, Notice, Runtime};
+use crate::runtime::{Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::World;
 use crate::{SettingError, Settings};
@@ -167,7 +167,6 @@ fn world(
         let (code, text) = (error.raw_os_error().unwrap_or(0), error.to_string());
         not_opened(None, PortError::Provider { call, code, text, hint: hint.into() })
     })?;
-    let common = Common::new(&settings.engine, settings.checks);
     let runtimes =
         transports.into_iter().zip(directories).enumerate().map(|(number, (transport, directory))| {
             let engine = Engine::new(
@@ -175,7 +174,8 @@ fn world(
                 identity.clone(),
                 lanes::engine_config(&settings.engine, settings.lanes),
             );
-            Runtime::new(engine, directory, &identity, place, Lane { number, of }, &common).map(Arc::new)
+            Runtime::new(engine, directory, &identity, place, Lane { number, of }, settings.checks)
+                .map(Arc::new)
         });
     let runtimes = runtimes.collect::<Result<_, _>>();
     Ok(World::new(Lanes::new(runtimes.map_err(|error| not_opened(settings.transport, error))?)))

@@ -13,7 +13,7 @@ use samite_p2p::{Engine, Identity, WorldRank};
 use crate::Settings;
 use crate::init::first_incarnation;
 use crate::lanes::{self, Lane, Lanes};
-use crate::runtime::{Common, Directory, Notice, Runtime};
+use crate::runtime::{Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::World;
 
@@ -85,7 +85,7 @@ pub(crate) fn run<R: Send>(
         };
         let directory = Box::new(Member { rank, board: board.clone() });
         let directories = lanes::share(directory, of).expect("there are descriptors for a rank");
-        let (config, common) = (&settings.engine, Common::new(&settings.engine, settings.checks));
+        let config = &settings.engine;
         let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
         let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
             let mut engine = Engine::new(port, identity.clone(), lanes::engine_config(config, of));
@@ -93,7 +93,8 @@ pub(crate) fn run<R: Send>(
                 // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
             }
-            let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of }, &common);
+            let runtime =
+                Runtime::new(engine, directory, &identity, place, Lane { number, of }, settings.checks);
             Arc::new(runtime.expect("there is memory for a rank"))
         });
         World::new(Lanes::new(runtimes.collect()))

@@ -25,7 +25,7 @@ use samite_fabric::{Memory, Port, PortError};
 use samite_os::process::is_crowded;
 use samite_os::{BiasedGuard, BiasedMutex, Event, Refused};
 use samite_p2p::{
-    Awaited, Claimed, Config, Engine, Group, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Reading,
+    Awaited, Claimed, Engine, Group, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Reading,
     Received, RequestId, SendBuffer, Sent, Source, Time, WorldRank, Writing,
 };
 
@@ -61,7 +61,8 @@ pub(crate) struct Runtime<P> {
     watch: Option<Arc<Watch>>,
     /// Notified for threads that wait while another sleeps.
     woken: Event,
-    /// The buffer of buffered sends that have none of their own.
+    /// The buffer of buffered sends that have none of their own. A call drives its own lane alone, so no lane waits for a
+    /// message in the buffer of another one.
     pub(crate) buffer: Arc<SendBuffer>,
     /// The checks of the program.
     pub(crate) checks: Checks,
@@ -71,19 +72,6 @@ pub(crate) struct Runtime<P> {
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// The result of [`Runtime::stats`] once it is closed.
     last: OnceLock<Stats>,
-}
-
-/// What the runtimes of a rank have in common.
-#[derive(Debug)]
-pub(crate) struct Common {
-    buffer: Arc<SendBuffer>,
-    checks: Checks,
-}
-
-impl Common {
-    pub(crate) fn new(config: &Config, checks: Checks) -> Self {
-        Self { buffer: Arc::new(SendBuffer::new(config.buffer_max)), checks }
-    }
 }
 
 /// The result of a request that has ended, and the buffer that it owned, unless a port may still access it.
@@ -115,8 +103,7 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors. All lanes share
-    /// `common`.
+    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
@@ -126,11 +113,12 @@ impl<P: Port> Runtime<P> {
         identity: &Identity,
         place: &Place,
         lane: Lane,
-        common: &Common,
+        checks: Checks,
     ) -> Result<Self, PortError> {
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
         let linger = Duration::from_micros(engine.config().linger_us);
+        let buffer = Arc::new(SendBuffer::new(engine.config().buffer_max));
         let crowded = is_crowded(place.neighbours.saturating_mul(lane.of as u32));
         let first = Secret(identity.secret).first_incarnation(identity.rank.0);
         if directory.tells_ends() {
@@ -175,8 +163,8 @@ impl<P: Port> Runtime<P> {
             deal: (crowded && place.hosts == 1).then_some(identity.rank.index() * lane.of + lane.number),
             watch,
             woken: Event::default(),
-            buffer: Arc::clone(&common.buffer),
-            checks: common.checks,
+            buffer,
+            checks,
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),

@@ -20,8 +20,8 @@ pub enum Mode {
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a later
     /// call, or before this rank leaves. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
-    /// [`Comm::with_buffer`]; without one all communicators of the process share the parameter `buffer_max`, 64 MiB by
-    /// default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`].
+    /// [`Comm::with_buffer`]; without one all communicators of a [lane](Comm::lane) share the parameter `buffer_max`,
+    /// 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`].
     Buffered,
     /// The program promises that the receive was posted before (`MPI_Rsend`). Then the send is a standard one. Under the
     /// check `modes` ([`Settings::set_check`](crate::Settings::set_check)) the send waits for the receiver's answer. If
@@ -58,8 +58,9 @@ impl Comm {
 
     /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends
     /// (`MPI_Comm_attach_buffer`): see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more.
-    /// Clones of the handle share the buffer. The memory is allocated for each message, and the buffer ends with the last
-    /// handle; the messages in it are sent all the same.
+    /// Clones of the handle share the buffer; its handle on another [lane](Self::lane) has one of the same size. The
+    /// memory is allocated for each message, and the buffer ends with the last handle; the messages in it are sent all
+    /// the same.
     ///
     /// ```
     /// # samite::local(1, |world| {

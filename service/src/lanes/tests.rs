@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::runtime::Notice;
-use crate::{Cause, Comm, Rank, Settings, Source, World};
+use crate::{Cause, Comm, Mode, Rank, Settings, Source, World};
 
 fn with_lanes<R: Send>(ranks: u32, lanes: usize, body: impl Fn(World) -> R + Sync) -> Vec<R> {
     let mut settings = Settings::default();
@@ -250,4 +250,25 @@ fn a_lane_that_is_not_used_keeps_the_last_stop_and_learns_of_a_restart() {
         assert!(matches!(told.next(), Some(Notice::Address { incarnation: 7, .. })));
         assert!(told.next().is_none());
     }
+}
+
+/// A call drives its own lane, so it could not send the messages of another one.
+#[test]
+fn a_flush_waits_for_the_messages_of_its_lane_alone() {
+    let ends = with_lanes(2, 2, |world| {
+        let comm = world.comm().with_timeout(Duration::from_secs(60));
+        let mut long = vec![7_u8; 1 << 20];
+        if comm.rank() == 1 {
+            comm.recv(&mut [0_u8], Rank(0), 8)?;
+            let lane = comm.lane(1)?;
+            return (0..2).try_for_each(|_| lane.recv(&mut long, Rank(0), 7).map(drop));
+        }
+        let buffered = comm.with_mode(Mode::Buffered);
+        for buffered in [buffered.with_buffer(2 << 20), buffered] {
+            buffered.lane(1)?.send(&long, Rank(1), 7)?;
+            buffered.flush_buffer()?;
+        }
+        comm.send(&[1_u8], Rank(1), 8)
+    });
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
 }

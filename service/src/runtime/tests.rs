@@ -37,15 +37,7 @@ fn runtime(size: u32, hub: &Hub, notices: Notices) -> Runtime<impl Port + use<>>
     engine.introduce(WorldRank(0), 7, address).unwrap();
     while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
     let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
-    Runtime::new(
-        engine,
-        Box::new(notices),
-        &identity,
-        &place,
-        Lane::ONLY,
-        &Common::new(&Config::default(), Checks::default()),
-    )
-    .unwrap()
+    Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY, Checks::default()).unwrap()
 }
 
 /// A message may still arrive for a receive that has ended with the verdict.
