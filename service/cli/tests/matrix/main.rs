@@ -162,7 +162,7 @@ fn play_peer(world: World, end: impl FnOnce(World)) {
     patient.send(&[getpid().as_raw_pid()], Rank(0), READY).unwrap();
     // Twice each: while rank 0 waits, and after.
     let given: Vec<_> =
-        (0..2 * CALLS.len()).map(|_| world.comm().isend(vec![7_u8; 1 << 20], Rank(0), GIVEN)).collect();
+        (0..2 * CALLS.len()).map(|_| world.comm().isend(vec![1_u8; 1 << 20], Rank(0), GIVEN)).collect();
     patient.recv(&mut [0_u8], Rank(0), GO).unwrap();
     end(world);
     drop(given);

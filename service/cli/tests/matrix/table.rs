@@ -127,8 +127,9 @@ struct Mark;
 
 impl Attribute for Mark {}
 
+/// The bytes are values of `bool` too.
 fn long() -> Vec<u8> {
-    vec![7_u8; LONG]
+    vec![1_u8; LONG]
 }
 
 fn nothing(_: &Comm) -> Result<(), Error> {
