@@ -1,9 +1,12 @@
 //! Operations of the message engine: two engines in this thread, over two ports.
 
+use std::hint::black_box;
+
+use samite_fabric::layout::Form;
 use samite_fabric::loopback::Hub;
 use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
-use samite_fabric::{Memory, Port};
+use samite_fabric::{Body, Memory, Port};
 use samite_p2p::{
     Config, Engine, Group, Identity, Outcome, Pattern, Received, RequestId, Sent, Time, WorldRank, Writing,
 };
@@ -17,6 +20,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "send_8_route", run: |operations| send(routes(), operations) },
     Scenario { name: "send_8_world_route", run: |operations| send_in(CONTEXT, opened(), operations) },
     Scenario { name: "send_8_opened_route", run: |operations| send_in(OPENED, opened(), operations) },
+    Scenario { name: "send_8_slice_route", run: |operations| send_slice(routes(), operations) },
+    Scenario { name: "send_8_contiguous_route", run: |operations| send_contiguous(routes(), operations) },
     Scenario { name: "receive_8_world_route", run: |operations| receive_in(CONTEXT, opened(), operations) },
     Scenario { name: "receive_8_opened_route", run: |operations| receive_in(OPENED, opened(), operations) },
     Scenario { name: "receive_8_posted_loopback", run: |operations| receive_posted(loopback(), operations) },
@@ -67,6 +72,33 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
         let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER))
             .expect("it is sent");
         assert_eq!(sent, Sent::Now);
+        end(&mut pair, 1, into);
+    }
+}
+
+/// Counts as [`send`], from a slice whose length the compiler does not know.
+fn send_slice<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let data = black_box(vec![7; 8]);
+    for _ in 0..operations {
+        let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &data, NEVER))
+            .expect("it is sent");
+        assert_eq!(sent, Sent::Now);
+        end(&mut pair, 1, into);
+    }
+}
+
+/// Counts as [`send_slice`], from a view of the slice in a contiguous layout, with the steps of `Comm::send_view`.
+fn send_contiguous<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let (data, form) = (vec![7; 8], Form::block(8).expect("it is short"));
+    let view = black_box(form.read(&data).expect("it fits"));
+    for _ in 0..operations {
+        let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
+        let sent = counted(|| match view.as_slice() {
+            Some(data) => pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, data, NEVER),
+            None => pair[0].send_from(Time::ZERO, WorldRank(1), CONTEXT, TAG, &view, NEVER),
+        });
+        assert_eq!(sent.expect("it is sent"), Sent::Now);
         end(&mut pair, 1, into);
     }
 }
