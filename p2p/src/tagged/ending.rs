@@ -357,18 +357,10 @@ impl Tagged {
     }
 
     /// Returns true if a receive from any source has reported all failures, and no message can come for it.
-    #[inline]
     pub(crate) fn is_in_vain(&self, link: &Link, request: &Request) -> bool {
-        match (&request.state, &request.partner) {
-            (State::AwaitingMessage(_), Partner::Any { told }) => self.waits_in_vain(link, request, *told),
-            _ => false,
-        }
-    }
-
-    /// Out of line, because the wait for a message asks at each poll.
-    #[inline(never)]
-    fn waits_in_vain(&self, link: &Link, request: &Request, told: u32) -> bool {
-        !self.has_failure(request.context, told) && self.is_deserted(link, request.context)
+        matches!(request.state, State::AwaitingMessage(_))
+            && matches!(request.partner, Partner::Any { told } if !self.has_failure(request.context, told))
+            && self.is_deserted(link, request.context)
     }
 
     /// Leaves the contexts of a communicator: informs their other members, and closes them.
