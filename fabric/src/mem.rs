@@ -105,7 +105,7 @@ impl Memory {
     }
 
     /// Returns the bytes that a form selects of other memory, for messages of whole units of `unit` bytes. `B` is the type
-    /// of the buffer, by which [`into_scattered`](Self::into_scattered) knows it.
+    /// of the buffer, by which [`is_scattered_of`](Self::is_scattered_of) knows it.
     ///
     /// # Errors
     /// Returns the memory if the form leaves it, or if it is scattered itself.
