@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
-use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 use samite::{Comm, Element, Field, Layout, LayoutError, Order, OwnedView, Rank};
 use samite_launch::{self as launch, Options};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError, measure};
@@ -202,7 +202,6 @@ impl LayoutsArgs {
 
 /// As in peer.c.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[zerocopy(crate = "samite::zerocopy")]
 #[repr(C)]
 struct Particle {
     place: [f64; 2],

@@ -502,7 +502,7 @@ fn leaving_in_each_stage() {
 
 pub(crate) fn initializations_are_bounded<M: Medium>(medium: M) {
     let mut config = Config::default();
-    config.envelopes_max = 64 << 10;
+    config.envelopes_max = 8 << 10;
     let mut job = Job::new(medium, 2, &config);
     let fit = config.envelopes_max / 96;
     let mut sends: Vec<_> = (0..fit + 3).map(|_| send_init(&mut job, 5, 100, 2)).collect();

@@ -16,7 +16,8 @@ pub enum Mode {
     #[default]
     Standard,
     /// A send ends when its message has met its receive, also if the message is short (`MPI_Ssend`). A message that is
-    /// claimed meets its receive with [`Message::recv`](crate::Message::recv).
+    /// claimed meets its receive with [`Message::recv`](crate::Message::recv). A message that its receiver drops with the
+    /// communicator counts as received.
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a later
     /// call, or before this rank leaves. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
