@@ -1,12 +1,11 @@
 //! Values of which not all bits are permitted.
 
-use samite::zerocopy::{Immutable, IntoBytes, TryFromBytes};
 use samite::{CheckedVec, Comm, Error, Rank};
+use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
 const TAG: u64 = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable)]
-#[zerocopy(crate = "samite::zerocopy")]
 #[repr(u8)]
 enum Phase {
     Solid = 1,
@@ -14,7 +13,6 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable)]
-#[zerocopy(crate = "samite::zerocopy")]
 #[repr(C)]
 struct Cell {
     letter: char,
