@@ -227,10 +227,8 @@ impl<P: Port> Engine<P> {
         data: &(impl Data + ?Sized),
         deadline: Time,
     ) -> Result<Sent, Error> {
-        let (mut out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        let peer = out.link.alive(to)?;
-        tagged.check_member(out.link, context, to)?;
+        let peer = self.receiver(now, to, context)?;
+        let (mut out, _) = self.inner.parts();
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
@@ -251,11 +249,22 @@ impl<P: Port> Engine<P> {
         tag: u64,
         memory: &Memory,
     ) -> Result<bool, Error> {
-        let (mut out, tagged) = self.inner.parts();
+        let peer = self.receiver(now, to, context)?;
+        let (mut out, _) = self.inner.parts();
+        Ok(send_memory_at_once(&mut out, peer, context, tag, memory))
+    }
+
+    /// Sets the time, and returns the peer to which a call sends.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    #[inline(always)]
+    fn receiver(&mut self, now: Time, to: WorldRank, context: u32) -> Result<Peer, Error> {
+        let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let peer = out.link.alive(to)?;
         tagged.check_member(out.link, context, to)?;
-        Ok(send_memory_at_once(&mut out, peer, context, tag, memory))
+        Ok(peer)
     }
 
     /// Starts a send that cannot be sent at once.
@@ -332,10 +341,7 @@ impl<P: Port> Engine<P> {
         data: &(impl Data + ?Sized),
         deadline: Time,
     ) -> Result<Sent, Error> {
-        let (out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        let peer = out.link.alive(to)?;
-        tagged.check_member(out.link, context, to)?;
+        let peer = self.receiver(now, to, context)?;
         match mode {
             Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer),
             Mode::Synchronous | Mode::Ready => {
@@ -395,13 +401,11 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
-        let (mut out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        let alive = out.link.alive(to);
-        let peer = match alive.and_then(|peer| tagged.check_member(out.link, context, to).map(|()| peer)) {
+        let peer = match self.receiver(now, to, context) {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
+        let (mut out, tagged) = self.inner.parts();
         let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
         if !is_sent && tagged.may_keep(memory.len()) {
             self.keep(peer, (context, tag), &memory.readable(), None);
@@ -429,10 +433,7 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
-        let (out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        let alive = out.link.alive(to);
-        let peer = match alive.and_then(|peer| tagged.check_member(out.link, context, to).map(|()| peer)) {
+        let peer = match self.receiver(now, to, context) {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
@@ -667,10 +668,8 @@ impl<P: Port> Engine<P> {
             partitions > 0 && bytes.is_multiple_of(partitions),
             "{bytes} bytes in {partitions} partitions"
         );
+        let peer = self.receiver(now, to, context)?;
         let (out, tagged) = self.inner.parts();
-        out.link.set_now(now);
-        let peer = out.link.alive(to)?;
-        tagged.check_member(out.link, context, to)?;
         let id = tagged.psend_init(out.link, peer, (context, tag), bytes, partitions);
         if out.link.peer(peer).path().is_none() {
             out.link.seek(peer);

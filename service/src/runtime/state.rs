@@ -97,7 +97,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Sends partitions that were marked. Whichever thread releases the lock calls it, so it wakes those that wait for
+    /// Sends partitions that were marked. A thread that releases the lock calls it, so it wakes the threads that wait for
     /// the ends of their requests.
     #[cold]
     pub(super) fn harvest(&mut self) {
