@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use samite_launch as launch;
 
+use crate::apps::AppsArgs;
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
 use crate::completion::{self, CompletionArgs};
@@ -62,6 +63,8 @@ enum Command {
     Layouts(LayoutsArgs),
     /// Time from the last of some partitions that becomes ready to the end of the receive, us
     Partitioned(PartitionedArgs),
+    /// The message queues of applications, and the searches in them, by the matching engine's structure
+    Apps(AppsArgs),
     /// Run all available implementations in turns, and compare their medians
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
@@ -200,6 +203,7 @@ impl Cli {
             }
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
+            Command::Apps(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
                 let lines = report::read(&args.figures)?;

@@ -14,6 +14,7 @@
 #[macro_use]
 mod say;
 
+mod apps;
 mod benchmark;
 mod beside;
 mod callgrind;

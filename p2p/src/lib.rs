@@ -31,6 +31,8 @@ mod contexts;
 mod counters;
 mod engine;
 mod failures;
+#[cfg(metered)]
+mod metered;
 mod names;
 mod outbox;
 mod request;
@@ -50,4 +52,6 @@ pub use samite_fabric::link::{
     Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,
 };
 pub use samite_matching::{Pattern, Source};
+#[cfg(metered)]
+pub use samite_matching::{SearchStats, Stats};
 pub use tagged::{Claimed, PartitionedId};

@@ -17,7 +17,7 @@ use samite_fabric::link::{
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact};
 use samite_fabric::{Body, Caps, PeerId, Port, PortError, Post};
-use samite_matching::{Envelope, Matcher, Pattern, UnexpectedId};
+use samite_matching::{Envelope, Pattern, UnexpectedId};
 use slab::Slab;
 
 use self::claims::Claim;
@@ -30,17 +30,23 @@ use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
 use crate::contexts::{Contexts, FIRST};
 use crate::failures::Failures;
+#[cfg(metered)]
+use crate::metered::MessageQueues;
 use crate::names::name_in;
 use crate::outbox::Outbox;
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
 use crate::wire::{Confirm, EagerHead, Inquire, PartData, Synchronous, TransferMode, Unmatched, kind};
 
+/// The receives without a message, and the messages without a receive.
+#[cfg(not(metered))]
+type MessageQueues = samite_matching::Matcher<RequestId, Unexpected>;
+
 /// The state of tagged messages: messages without a receive, receives without a message, and all requests.
 #[derive(Debug)]
 pub(crate) struct Tagged {
     pub(crate) config: Config,
-    pub(crate) matcher: Matcher<RequestId, Unexpected>,
+    pub(crate) matcher: MessageQueues,
     pub(crate) requests: Slots<Request>,
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
@@ -164,7 +170,7 @@ impl Tagged {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config,
-            matcher: Matcher::new(&samite_matching::Config::default()),
+            matcher: MessageQueues::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
             contexts: Contexts::default(),
             failures: Failures::default(),

@@ -88,6 +88,8 @@ mod lanes;
 mod layout;
 mod local;
 mod members;
+#[cfg(metered)]
+mod metered;
 mod partitioned;
 mod patience;
 mod persistent;

@@ -1,0 +1,331 @@
+//! The message queues of applications: how long they become, and how far they are searched, by structure.
+//!
+//! Builds the examples once for each structure of the matching engine, with its counting meter, and runs them. Each
+//! rank writes its statistics to a file when it leaves the job (`service/src/metered.rs`). The figures are those of
+//! (Zounmevo 2014, tables 4.8 and 4.9), summarized in the same way.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::ValueEnum;
+use samite_launch::{self as launch, Options};
+use serde::Deserialize;
+
+/// The options of the measurement.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AppsArgs {
+    /// The applications
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values = ["nbody", "radix", "cg", "lu"])]
+    apps: Vec<App>,
+    /// The numbers of ranks
+    #[arg(short = 'n', long, value_name = "LIST", value_delimiter = ',', default_values = ["16", "64", "128"])]
+    ranks: Vec<u32>,
+    /// The structures of the matching engine
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values = ["linked-list", "four-d", "adaptive"])]
+    structures: Vec<Structure>,
+    /// Runs, whose figures are averaged
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// The transport
+    #[arg(long, value_name = "T", default_value = "samite-shm")]
+    transport: String,
+}
+
+/// An example in `service/examples`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum App {
+    /// Bodies that attract each other
+    Nbody,
+    /// A radix sort
+    Radix,
+    /// Conjugate gradients
+    Cg,
+    /// Successive over-relaxation by wavefronts
+    Lu,
+}
+
+/// A structure of the matching engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Structure {
+    LinkedList,
+    FourD,
+    Adaptive,
+}
+
+impl App {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Nbody => "nbody",
+            Self::Radix => "radix",
+            Self::Cg => "cg",
+            Self::Lu => "lu",
+        }
+    }
+
+    /// The arguments, for problems that 128 ranks can divide.
+    const fn args(self) -> &'static [&'static str] {
+        match self {
+            Self::Nbody => &["2048", "10"],
+            Self::Radix => &["1000000"],
+            Self::Cg => &["256"],
+            Self::Lu => &["48", "10"],
+        }
+    }
+}
+
+impl Structure {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::LinkedList => "linked-list",
+            Self::FourD => "four-d",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+/// The statistics of a rank, as it writes them.
+#[derive(Deserialize)]
+struct Queues {
+    posted: Searches,
+    unexpected: Searches,
+}
+
+#[derive(Deserialize)]
+struct Searches {
+    searches: u64,
+    compared: u64,
+    compared_max: u64,
+    hops: u64,
+    length_max: u64,
+    length_sum: u64,
+}
+
+/// The figures of a queue in one job, or their averages over several.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Figures {
+    /// The maximum length (MQL).
+    longest: f64,
+    /// The length that searches find, averaged over each rank's searches and then over the ranks (AQL).
+    length: f64,
+    /// The largest of the ranks' average numbers of entries compared by a search (MASL).
+    worst_search: f64,
+    /// The average number of entries that a search compares (ASL).
+    search: f64,
+    /// The maximum number of entries that a search compares.
+    longest_search: f64,
+    /// The average number of pointers that a search follows.
+    pointers: f64,
+}
+
+impl Figures {
+    fn of_job(ranks: &[&Searches]) -> Self {
+        let count = ranks.len() as f64;
+        let total = |of: fn(&Searches) -> u64| ranks.iter().map(|rank| of(rank)).sum::<u64>() as f64;
+        let longest = |of: fn(&Searches) -> u64| ranks.iter().map(|rank| of(rank)).max().unwrap_or(0) as f64;
+        let per_search = |sum: u64, rank: &Searches| sum as f64 / rank.searches.max(1) as f64;
+        let searches = total(|rank| rank.searches).max(1.0);
+        Self {
+            longest: longest(|rank| rank.length_max),
+            length: ranks.iter().map(|rank| per_search(rank.length_sum, rank)).sum::<f64>() / count,
+            worst_search: ranks.iter().map(|rank| per_search(rank.compared, rank)).fold(0.0, f64::max),
+            search: total(|rank| rank.compared) / searches,
+            longest_search: longest(|rank| rank.compared_max),
+            pointers: total(|rank| rank.hops) / searches,
+        }
+    }
+
+    fn averaged(runs: &[Self]) -> Self {
+        let of = |of: fn(&Self) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+        Self {
+            longest: of(|run| run.longest),
+            length: of(|run| run.length),
+            worst_search: of(|run| run.worst_search),
+            search: of(|run| run.search),
+            longest_search: of(|run| run.longest_search),
+            pointers: of(|run| run.pointers),
+        }
+    }
+}
+
+/// A row of (Zounmevo 2014, tables 4.8 and 4.9): MQL, AQL, MASL and ASL of the linked list.
+struct Published {
+    app: App,
+    name: &'static str,
+    posted: [f64; 4],
+    unexpected: [f64; 4],
+}
+
+#[rustfmt::skip]
+const PUBLISHED: [Published; 6] = [
+    Published { app: App::Radix, name: "2^28 keys, 512 ranks", posted: [4.0, 4.0, 0.998, 0.817], unexpected: [3061.3, 484.905, 1510.058, 46.547] },
+    Published { app: App::Radix, name: "2^29 keys, 512 ranks", posted: [4.0, 4.0, 0.998, 0.823], unexpected: [6110.0, 492.449, 3418.630, 54.468] },
+    Published { app: App::Radix, name: "2^30 keys, 512 ranks", posted: [4.0, 4.0, 0.979, 0.832], unexpected: [13228.0, 533.837, 7208.657, 74.740] },
+    Published { app: App::Nbody, name: "256 ranks", posted: [255.0, 254.953, 0.981, 0.926], unexpected: [249.333, 86.863, 27.228, 6.041] },
+    Published { app: App::Nbody, name: "512 ranks", posted: [511.0, 508.775, 0.984, 0.867], unexpected: [498.0, 370.342, 32.363, 17.718] },
+    Published { app: App::Nbody, name: "704 ranks", posted: [703.0, 682.646, 0.982, 0.796], unexpected: [693.667, 551.003, 50.863, 21.876] },
+];
+
+impl AppsArgs {
+    /// Builds and runs the applications, and prints the table.
+    ///
+    /// # Errors
+    /// An error to print.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        for &structure in &self.structures {
+            build(structure, &self.apps)?;
+        }
+        let Self { runs, transport, .. } = self;
+        let mut rows = Vec::new();
+        for &app in &self.apps {
+            for &ranks in &self.ranks {
+                let mut jobs = vec![(Vec::new(), Vec::new()); self.structures.len()];
+                for _ in 0..*runs {
+                    for (&structure, (posted, unexpected)) in self.structures.iter().zip(&mut jobs) {
+                        let queues = job(app, structure, ranks, transport)?;
+                        posted.push(Figures::of_job(
+                            &queues.iter().map(|rank| &rank.posted).collect::<Vec<_>>(),
+                        ));
+                        unexpected.push(Figures::of_job(
+                            &queues.iter().map(|rank| &rank.unexpected).collect::<Vec<_>>(),
+                        ));
+                    }
+                }
+                for (structure, (posted, unexpected)) in self.structures.iter().zip(jobs) {
+                    rows.push((
+                        app,
+                        ranks,
+                        *structure,
+                        Figures::averaged(&posted),
+                        Figures::averaged(&unexpected),
+                    ));
+                }
+            }
+        }
+        say!("queues and searches: averages of {runs} runs over {transport}");
+        for title in ["posted receives", "unexpected messages"] {
+            say!(
+                "\n{title}\n{:<6} {:>20} {:<11} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8}",
+                "",
+                "ranks",
+                "structure",
+                "longest",
+                "mean",
+                "worst rank",
+                "mean",
+                "longest",
+                "pointers"
+            );
+            say!(
+                "{:>48} {:>8} {:>10} {:>10} {:>8} {:>8}",
+                "queue",
+                "queue",
+                "search",
+                "search",
+                "search",
+                ""
+            );
+            for &(app, ranks, structure, posted, unexpected) in &rows {
+                let of = if title == "posted receives" { posted } else { unexpected };
+                say!(
+                    "{:<6} {ranks:>20} {:<11} {:>8.1} {:>8.1} {:>10.3} {:>10.3} {:>8.1} {:>8.1}",
+                    app.name(),
+                    structure.name(),
+                    of.longest,
+                    of.length,
+                    of.worst_search,
+                    of.search,
+                    of.longest_search,
+                    of.pointers
+                );
+            }
+            for row in PUBLISHED.iter().filter(|row| self.apps.contains(&row.app)) {
+                let [longest, length, worst, search] =
+                    if title == "posted receives" { row.posted } else { row.unexpected };
+                let app = row.app.name();
+                say!(
+                    "{app:<6} {:>20} {:<11} {longest:>8.1} {length:>8.1} {worst:>10.3} {search:>10.3}",
+                    row.name,
+                    "published"
+                );
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns the folder in which programs with a structure are built.
+fn folder(structure: Structure) -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let target = workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
+    target.join("metered").join(structure.name())
+}
+
+fn build(structure: Structure, apps: &[App]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut flags = "--cfg metered".to_owned();
+    if structure != Structure::Adaptive {
+        flags += &format!(" --cfg metered=\"{}\"", structure.name());
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--release", "--locked", "--package", "samite"]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("RUSTFLAGS", flags);
+    cargo.arg("--target-dir").arg(folder(structure));
+    apps.iter().for_each(|app| {
+        cargo.args(["--example", app.name()]);
+    });
+    if !cargo.status()?.success() {
+        return Err(format!("the examples could not be built with {}", structure.name()).into());
+    }
+    Ok(())
+}
+
+/// Runs an application, and returns the statistics of its ranks.
+fn job(
+    app: App,
+    structure: Structure,
+    ranks: u32,
+    transport: &str,
+) -> Result<Vec<Queues>, Box<dyn Error + Send + Sync>> {
+    let statistics = folder(structure).join("statistics");
+    if statistics.exists() {
+        fs::remove_dir_all(&statistics)?;
+    }
+    fs::create_dir_all(&statistics)?;
+    let options = Options {
+        transport: Some(transport.to_owned()),
+        env: vec![("SAMITE_METERED".to_owned(), statistics.display().to_string())],
+        args: app.args().iter().map(Into::into).collect(),
+        ..Options::new(ranks, folder(structure).join("release/examples").join(app.name()))
+    };
+    if launch::run(options)? != 0 {
+        return Err(format!("{} with {ranks} ranks failed", app.name()).into());
+    }
+    let read = |rank: u32| -> Result<Queues, Box<dyn Error + Send + Sync>> {
+        Ok(serde_json::from_slice(&fs::read(statistics.join(rank.to_string()))?)?)
+    };
+    (0..ranks).map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_averaged_as_in_the_thesis() {
+        let rank = |searches, compared, length_max, length_sum| Searches {
+            searches,
+            compared,
+            compared_max: compared,
+            hops: 0,
+            length_max,
+            length_sum,
+        };
+        let (busy, idle) = (rank(100, 300, 7, 500), rank(10, 10, 3, 10));
+        let figures = Figures::of_job(&[&busy, &idle]);
+        assert_eq!(figures.longest, 7.0);
+        assert_eq!(figures.length, 3.0, "5 at one rank and 1 at the other");
+        assert_eq!(figures.worst_search, 3.0);
+        assert_eq!(figures.search, 310.0 / 110.0);
+    }
+}

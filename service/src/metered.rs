@@ -1,0 +1,33 @@
+//! Statistics of the searches in the matching engine, in programs that `samite-bench apps` builds.
+
+use std::path::Path;
+
+use samite_p2p::SearchStats;
+use serde_json::{Value, json};
+
+use crate::Comm;
+
+/// The folder for the statistics of the ranks, each in a file with the rank as its name.
+const FOLDER: &str = "SAMITE_METERED";
+
+/// Writes the statistics of this rank's first lane, if a folder is set.
+pub(crate) fn report(comm: &Comm) {
+    let stats = comm.runtime.look(|engine| Ok(engine.matching_stats()));
+    // A rank that has left before has reported already.
+    let (Some(folder), Ok(stats)) = (std::env::var_os(FOLDER), stats) else { return };
+    let queues = json!({ "posted": queue(&stats.posted), "unexpected": queue(&stats.unexpected) });
+    let file = Path::new(&folder).join(comm.rank().to_string());
+    // The caller has no way to report an error; `samite-bench apps` finds that the file is missing.
+    let _ = std::fs::write(file, queues.to_string());
+}
+
+fn queue(stats: &SearchStats) -> Value {
+    json!({
+        "searches": stats.searches,
+        "compared": stats.compared,
+        "compared_max": stats.compared_max,
+        "hops": stats.hops,
+        "length_max": stats.length_max,
+        "length_sum": stats.length_sum,
+    })
+}
