@@ -247,7 +247,8 @@ macro_rules! operation {
             }
 
             /// Replaces the buffer of an inactive operation, and returns the old one. Returns `None` if a peer or a
-            /// port may still access the old one.
+            /// port may still access the old one, or if a [`CheckedVec`](crate::CheckedVec) was lost because a value
+            /// that it received is invalid.
             ///
             /// # Errors
             /// [`Error::Active`].

@@ -48,7 +48,9 @@ impl Tagged {
         if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
             return Ok(());
         }
-        if is_alone
+        // A meter counts the searches of all messages.
+        if cfg!(not(metered))
+            && is_alone
             && self.matcher.posted_len() == 0
             && lent.take(envelope.context, source, envelope.tag, data)
         {
@@ -226,6 +228,10 @@ impl Tagged {
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
         let is_wanted =
             envelope.context < FIRST || self.contexts.admit(envelope.context, WorldRank(envelope.source))?;
+        if !is_wanted && !is_stream {
+            self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Delivered));
+            return Ok(());
+        }
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
             Arrival::Matched(id) => self.begin(link, id, &envelope, rendezvous),
             Arrival::Queued(unexpected) if rendezvous.unmatched == Unmatched::Drop && !is_stream => {

@@ -2,7 +2,7 @@
 
 use samite_fabric::Port;
 use samite_fabric::sim::{Config as SimConfig, Net};
-use samite_p2p::{Config, Error, WorldRank};
+use samite_p2p::{Config, Error, Pattern, WorldRank};
 
 use crate::Simulated;
 use crate::job::{Done, INCARNATION, Job, NEVER, Op, Owned, bytes, exact, killed};
@@ -65,4 +65,21 @@ fn a_peer_that_had_no_room_answers_once_it_has() {
     job.engine(1).peer_failed(WorldRank(0), None, killed()).unwrap();
     assert_eq!(job.wait(recv).message(), bytes(1, 3));
     assert!(job.wait(send).result.is_ok());
+}
+
+#[test]
+fn a_long_message_of_a_peer_without_room_moves_once_there_is_room() {
+    for reads in [false, true] {
+        let mut network = SimConfig::default();
+        (network.caps.peers_max, network.reads) = (2, reads);
+        let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
+        // The port of rank 1 has room for two peers, which are ranks 0 and 1.
+        let recv = job.recv_as(1, Pattern::exact(0, 0, 5).any_source(), 200_000, Owned, NEVER);
+        let send = job.send(2, 1, 5, &bytes(1, 200_000));
+        job.settle();
+        assert!(!job.is_over(&recv), "its sender cannot be reached");
+        job.engine(1).peer_failed(WorldRank(0), None, killed()).unwrap();
+        assert_eq!(job.wait(recv).message(), bytes(1, 200_000));
+        assert!(job.wait(send).result.is_ok());
+    }
 }

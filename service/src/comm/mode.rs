@@ -23,6 +23,8 @@ pub enum Mode {
     /// call, or before this rank leaves. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
     /// [`Comm::with_buffer`]; without one all communicators of a [lane](Comm::lane) share the parameter `buffer_max`,
     /// 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`].
+    /// While the receiver has no room for a copied message, later messages to that rank wait behind it, and a standard
+    /// send ends with [`Error::TimedOut`] if it has a time-out.
     Buffered,
     /// The program promises that the receive was posted before (`MPI_Rsend`). Then the send is a standard one. Under the
     /// check `modes` ([`Settings::set_check`](crate::Settings::set_check)) the send waits for the receiver's answer. If
