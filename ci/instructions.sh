@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the instructions of the hot operations with callgrind and fails if one takes over 3 % more than
+# Counts the instructions of the hot operations with callgrind and fails if one takes over 2 % more than
 # bench/instructions.txt says. `--bless` writes the counts there instead; the commit must say why they changed.
 # At the end it counts the cache lines of a match, in short queues only, to check that the command works.
 set -euo pipefail

@@ -18,7 +18,7 @@ use crate::callgrind::{self, CountError};
 const OPERATIONS: [u64; 2] = [200, 700];
 
 /// The maximum relative increase of a count over the table.
-const TOLERANCE: f64 = 0.03;
+const TOLERANCE: f64 = 0.02;
 
 /// The table in the repository. Its counts are valid for the toolchain of CI; other toolchains produce other counts.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");

@@ -24,7 +24,9 @@ pub use set::PendingSet;
 /// Several sends and receives under way, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
 /// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of
-/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope.
+/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope. While the thread waits in another
+/// scope or in another call, long messages of this scope wait too. So operations that depend on each other belong in
+/// one scope, or should own their buffers.
 ///
 /// ```
 /// # samite::local(1, |world| {
