@@ -4,6 +4,7 @@
 //! runs twice in a separate process under valgrind, with a different number of operations. The count is the
 //! difference per operation, so that start-up and first-time work, which are equal in both, cancel out.
 
+mod comms;
 mod matching;
 mod messages;
 mod one_sided;
@@ -31,7 +32,7 @@ pub(crate) struct Scenario {
 }
 
 fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    matching::SCENARIOS.iter().chain(messages::SCENARIOS).chain(one_sided::SCENARIOS)
+    matching::SCENARIOS.iter().chain(messages::SCENARIOS).chain(one_sided::SCENARIOS).chain(comms::SCENARIOS)
 }
 
 /// Runs one scenario in this process.

@@ -326,10 +326,17 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
+        let (from, tag) = (from.into(), tag.into());
+        let Some(pattern) = self.pattern(from, tag)? else { return self.absent(tag.tag) };
         match self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds) {
-            Ok(status) => whole(self.local_status(status), size_of::<T>()),
+            Ok(status) => {
+                // A search for the sender would find the rank that the program named.
+                let status = match from.rank() {
+                    Some(peer) => Status { peer, ..status },
+                    None => self.local_status(status),
+                };
+                whole(status, size_of::<T>())
+            }
             Err(error) => Err(self.local_error(error)),
         }
     }

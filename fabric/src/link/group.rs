@@ -160,8 +160,8 @@ impl Group {
     pub fn rank(&self, index: u32) -> Option<WorldRank> {
         match &self.0 {
             Shape::Progression { first, step, len } => {
-                let rank = i64::from(*first) + i64::from(index) * step;
-                (index < *len).then_some(WorldRank(rank as u32))
+                // All members are ranks, so the sum modulo 2^32 is exact.
+                (index < *len).then(|| WorldRank(first.wrapping_add(index.wrapping_mul(*step as u32))))
             }
             Shape::Runs(runs) => runs.rank(index),
         }

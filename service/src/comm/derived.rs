@@ -52,10 +52,16 @@ impl Derived {
     /// [`Error::InvalidRank`].
     #[inline(always)]
     pub(crate) fn world_rank(&self, rank: Rank) -> Result<WorldRank, Error> {
-        self.group.rank(rank.0).ok_or(Error::InvalidRank { rank, size: self.group.len() })
+        self.group.rank(rank.0).ok_or_else(|| self.no_such_rank(rank))
+    }
+
+    #[cold]
+    fn no_such_rank(&self, rank: Rank) -> Error {
+        Error::InvalidRank { rank, size: self.group.len() }
     }
 
     /// Returns the rank in this communicator of a rank of the job.
+    #[inline(always)]
     pub(crate) fn local_rank(&self, rank: Rank) -> Rank {
         self.group.index(WorldRank(rank.0)).map_or(rank, Rank)
     }

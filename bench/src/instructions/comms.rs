@@ -1,0 +1,96 @@
+//! Operations of communicators: a rank of 4 sends to itself, in the world and in a communicator split off it. The other
+//! ranks are threads that sleep.
+
+use std::future::IntoFuture;
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use samite::{Comm, Rank};
+
+use super::Scenario;
+use crate::callgrind::counted;
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "comm_send_8_world", run: |operations| in_world(|comm| send(comm, operations)) },
+    Scenario { name: "comm_send_8_split", run: |operations| in_split(|comm| send(comm, operations)) },
+    Scenario { name: "comm_receive_8_world", run: |operations| in_world(|comm| receive(comm, operations)) },
+    Scenario { name: "comm_receive_8_split", run: |operations| in_split(|comm| receive(comm, operations)) },
+    Scenario { name: "comm_wait_8", run: |operations| in_world(|comm| wait(comm, operations)) },
+    Scenario { name: "comm_await_8", run: |operations| in_world(|comm| await_(comm, operations)) },
+];
+
+const RANKS: u32 = 4;
+const TAG: u64 = 5;
+const END: u64 = 6;
+
+/// Runs the operations of rank 2 in a job.
+fn in_world(run: impl Fn(&Comm) + Sync) {
+    samite::local(RANKS, |world| {
+        let comm = world.comm();
+        alone(comm, || run(comm));
+    });
+}
+
+/// Runs the operations of rank 2 in the communicator of the ranks with even numbers.
+fn in_split(run: impl Fn(&Comm) + Sync) {
+    samite::local(RANKS, |world| {
+        let comm = world.comm();
+        let split = comm.split(Some(comm.rank().0 % 2), 0).expect("all take part").expect("it has a color");
+        alone(comm, || run(&split));
+    });
+}
+
+/// Calls `run` in rank 2 while the others wait.
+fn alone(comm: &Comm, run: impl Fn()) {
+    if comm.rank() == 2 {
+        run();
+        let others = (0..comm.size()).map(Rank).filter(|other| *other != comm.rank());
+        others.for_each(|other| comm.send(&[0u8], other, END).expect("it waits"));
+    } else {
+        comm.recv(&mut [0u8], Rank(2), END).expect("it is sent");
+    }
+}
+
+fn send(comm: &Comm, operations: u64) {
+    let (data, mut into) = (black_box([7u64]), [0u64]);
+    for _ in 0..operations {
+        counted(|| comm.send(&data, comm.rank(), TAG)).expect("it is sent");
+        comm.recv(&mut into, comm.rank(), TAG).expect("it is there");
+    }
+}
+
+fn receive(comm: &Comm, operations: u64) {
+    let (data, mut into) = (black_box([7u64]), [0u64]);
+    for _ in 0..operations {
+        comm.send(&data, comm.rank(), TAG).expect("it is sent");
+        counted(|| comm.recv(&mut into, comm.rank(), TAG)).expect("it is there");
+    }
+}
+
+fn wait(comm: &Comm, operations: u64) {
+    let data = black_box([7u64]);
+    for _ in 0..operations {
+        let request = comm.irecv(vec![0u64], comm.rank(), TAG).expect("it is posted");
+        comm.send(&data, comm.rank(), TAG).expect("it is sent");
+        counted(|| request.wait()).expect("it is there");
+    }
+}
+
+/// Counts as [`wait`], with a future that a minimal executor polls.
+fn await_(comm: &Comm, operations: u64) {
+    let data = black_box([7u64]);
+    for _ in 0..operations {
+        let request = comm.irecv(vec![0u64], comm.rank(), TAG).expect("it is posted");
+        comm.send(&data, comm.rank(), TAG).expect("it is sent");
+        let received = counted(|| {
+            let mut future = pin!(request.into_future());
+            loop {
+                if let Poll::Ready(received) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    return received;
+                }
+            }
+        });
+        received.expect("it is there");
+    }
+}
